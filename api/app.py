@@ -26,16 +26,16 @@ from starlette.routing import Match
 from api import problems
 from api.authentication.access import Authenticator
 from api.authentication.guard import GuardServices, wrap_route_in_guard
-from api.authentication.key_use import KeyUse
-from api.damage import Damage
+from api.authentication.key_use import KeyUseRecorder
+from api.damage import DatabaseDamageMonitor
 from api.description.docs import add_openapi_routes
 from api.description.guide import add_guide_routes
 from api.description.openapi import build_openapi_document
 from api.field_errors import list_invalid_fields
-from api.limits.fair_share import FairShare
-from api.limits.heavy_work import HeavyWork
+from api.limits.fair_share import FairRequestSlots
+from api.limits.heavy_work import HeavyWorkQueue
 from api.limits.predict_limits import PredictLimits
-from api.limits.rate import Rate
+from api.limits.rate import OwnerRateLimiter
 from api.pages import admin as admin_pages
 from api.pages import adopt as adopt_page
 from api.pages import compare as compare_page
@@ -54,7 +54,7 @@ from api.pages import submit as submit_page
 from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
 from api.pages.parts import checks as checks_page
-from api.predict.line import PredictLine
+from api.predict.line import PredictQueue
 from api.predict.predictor import Predictor
 from api.routes import (
     aliases,
@@ -75,13 +75,13 @@ from api.routes import (
     webhooks,
 )
 from api.routes.service import audit, health, keys, prometheus, usage
-from api.server.boundary import Boundary
-from api.server.cors import Cors
+from api.server.boundary import RequestBoundaryMiddleware
+from api.server.cors import CorsMiddleware
 from api.server.loopback import is_loopback_host
-from api.server.observe import Latency
+from api.server.observe import LatencyMiddleware
 from api.server.stopping import StopFlag
 from api.static_files import add_static_files
-from api.uploads.tus import Tus
+from api.uploads.tus import TusVersionMiddleware
 from core.database.migrate import require_current_schema
 from core.database.polling import PollingReads
 from core.database.session import REQUEST_STATEMENT_S, Database
@@ -89,20 +89,20 @@ from core.database.tables import Owner
 from core.errors import CannotStart, PerennialError
 from core.files import spool
 from core.files.private import UMASK, make_files_private
-from core.jobs.doorbell import Doorbell
-from core.jobs.job_response import EncodedJobs
+from core.jobs.doorbell import WorkerNotifier
+from core.jobs.job_response import EncodedJobCache
 from core.keys.keys import ADMIN_OWNER, ensure_admin_key
 from core.logging import configure_logging
 from core.predictions.predictions import VersionCache
 from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions, find_sqlite_file
-from core.recipe.catalogue import Catalogue
+from core.recipe.catalogue import LazyCatalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import BlobStorage, open_object_store
 from core.versions.metrics import KEPT_BYTES
 
 log = structlog.get_logger(__name__)
@@ -195,28 +195,28 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings
     app.state.stopping = StopFlag()
-    app.state.catalogue = Catalogue(settings)
-    app.state.shape_work = HeavyWork(settings.shape_helpers)
-    app.state.export_work = HeavyWork(settings.export_builds)
-    app.state.picture_work = HeavyWork(images.MOST)
-    app.state.encoded_jobs = EncodedJobs()
+    app.state.catalogue = LazyCatalogue(settings)
+    app.state.shape_work = HeavyWorkQueue(settings.shape_helpers)
+    app.state.export_work = HeavyWorkQueue(settings.export_builds)
+    app.state.picture_work = HeavyWorkQueue(images.MOST)
+    app.state.encoded_jobs = EncodedJobCache()
     app.state.kept_metrics = ResponseCache(KEPT_BYTES)
-    _add_routes(app, FairShare(settings))
+    _add_routes(app, FairRequestSlots(settings))
     add_openapi_routes(app)
     add_guide_routes(app)
     add_static_files(app)
     app.add_exception_handler(HTTPException, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
-    app.add_middleware(Boundary)
-    app.add_middleware(Tus)  # outside Boundary, so that it sees problems too
+    app.add_middleware(RequestBoundaryMiddleware)
+    app.add_middleware(TusVersionMiddleware)  # outside Boundary, so that it sees problems too
     if settings.allowed_origins:
-        app.add_middleware(Cors, origins=settings.allowed_origins)  # likewise
-    app.add_middleware(Latency)  # the outermost
+        app.add_middleware(CorsMiddleware, origins=settings.allowed_origins)  # likewise
+    app.add_middleware(LatencyMiddleware)  # the outermost
     app.openapi = lambda: build_openapi_document(app)  # type: ignore[method-assign]
     return app
 
 
-def _add_routes(app: FastAPI, share: FairShare) -> None:
+def _add_routes(app: FastAPI, share: FairRequestSlots) -> None:
     guard_services = GuardServices(
         access=lambda: app.state.access,
         rate=lambda: app.state.rate,
@@ -260,18 +260,20 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     if secret is not None:
         _print_first_admin_key(secret, settings)
     # A client waits for each response, so a silent store is given up sooner than by a worker.
-    store = open_store(settings, waited_for=True)
+    store = open_object_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
         await to_thread.run_sync(store.create_folder_or_bucket)  # The migration creates buckets.
     app.state.database = db
-    app.state.damage = Damage(find_sqlite_file(settings))
+    app.state.damage = DatabaseDamageMonitor(find_sqlite_file(settings))
     app.state.damage.start_database_check()
     app.state.store = store
-    app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
-    app.state.doorbell = Doorbell(settings, db)
+    app.state.blobs = BlobStorage(
+        store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db)
+    )
+    app.state.doorbell = WorkerNotifier(settings, db)
     app.state.polling = PollingReads(settings.resolved_database_url)
     app.state.uploads = {}
-    app.state.predict_line = PredictLine(settings)
+    app.state.predict_line = PredictQueue(settings)
     app.state.predictor = Predictor(settings)
     app.state.asked_versions = VersionCache(app.state.database)
     app.state.predict_limits = PredictLimits(db)
@@ -281,18 +283,21 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
     app.state.access = Authenticator(app.state.polling, anyone)
     app.state.rate = (
-        Rate(settings.max_requests_per_s, settings.resolved_broker_url)
+        OwnerRateLimiter(settings.max_requests_per_s, settings.resolved_broker_url)
         if settings.max_requests_per_s
         else None
     )
-    app.state.doorbell.start_sending_rings()
+    app.state.doorbell.start_sending_notifications()
     # After the server has set its handlers of signals, which this passes the signals on to.
     app.state.stopping.install_signal_handlers()
     # Building the catalogue takes seconds after an update: start before the first request needs it.
     threading.Thread(
-        target=_load_catalogue_early, args=(app.state.catalogue,), name="catalogue", daemon=True
+        target=_load_catalogue_at_startup,
+        args=(app.state.catalogue,),
+        name="catalogue",
+        daemon=True,
     ).start()
-    use = KeyUse(db, app.state.access)
+    use = KeyUseRecorder(db, app.state.access)
     async with use:
         yield
     # An app embedded in another thread gets no signal; its streams end by this.
@@ -313,7 +318,7 @@ def _print_first_admin_key(secret: str, settings: Settings) -> None:
     print(f"First start: your admin key is {place}.", flush=True)
 
 
-def _load_catalogue_early(catalogue: Catalogue) -> None:
+def _load_catalogue_at_startup(catalogue: LazyCatalogue) -> None:
     try:
         catalogue()
     except (PerennialError, OSError) as error:
@@ -371,7 +376,7 @@ def _list_allowed_methods(request: Request) -> list[str]:
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     route = request.scope.get("route")
-    catalogue = request.app.state.catalogue.loaded_content
+    catalogue = request.app.state.catalogue.content_if_loaded
     recipe = () if catalogue is None else list_recipe_paths(catalogue)
     fields = list_invalid_fields(error, route if isinstance(route, APIRoute) else None, recipe)
     first = fields[0]
@@ -382,5 +387,5 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
     status, headers, _ = problems.convert_status_to_response(422)
-    body = problems.encode_problem("invalid", "Invalid request", 422, detail, fields)
+    body = problems.encode_problem_json("invalid", "Invalid request", 422, detail, fields)
     return _build_problem_response(request, (status, headers, body))

@@ -11,7 +11,7 @@ from core.database import soundness
 log = structlog.get_logger(__name__)
 
 
-class Damage:
+class DatabaseDamageMonitor:
     """Damage found in the database file, reported by `/readyz`.
 
     Args:
@@ -33,15 +33,15 @@ class Damage:
         """Record damage that a read encountered."""
         self._record_found_damage([str(getattr(error, "orig", error))])
 
-    def describe_damage(self) -> str:
+    def describe_database_damage(self) -> str:
         """Return one sentence that says what was found and what to do."""
-        return soundness.describe_damage(self._file or Path(), self.found)
+        return soundness.describe_database_damage(self._file or Path(), self.found)
 
     def _check_database_file(self) -> None:
         if self._file is None or not self._file.exists():
             return
         try:
-            damage = soundness.find_damage(self._file)
+            damage = soundness.find_database_damage(self._file)
         except sqlite3.Error as error:
             log.warning("the database's file could not be read whole", error=str(error))
             return
@@ -50,4 +50,4 @@ class Damage:
 
     def _record_found_damage(self, problems: list[str]) -> None:
         self.found = problems
-        log.error("database damaged", detail=self.describe_damage())
+        log.error("database damaged", detail=self.describe_database_damage())

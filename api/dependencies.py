@@ -11,7 +11,7 @@ A handler that needs several parts of the service takes `service: Service`; one 
 part may take that part alone. Dependencies with parameters must be direct ones of the handler:
 `api.authentication.guard` looks for the scope and for query parameters only there.
 
-Handlers that read a body as a stream take a bare `Request` and describe the body in
+Handlers that read a body as a stream take a bare `IdempotentRequest` and describe the body in
 `openapi_extra`.
 """
 
@@ -20,17 +20,17 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request
 
-from api.limits.heavy_work import HeavyWork
+from api.limits.heavy_work import HeavyWorkQueue
 from core.database.session import Database
-from core.jobs.doorbell import Doorbell
-from core.recipe.catalogue import Catalogue
+from core.jobs.doorbell import WorkerNotifier
+from core.recipe.catalogue import LazyCatalogue
 from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.requests.response_cache import ResponseCache
 from core.settings import Settings
-from core.storage import Store
-from core.storage.blobs import Blobs
+from core.storage import ObjectStorage
+from core.storage.blobs import BlobStorage
 
 
 class ScopeDependency:
@@ -49,11 +49,11 @@ async def _get_database(request: Request) -> Database:
     return request.app.state.database  # type: ignore[no-any-return]
 
 
-async def _get_store(request: Request) -> Store:
+async def _get_store(request: Request) -> ObjectStorage:
     return request.app.state.store  # type: ignore[no-any-return]
 
 
-async def _get_blobs(request: Request) -> Blobs:
+async def _get_blobs(request: Request) -> BlobStorage:
     return request.app.state.blobs  # type: ignore[no-any-return]
 
 
@@ -61,21 +61,21 @@ async def _get_settings(request: Request) -> Settings:
     return request.app.state.settings  # type: ignore[no-any-return]
 
 
-async def _get_doorbell(request: Request) -> Doorbell:
+async def _get_doorbell(request: Request) -> WorkerNotifier:
     return request.app.state.doorbell  # type: ignore[no-any-return]
 
 
-async def _get_catalogue(request: Request) -> Catalogue:
+async def _get_catalogue(request: Request) -> LazyCatalogue:
     # Return the catalogue itself, not its value: the first call may take seconds, so handlers make
     # it in their thread.
     return request.app.state.catalogue  # type: ignore[no-any-return]
 
 
-async def _get_shape_work_queue(request: Request) -> HeavyWork:
+async def _get_shape_work_queue(request: Request) -> HeavyWorkQueue:
     return request.app.state.shape_work  # type: ignore[no-any-return]
 
 
-async def _get_picture_work_queue(request: Request) -> HeavyWork:
+async def _get_picture_work_queue(request: Request) -> HeavyWorkQueue:
     return request.app.state.picture_work  # type: ignore[no-any-return]
 
 
@@ -90,18 +90,18 @@ class ServiceParts:
     """
 
     db: Database
-    store: Store
-    blobs: Blobs
+    store: ObjectStorage
+    blobs: BlobStorage
     settings: Settings
-    bell: Doorbell
-    catalogue: Catalogue
-    export_work: HeavyWork
-    picture_work: HeavyWork
+    bell: WorkerNotifier
+    catalogue: LazyCatalogue
+    export_work: HeavyWorkQueue
+    picture_work: HeavyWorkQueue
     kept_metrics: ResponseCache
 
-    def load_use_case_resources(self) -> Resources:
+    def load_use_case_resources(self) -> UseCaseResources:
         """Return what use cases work with; call it in a thread, as `catalogue`."""
-        return Resources(self.db, self.blobs, self.catalogue())
+        return UseCaseResources(self.db, self.blobs, self.catalogue())
 
 
 async def _get_service_parts(request: Request) -> ServiceParts:
@@ -125,13 +125,13 @@ Read = Annotated[Actor, Depends(ScopeDependency("read"))]
 Write = Annotated[Actor, Depends(ScopeDependency("write"))]
 Admin = Annotated[Actor, Depends(ScopeDependency("admin"))]
 Db = Annotated[Database, Depends(_get_database)]
-ObjectStore = Annotated[Store, Depends(_get_store)]
-BlobStore = Annotated[Blobs, Depends(_get_blobs)]
+ObjectStore = Annotated[ObjectStorage, Depends(_get_store)]
+BlobStore = Annotated[BlobStorage, Depends(_get_blobs)]
 Config = Annotated[Settings, Depends(_get_settings)]
-CatalogueOf = Annotated[Catalogue, Depends(_get_catalogue)]
-ShapeWork = Annotated[HeavyWork, Depends(_get_shape_work_queue)]
-PictureWork = Annotated[HeavyWork, Depends(_get_picture_work_queue)]
-Bell = Annotated[Doorbell, Depends(_get_doorbell)]
+CatalogueOf = Annotated[LazyCatalogue, Depends(_get_catalogue)]
+ShapeWork = Annotated[HeavyWorkQueue, Depends(_get_shape_work_queue)]
+PictureWork = Annotated[HeavyWorkQueue, Depends(_get_picture_work_queue)]
+Bell = Annotated[WorkerNotifier, Depends(_get_doorbell)]
 Service = Annotated[ServiceParts, Depends(_get_service_parts)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]

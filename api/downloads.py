@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from api import problems
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 # A presigned URL works without a key, so it expires soon.
 PRESIGNED_S = 900
@@ -30,7 +30,7 @@ DOWNLOAD_HEADERS: list[dict[str, JsonValue]] = [
 ]
 
 
-class Source(Protocol):
+class DownloadSource(Protocol):
     """A source of a download's bytes."""
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -59,7 +59,7 @@ def describe_download_responses(
 
 
 def build_file_response(
-    request: Request, source: Source, sha256: str, size: int, media_type: str, filename: str
+    request: Request, source: DownloadSource, sha256: str, size: int, media_type: str, filename: str
 ) -> Response:
     """Return the response to GET or HEAD for a stored file, usually a blob.
 
@@ -98,7 +98,12 @@ def build_file_response(
 
 
 def redirect_to_store(
-    request: Request, store: Store, blobs: Blobs, sha256: str, media_type: str, filename: str
+    request: Request,
+    store: ObjectStorage,
+    blobs: BlobStorage,
+    sha256: str,
+    media_type: str,
+    filename: str,
 ) -> Response | None:
     """Return 307 to a presigned URL with the digest in headers, or None if `build_file_response`
     should
@@ -114,7 +119,7 @@ def redirect_to_store(
     if request.method != "GET" or _matches_digest(request.headers.get("if-none-match"), sha256):
         return None
     url = store.make_download_url(
-        Blobs.make_blob_key(sha256),
+        BlobStorage.make_blob_key(sha256),
         PRESIGNED_S,
         {
             "content-disposition": f'attachment; filename="{filename}"',

@@ -38,7 +38,7 @@ class StreamEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class NewEvents:
     """Events found after an id.
 
     Attributes:
@@ -55,7 +55,7 @@ class Look:
 
 
 def build_event_stream_response(
-    request: Request, look: Callable[[int], Awaitable[Look]], after: int
+    request: Request, look: Callable[[int], Awaitable[NewEvents]], after: int
 ) -> StreamingResponse:
     """Return a stream of the events that `look` finds with ids above `after`.
 
@@ -89,7 +89,7 @@ def parse_last_event_id(text: str | None) -> int:
 
 
 async def _iterate_stream_events(
-    request: Request, look: Callable[[int], Awaitable[Look]], after: int
+    request: Request, look: Callable[[int], Awaitable[NewEvents]], after: int
 ) -> AsyncIterator[bytes]:
     stopping: StopFlag = request.app.state.stopping
     access: Authenticator = request.app.state.access
@@ -98,7 +98,7 @@ async def _iterate_stream_events(
     yield b"retry: 1000\n\n" if not after else f"retry: 1000\nid: {after}\n\n".encode()
     while lived < LIFE_S and not stopping.is_stopping:
         # In an outage this empty result keeps the stream open: the client would only reconnect.
-        batch = Look((), after, False, False)
+        batch = NewEvents((), after, False, False)
         try:
             await access.authenticate_request(
                 request.scope

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from core.text.nearest import describe_unknown_field, list_schema_paths
 from core.text.plain import (
-    describe_found_value,
+    describe_invalid_value,
     describe_json_types,
     describe_required_name,
     describe_schema_requirement,
@@ -86,12 +86,12 @@ def _sort_errors_by_parameter(
     """
     documented = [] if route is None else list(_list_parameters(route.dependant))
 
-    def find_parameter_position(error: Mapping[str, Any]) -> tuple[int, int]:
+    def find_parameter_position_of_error(error: Mapping[str, Any]) -> tuple[int, int]:
         place, *names = error["loc"]
         is_parameter = place != "body" and names and names[0] in documented
         return _PLACES.index(place), documented.index(names[0]) if is_parameter else 0
 
-    return sorted(errors, key=find_parameter_position)
+    return sorted(errors, key=find_parameter_position_of_error)
 
 
 def _list_parameters(dependant: Dependant) -> Iterator[str]:
@@ -145,11 +145,11 @@ def _describe_field_error(error: Mapping[str, Any], path: str, field_paths: Sequ
         keyword, limit = _LIMITS[named]
         message = describe_schema_requirement(keyword, context[limit])
         # Do not quote texts and lists: their length is the error, and repeating them does not help.
-        return f"{message}{'' if 'too_' in named else describe_found_value(error['input'])}"
+        return f"{message}{'' if 'too_' in named else describe_invalid_value(error['input'])}"
     root = named.partition("_")[0]
     if root in _TYPES and named.endswith(("_type", "_parsing", "_from_float")):
         return (
-            f"must be {describe_json_types([_TYPES[root]])}{describe_found_value(error['input'])}"
+            f"must be {describe_json_types([_TYPES[root]])}{describe_invalid_value(error['input'])}"
         )
     if named == "finite_number":
         return "must be a finite number"

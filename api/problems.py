@@ -38,7 +38,7 @@ _HTTP_CODES = {
 }
 
 
-def encode_problem(
+def encode_problem_json(
     code: str,
     title: str,
     status: int,
@@ -72,7 +72,7 @@ def convert_error_to_response(error: PerennialError) -> tuple[int, dict[str, str
         retry = OUTAGE_RETRY_S
     if retry is not None:
         headers["Retry-After"] = str(retry)
-    body = encode_problem(
+    body = encode_problem_json(
         error.code, error.title, error.status, error.detail, error.fields, error.extra
     )
     return error.status, headers, body
@@ -88,7 +88,7 @@ def convert_status_to_response(
         phrase = "Error"
     code = _HTTP_CODES.get(status, f"http-{status}")
     headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"}
-    return status, headers, encode_problem(code, phrase, status, detail or phrase)
+    return status, headers, encode_problem_json(code, phrase, status, detail or phrase)
 
 
 def describe_problem_responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:

@@ -30,7 +30,7 @@ def add_static_files(app: FastAPI) -> None:
     app.add_route("/static/{digest}/{name:path}", _serve_static_file, include_in_schema=False)
 
 
-def build_static_path(name: str, root: str = "") -> str:
+def build_static_file_url_path(name: str, root: str = "") -> str:
     """Return the URL path of a static file below the prefix `root`.
 
     Raises:

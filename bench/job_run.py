@@ -6,7 +6,7 @@ from typing import Any
 from core.contract.document import Document
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart
 from core.learning.training import job
-from core.learning.training.control import Control
+from core.learning.training.control import LoopControl
 
 Json = dict[str, Any]
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 def run_completed_spec(
     spec: Mapping[str, Any],
     emit: Callable[[Json], None] = lambda event: None,
-    control: Control | None = None,
+    control: LoopControl | None = None,
     hook: job.EvaluationHook | None = None,
 ) -> None:
     """Learn the task of a job specification after `fill_in_spec_defaults` has completed it.

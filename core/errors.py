@@ -120,7 +120,7 @@ class ChecksumMismatch(PerennialError):
     code, title, status = "checksum-mismatch", "Checksum mismatch", 460
 
 
-class ProtocolVersion(PerennialError):
+class UnsupportedTusVersion(PerennialError):
     """A request in a version of tus that is not supported."""
 
     code, title, status = "protocol-version", "Version of tus not supported", 412
@@ -144,13 +144,13 @@ class BadRequest(PerennialError):
     code, title, status = "bad-request", "Bad request", 400
 
 
-class HeadTooLarge(PerennialError):
+class RequestHeadTooLarge(PerennialError):
     """A request head, or data between the chunks of its body, that exceeds the limit."""
 
     code, title, status = "head-too-large", "Head of the request too large", 431
 
 
-class HeadTimeout(PerennialError):
+class RequestHeadTimeout(PerennialError):
     """A request head that was not complete in time."""
 
     code, title, status = "head-timeout", "Head of the request too slow", 408
@@ -266,7 +266,7 @@ class WebhooksUnavailable(PerennialError):
     code, title, status = "webhooks-unavailable", "Webhooks not set up", 422
 
 
-class AnswersMissing(PerennialError):
+class PredictionsMissing(PerennialError):
     """A comparison of versions whose predictions are not retained image by image.
 
     `extra["missing"]` lists version and task of each.
@@ -299,7 +299,7 @@ class TooManyConnections(Unavailable):
     code, title = "too-many-connections", "Too many connections"
 
 
-class NoSpace(Unavailable):
+class ServiceDiskFull(Unavailable):
     """A full disk of the service. Nothing can be stored until there is room again."""
 
     code, title, status = "no-space", "No room on the service's disk", 507
@@ -346,7 +346,7 @@ class Rejected(PerennialError):
     code, title, status = "batch-rejected", "Batch rejected", 422
 
 
-class DataHeld(Rejected):
+class BatchHeldForFindings(Rejected):
     """A batch that is not learned because of findings in its data, as its recipe demands.
 
     The recipe says `"data_report": "hold"`. The batch is retained for a retry.

@@ -120,7 +120,7 @@ DELIVERY_SECONDS = Histogram(
 )
 
 
-def select_registry() -> CollectorRegistry:
+def select_metrics_registry() -> CollectorRegistry:
     """Return the metrics to serve: this process's, or the sums over all that share the folder."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return _registry
@@ -132,7 +132,7 @@ def select_registry() -> CollectorRegistry:
 
 def render_metrics() -> bytes:
     """Return the metrics in Prometheus's text format."""
-    return generate_latest(select_registry())
+    return generate_latest(select_metrics_registry())
 
 
 def serve_metrics(host: str, port: int) -> None:
@@ -143,4 +143,4 @@ def serve_metrics(host: str, port: int) -> None:
     Raises:
         OSError: the port cannot be used.
     """
-    start_http_server(port, host, select_registry())
+    start_http_server(port, host, select_metrics_registry())

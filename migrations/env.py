@@ -18,7 +18,7 @@ from core.database.tables import Table
 from core.errors import PerennialError
 from core.files.private import UMASK
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_object_store
 
 
 def _run_migrations(connection: Connection) -> None:
@@ -51,7 +51,7 @@ def _migrate_by_command_line() -> None:
     finally:
         db.close()
     if _is_upgrade():
-        open_store(settings).create_folder_or_bucket()
+        open_object_store(settings).create_folder_or_bucket()
 
 
 def _is_upgrade() -> bool:

@@ -95,7 +95,7 @@ def find_reached_tests(checkout: Path, changed: Iterable[str]) -> list[str]:
     return [test for test in tests if test in reached]
 
 
-def read_modules(checkout: Path) -> dict[str, house.Module]:
+def read_modules(checkout: Path) -> dict[str, house.ParsedModule]:
     """Read all Python files, by path. Modules of the client are named as they are imported."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
     modules = [house.parse_module(checkout, path) for path in paths]
@@ -104,15 +104,15 @@ def read_modules(checkout: Path) -> dict[str, house.Module]:
     }
 
 
-def _stand_in(path: str) -> house.Module:
+def _stand_in(path: str) -> house.ParsedModule:
     """Return an empty module for a deleted one, which others may still import."""
     name = (
         path.removeprefix("client/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     )
-    return house.Module(name, path, [], ast.Module([], []))
+    return house.ParsedModule(name, path, [], ast.Module([], []))
 
 
-def find_importers(modules: dict[str, house.Module]) -> dict[str, set[str]]:
+def find_importers(modules: dict[str, house.ParsedModule]) -> dict[str, set[str]]:
     """Map each path to the paths that import it, the `__init__.py` of its packages included."""
     # Helpers of tests are imported by their last name too: their folders are on `sys.path`.
     helpers = [
@@ -146,7 +146,7 @@ def find_importers(modules: dict[str, house.Module]) -> dict[str, set[str]]:
     return importers
 
 
-def _find_sources(path: str, modules: dict[str, house.Module]) -> Iterator[str]:
+def _find_sources(path: str, modules: dict[str, house.ParsedModule]) -> Iterator[str]:
     """Yield the Python files that a changed file stands for: itself, or those that read it."""
     if path in modules:
         yield path

@@ -62,8 +62,8 @@ import redis_server as redis_servers  # noqa: E402
 import s3_server  # noqa: E402
 from processes import ServiceMissing  # noqa: E402
 
-from core.storage import open_store  # noqa: E402
-from tools.service import Service  # noqa: E402
+from core.storage import open_object_store  # noqa: E402
+from tools.service import RunningService  # noqa: E402
 
 T = TypeVar("T")
 pytest_plugins = [
@@ -105,7 +105,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         services = {
             id(value): value
             for value in getattr(item, "funcargs", {}).values()
-            if isinstance(value, Service)
+            if isinstance(value, RunningService)
         }
         for service in services.values():
             with service.log.open("rb") as log:
@@ -139,7 +139,7 @@ def redis_server() -> Iterator[redis_servers.RedisServer]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[s3_server.S3Server]:
     server = _or_fail(s3_server.S3Server.launch)
-    open_store(server.settings(server.root)).create_folder_or_bucket()
+    open_object_store(server.settings(server.root)).create_folder_or_bucket()
     yield server
     server.close()
 

@@ -21,12 +21,12 @@ import redis
 import yaml
 from processes import await_port
 
-from core.jobs.doorbell import _Broker
+from core.jobs.doorbell import _NotificationBroker
 from core.settings import Settings
 from tests.loading import load_module
 from tools.release import distributions
 from tools.service import find_free_port
-from worker.chores import get_lost_device_file
+from worker.chores import get_lost_device_report_file
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -190,7 +190,9 @@ def test_redis_wants_its_password_which_no_command_line_shows(
         with pytest.raises(redis.AuthenticationError):
             redis.Redis(port=port).ping()
         assert redis.Redis.from_url(settings.resolved_broker_url).ping()
-        assert _Broker(settings.resolved_broker_url).send_ring(), "a ring arrives"
+        assert _NotificationBroker(settings.resolved_broker_url).send_notification(), (
+            "a ring arrives"
+        )
         kind, check = service["healthcheck"]["test"]
         assert kind == "CMD-SHELL"
         check = local(check).replace("redis-cli", f"redis-cli -p {port}")
@@ -433,7 +435,9 @@ def test_a_worker_whose_device_is_lost_is_not_healthy_and_the_check_says_why(
 ) -> None:
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
     (tmp_path / "worker-alive").touch()
-    healthy, lost = (get_lost_device_file(tmp_path, f"host-7-{token}") for token in ("a1", "b2"))
+    healthy, lost = (
+        get_lost_device_report_file(tmp_path, f"host-7-{token}") for token in ("a1", "b2")
+    )
     assert healthy != lost
     lost.write_text("w1: uncorrectable ECC error")
     with pytest.raises(OSError, match="device lost: w1: uncorrectable ECC error"):

@@ -16,9 +16,9 @@ from sqlalchemy import inspect
 from core.database.session import Database
 from core.database.tables import Table
 from core.errors import Unavailable
-from core.storage import open_store
+from core.storage import open_object_store
 from core.storage.address import S3Address
-from core.storage.s3 import CallLimits, S3Store
+from core.storage.s3 import S3Store, S3TimeLimits
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).relative_to(ROOT)
@@ -51,14 +51,14 @@ def test_a_redis_of_ones_own_can_be_stopped_and_started(redis_server: Any) -> No
 
 
 def test_the_s3_server_has_its_bucket(s3: Any, tmp_path: Path) -> None:
-    open_store(s3.settings(tmp_path)).check_store_usable()
+    open_object_store(s3.settings(tmp_path)).check_store_usable()
 
 
 @pytest.mark.parametrize("kind", ["refused", "silent", "overloaded", "cut"])
 def test_a_relay_fails_as_it_is_told_and_heals(s3: Any, kind: Any) -> None:
     relay = FaultProxy(s3.port)
     address = replace(S3Address.parse(s3.store_url), endpoint=f"127.0.0.1:{relay.port}")
-    store = S3Store(address, s3.access_key, s3.secret_key, limits=CallLimits(1.0, 1.0, retries=0))
+    store = S3Store(address, s3.access_key, s3.secret_key, limits=S3TimeLimits(1.0, 1.0, retries=0))
     relay.fault(kind, [10])
     with pytest.raises(Unavailable):
         store.stat("a/x")

@@ -25,7 +25,7 @@ WARNS = re.compile(
 )
 PLACES = ("core", "worker")
 NO_ADVICE = {
-    "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_requests",
+    "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_requests_in_sentence",
           "core/learning/training/job.py:_report_warning",
     "core/learning/training/job.py:run_job_phases",
     "core/learning/training/job.py:_record_device_change",
@@ -33,7 +33,7 @@ NO_ADVICE = {
 """Functions that contain a query or pass a warning on, but write none."""
 
 
-class Entry(NamedTuple):
+class AdviceRow(NamedTuple):
     """A warning or advice.
 
     Attributes:
@@ -67,266 +67,271 @@ def _build_learning_path(name: str) -> str:
 
 
 ENTRIES = (
-    Entry("held", ("core/lineage/words.py:describe_repairing_requests",), "a version lacks tasks that were rolled back",
+    AdviceRow("held", ("core/lineage/words.py:describe_repairing_requests",),
+          "a version lacks tasks that were rolled back",
           f"Learn task 2 again first (POST {M}/tasks/2/relearn) and then this one, or discard it "
           f"(POST {M}/tasks/2/discard).",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
-    Entry("held-first", (), "a version failed a check of its gate: the first request of "
+    AdviceRow("held-first", (), "a version failed a check of its gate: the first request of "
         "`attention`",
           'POST /v1/jobs/job_1/retry {"recipe": {}}', FIRST + ANY_HELD),
-    Entry("held-weak", (), "a version learned too little of its batch: the first request of "
+    AdviceRow("held-weak", (), "a version learned too little of its batch: the first request of "
         "`attention`",
           'POST /v1/jobs/job_1/retry {"recipe": {"epochs": 50}}',
           FIRST + "test_a_version_that_learned_too_little_is_mended_by_the_first_request"),
-    Entry("missing", ("core/lineage/words.py:describe_settling_requests", "core/lineage/words.py:_build_task_request"),
+    AdviceRow("missing", ("core/lineage/words.py:describe_settling_requests",
+                        "core/lineage/words.py:_build_task_request"),
           "a version lacks a task that was rolled back or skipped",
           f"Learn it again with POST {M}/tasks/2/relearn, or discard it with POST "
           f"{M}/tasks/2/discard.",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
-    Entry("pinned", ("core/lineage/words.py:explain_pinned_production", "core/versions/aliases.py:_production_to_json",
+    AdviceRow("pinned", ("core/lineage/words.py:explain_pinned_production",
+                     "core/versions/aliases.py:_production_to_json",
                      "core/models/models.py:model_to_json"),
           "a person moved production to a version, so it does not follow later ones",
           f"POST {M}/aliases/production/follow lets it follow later ones.",
           LIFE + "test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow"),
-    Entry("passes-now", ("core/versions/aliases.py:_move_production",), "a held version was judged "
+    AdviceRow("passes-now", ("core/versions/aliases.py:_move_production",), "a held version was judged "
         "again and now passes",
           "", TELLS),
-    Entry("biased-head", ("core/publishing/biased_head.py:_format_biased_head_advice",
+    AdviceRow("biased-head", ("core/publishing/biased_head.py:_format_biased_head_advice",
           "core/publishing/biased_head.py:_describe_remedy_request"),
           "features tell classes apart better than the head by more than 5 points and chance",
           f"Send the next batch with `rebalance`: POST {M}/tasks with Perennial-Recipe: "
           '{"rebalance": {"epochs": 5}}.',
           FOLLOWED + "test_rebalancing_the_next_batch_makes_up_for_a_biased_head"),
-    Entry("collapsed", ("core/publishing/version_warnings.py:warn_of_feature_collapse",
+    AdviceRow("collapsed", ("core/publishing/version_warnings.py:warn_of_feature_collapse",
           "core/publishing/version_warnings.py:_describe_next_steps"),
           "features lost more than 10 points against those of the best ancestor",
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
           f'"reason": "…"}}.',
           FOLLOWED + "test_going_back_from_collapsed_features_brings_the_accuracy_back"),
-    Entry("rebase", ("core/publishing/advice.py:_advise_rebase",),
+    AdviceRow("rebase", ("core/publishing/advice.py:_advise_rebase",),
           "accuracy fell over three versions, or a model on a larger base does better",
           f'Move the model to the base for photos: POST {M}/rebase {{"base": '
           f'"perennial/efficientnet-lite0"}}.',
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("look-alike", ("core/lineage/words.py:describe_class_merge",),
+    AdviceRow("look-alike", ("core/lineage/words.py:describe_class_merge",),
           "a batch has a class whose name looks like that of another class",
           f'Once both are learned, merge them with POST {M}/edits {{"operations": [{{"merge": '
           f'{{"from": ["dgo", "dog"], "into": "dog"}}}}]}}.',
           "tests/ui/test_edits.py::test_classes_are_merged_after_a_plan_by_the_page"),
-    Entry("confused", ("core/publishing/advice.py:_advise_more_images",
+    AdviceRow("confused", ("core/publishing/advice.py:_advise_more_images",
                        "core/publishing/advice.py:_advise_on_worst_class"),
           "a version takes two classes for each other, or accuracy falls and the base is the "
           "larger one",
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    Entry("data-held", ("worker/attempts/attempt.py:_reject_for_findings",
-          "core/learning/reports/data_report.py:log_findings"),
+    AdviceRow("data-held", ("worker/attempts/attempt.py:_reject_for_findings",
+          "core/learning/reports/data_report.py:log_data_findings"),
           "a recipe with `data_report` \"hold\" held doubtful images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
-    Entry("conflicts", ("core/ingest/findings/contradictions.py:require_no_contradictions",
+    AdviceRow("conflicts", ("core/ingest/findings/contradictions.py:require_no_contradictions",
           "core/ingest/ingest.py:_write_datasets"),
           "the same pixels have two labels", "To learn it as it is, send it with ?conflicts=keep.",
           "tests/e2e/test_what_a_user_sends.py::"
           "test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked"),
-    Entry("bad-images", ("core/ingest/first_look.py:require_enough_readable_images",
+    AdviceRow("bad-images", ("core/ingest/first_look.py:require_enough_readable_images",
                          "core/ingest/report.py:report_decoded_batch"),
           "more images cannot be decoded than the batch allows", "Mend them, or leave them out "
               "with ?max_bad=0.3.",
           FOLLOWED + "test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names"),
-    Entry("leak", ("core/ingest/report.py:warn_of_leaked_images",), "held-out images are in the training part "
+    AdviceRow("leak", ("core/ingest/report.py:warn_of_leaked_images",), "held-out images are in the training part "
         "too", "", TELLS),
-    Entry("packed", ("core/ingest/readers/zip.py:_is_folder_entry",), "an entry is compressed by another "
+    AdviceRow("packed", ("core/ingest/readers/zip.py:_is_folder_entry",), "an entry is compressed by another "
         "method than deflate",
           "Unpack it, and send the folder, or pack it with zip -r.",
           "not followed: it asks for another program on the sender's machine"),
-    Entry("read", ("core/ingest/rules/builder.py:leave_junk_files_out",
+    AdviceRow("read", ("core/ingest/rules/builder.py:leave_junk_files_out",
                    "core/ingest/rules/by_folders.py:assign_folder_classes",
                    "core/ingest/rules/by_table.py:choose_label_table",
                    "core/ingest/rules/by_table.py:assign_table_labels",
                    "core/ingest/rules/choice.py:_warn_of_class_names"),
           "labels were read in one of several ways", "", TELLS),
-    Entry("layout", ("core/ingest/rules/choice.py:choose_folder_labels", "core/ingest/rules/choice.py:_build_error",
+    AdviceRow("layout", ("core/ingest/rules/choice.py:choose_folder_labels", "core/ingest/rules/choice.py:_build_error",
                      "core/ingest/rules/levels.py:_are_upper_folders_classes",
                      "core/ingest/rules/levels.py:_build_error"),
           "folders or files can be read in several ways", "Say so with ?layout=folders.",
           RULES + "test_what_can_be_read_in_several_ways_is_asked_for"),
-    Entry("names-pattern", ("core/ingest/rules/choice.py:offer_name_pattern",), "file names begin "
+    AdviceRow("names-pattern", ("core/ingest/rules/choice.py:offer_file_name_pattern",), "file names begin "
         "with labels",
           "?names_pattern=%7Blabel%7D_%7Bnumber%7D takes them.",
           TABLES + "test_a_pattern_that_nearly_all_names_fit_is_offered"),
-    Entry("label-file", ("core/ingest/rules/label_files.py:program_advice",),
+    AdviceRow("label-file", ("core/ingest/rules/label_files.py:program_advice",),
           "a batch in an archive contains a label file",
           "Unpacked, the command line reads it.",
           "not followed: programs get the command that reads a folder too"),
-    Entry("columns", ("core/ingest/rules/tables/columns.py:_refuse_unlikely_labels",
+    AdviceRow("columns", ("core/ingest/rules/tables/columns.py:_refuse_unlikely_labels",
                       "core/ingest/rules/tables/columns.py:_refuse_decimal_labels",
                       "core/ingest/rules/tables/reading.py:_find_table_candidates",
                       "core/ingest/rules/tables/reading.py:_choose_found_table"),
           "a table has several columns that may be the label, or there are several tables",
           "If it is the label, say ?label=width; to take folders as classes, ?layout=folders.",
           TABLES + "test_what_an_option_settles_is_a_remedy"),
-    Entry("bad-entries", ("core/ingest/rules/tables/resolving.py:_require_enough_resolved",),
+    AdviceRow("bad-entries", ("core/ingest/rules/tables/resolving.py:_require_enough_entries_resolved",),
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
-    Entry("memory-lost", (_build_learning_path("evaluation/ancestors.py:load_parent_state"),),
+    AdviceRow("memory-lost", (_build_learning_path("evaluation/ancestors.py:load_method_state_of_parent"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
-    Entry("one-class", (_build_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
+    AdviceRow("one-class", (_build_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
           "Send a batch with another class.",
           "tests/e2e/test_gate.py::test_a_first_batch_of_one_class_is_published_and_not_promoted"),
-    Entry("merge", (_build_learning_path("training/merge.py:merge_weights"),), "weights were merged, or could not "
+    AdviceRow("merge", (_build_learning_path("training/merge.py:merge_weights"),), "weights were merged, or could not "
         "be", "", TELLS),
-    Entry(
+    AdviceRow(
         "rebalance", (_build_learning_path("training/rebalance.py:build_rebalance_pool"),),
         "the head was rebalanced, or could "
             "not be", "", TELLS
     ),
-    Entry("validation", (_build_learning_path("training/validation.py:validate_before_first_step"),
+    AdviceRow("validation", (_build_learning_path("training/validation.py:validate_before_first_step"),
                          _build_learning_path("methods/analytic.py:begin_task")),
           "the validation part is too small, or nothing uses it", "", TELLS),
-    Entry("few-steps", (_build_learning_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
+    AdviceRow("few-steps", (_build_learning_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
         "its method",
           "Take more epochs or a smaller batch_size.", "not followed: minutes of training for each "
               "side"),
-    Entry("exemplars", (_build_learning_path("methods/replay/icarl.py:end_task"),
+    AdviceRow("exemplars", (_build_learning_path("methods/replay/icarl.py:end_task"),
           _build_learning_path("methods/replay/icarl.py:_compute_class_means"),
                         _build_learning_path("methods/expanding.py:_select_exemplars"),
                         _build_learning_path("methods/expanding.py:begin_task")),
           "fewer exemplars than classes", "Raise method.exemplars.",
           "not followed: the message is tested in tests/core/learning/methods, its effect is the "
           "method's own"),
-    Entry("curvature", (_build_learning_path("methods/penalties/ewc_online.py:begin_task"),),
+    AdviceRow("curvature", (_build_learning_path("methods/penalties/ewc_online.py:begin_task"),),
           "the recipe asks for curvature in another form than the stored one", "", TELLS),
-    Entry("steep", (_build_learning_path("methods/penalties/quadratic.py:_warn_of_steep_penalty"),),
+    AdviceRow("steep", (_build_learning_path("methods/penalties/quadratic.py:_warn_of_steep_penalty"),),
           "a penalty is too steep "
         "for the learning rate", "",
           TELLS),
-    Entry("slca", (_build_learning_path("methods/slca.py:begin_task"),), (
+    AdviceRow("slca", (_build_learning_path("methods/slca.py:begin_task"),), (
         "covariances are too wide, or validation "
         "chooses the state"
     ),
           "Set validation to 0.", "not followed: minutes of training for each side"),
-    Entry("optimizer", (_build_learning_path("optimizers/build.py:load_state"),), "the state of another "
+    AdviceRow("optimizer", (_build_learning_path("optimizers/build.py:load_state"),), "the state of another "
         "optimizer is not used", "",
           TELLS),
-    Entry("olor", (_build_learning_path("optimizers/olor.py:_clamp_rho"),
+    AdviceRow("olor", (_build_learning_path("optimizers/olor.py:_clamp_rho"),
           _build_learning_path("optimizers/rollback.py:report_olor_rollback")),
           "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
-    Entry("no-weights", ("core/recipe/pretrained.py:find_named_weights",
+    AdviceRow("no-weights", ("core/recipe/pretrained.py:find_named_weights",
                          "core/bases/pretrained.py:find_pretrained_weights",
-                         "core/execution/kinds/fetch.py:_find_pretrained"), "timm has no weights of "
+                         "core/execution/kinds/fetch.py:_find_pretrained_weights"), "timm has no weights of "
                              "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
-    Entry("weights-by-hand", ("core/bases/pretrained.py:_explain_upload_by_hand",
-                              "core/execution/kinds/fetch.py:_format_advice",
+    AdviceRow("weights-by-hand", ("core/bases/pretrained.py:_explain_upload_by_hand",
+                              "core/execution/kinds/fetch.py:_format_manual_download_advice",
                               "core/lineage/words.py:describe_fetch_request"),
           "weights cannot be fetched",
           "Put model.safetensors into the data directory of each worker, and send POST "
           "/v1/jobs/job_1/retry.",
           "tests/e2e/test_pretrained.py::test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing"),
-    Entry("alias-target", ("core/versions/aliases.py:_build_no_rollback_error",), "an alias cannot go back "
+    AdviceRow("alias-target", ("core/versions/aliases.py:_build_no_rollback_error",), "an alias cannot go back "
         "further",
           f"PUT {M}/aliases/production can put it on version 1 or 2.",
           LIFE + "test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost"),
-    Entry("recipe", ("core/models/models.py:change_model",), "a recipe is weak in a scenario, or loses "
+    AdviceRow("recipe", ("core/models/models.py:change_model",), "a recipe is weak in a scenario, or loses "
         "memory", "", TELLS),
-    Entry("base-fits", ("core/bases/base_advice.py:make_error",
+    AdviceRow("base-fits", ("core/bases/base_advice.py:make_error",
           "core/bases/base_advice.py:format_creation_request",
-                        "core/bases/base_advice.py:_advise_on_stem",
+                        "core/bases/base_advice.py:_advise_on_network_stem",
                         "core/bases/base_advice.py:explain_base_mismatch"), "an uploaded base fits "
                             "another architecture",
           "Send the file as POST /v1/bases?architecture=resnet18&image_size=32&channels=3.",
           "tests/core/bases/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
-    Entry("no-answers", ("core/comparisons/compared_tasks.py:_explain_missing_predictions",), "versions from "
+    AdviceRow("no-answers", ("core/comparisons/compared_tasks.py:_explain_missing_predictions",), "versions from "
         "before predictions were stored",
           f"The next job makes and stores them: send a batch (POST {M}/tasks).",
           "not followed: no version of this release lacks answers"),
-    Entry("export-failed", ("core/versions/export_jobs.py:_explain_missing_download",
+    AdviceRow("export-failed", ("core/versions/export_jobs.py:_explain_missing_download",
           "core/execution/exporting.py:read_requested_export"),
           "an export failed or was cancelled", "POST /v1/jobs/job_1/retry tries again.",
           "not followed: tests/api has the refusal; without the missing packages, the retry fails "
           "again by design"),
-    Entry("which-task", ("core/predictions/predictions.py:_check_requested_task",),
+    AdviceRow("which-task", ("core/predictions/predictions.py:_check_requested_task",),
           "a request for a prediction names no head",
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
-    Entry("quota", ("core/usage/quota.py:_make_full_error",
+    AdviceRow("quota", ("core/usage/quota.py:_make_storage_full_error",
                     "core/execution/kinds/fetch.py:_require_storage_room"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
           "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
           "this frees"),
-    Entry("rebase-begun", ("core/rebase/rebase.py:_require_rebasable", "core/rebase/rebase.py:_build_starting_fields",
+    AdviceRow("rebase-begun", ("core/rebase/rebase.py:_require_rebasable",
+                           "core/rebase/rebase.py:_build_rebased_model_fields",
                            "core/rebase/rebase.py:_add_model_and_jobs", "core/rebase/rebase_plan.py:find_rebase"),
           "a move to another base has begun, or has not", f"GET {M}/rebase says how far it is.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("rebase-compared", ("core/rebase/rebase_comparison.py:_list_rebase_warnings",),
+    AdviceRow("rebase-compared", ("core/rebase/rebase_comparison.py:_list_rebase_warnings",),
           "the new model of a move is worse, or clients must use another id", "", TELLS),
-    Entry("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_rebase_step",
-                            "core/rebase/rebase_finish.py:_require_comparison_current",
+    AdviceRow("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_rebase_step",
+                            "core/rebase/rebase_finish.py:_require_rebase_comparison_current",
                             "core/rebase/rebase_finish.py:_require_takeover_ready",
-                            "core/rebase/rebase_finish.py:_require_old_model"), "a move can be "
+                            "core/rebase/rebase_finish.py:_require_old_model_of_rebase"), "a move can be "
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("edit-pattern", ("core/edits/image_patterns.py:expand_image_patterns",),
+    AdviceRow("edit-pattern", ("core/edits/image_patterns.py:expand_image_patterns",),
           "a pattern of paths matches no image of a task, or too many", "", TELLS),
-    Entry("edit-task-scenario", ("core/edits/checks.py:check_operations",),
+    AdviceRow("edit-task-scenario", ("core/edits/checks.py:check_operations",),
           "a model with a head for each task is edited",
           "Correct the batch and send it again.",
           "not followed: it is sending a batch, as every journey of tests/e2e does"),
-    Entry("former-name", ("core/ingest/layout.py:replace_former_names",),
+    AdviceRow("former-name", ("core/ingest/layout.py:replace_former_names",),
           "a batch has a class that was dropped from the model, or a former name of a class", "", TELLS),
-    Entry("relearn", ("core/tasks/retries.py:_retry_task", "core/tasks/settling.py:_explain_why_not_relearnable"),
+    AdviceRow("relearn", ("core/tasks/retries.py:_relearn_task_by_new_job",
+                        "core/tasks/settling.py:_explain_why_not_relearnable"),
           "a task is retried although it must be learned again, or vice versa",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),
-    Entry("uploads", ("core/uploads/uploads.py:_require_upload_allowed",
+    AdviceRow("uploads", ("core/uploads/uploads.py:_require_upload_allowed",
                       "core/uploads/uploads.py:_make_missing_upload_error",
                       "core/uploads/whole_uploads.py:find_whole_upload",
                       "core/uploads/whole_uploads.py:read_upload_bytes"),
           "an upload is missing or unfinished, or there are too many", "GET /v1/uploads lists all.",
           "not followed: the client resumes uploads by itself, tests/client/test_large_batches.py"),
-    Entry("webhook", ("core/webhooks/webhooks.py:require_webhook_enabled",
+    AdviceRow("webhook", ("core/webhooks/webhooks.py:require_webhook_enabled",
                       "core/webhooks/webhooks.py:require_room_for_delivery"),
           "a webhook is disabled, or too many deliveries wait", 'PATCH /v1/webhooks/whk_1 '
               '{"enabled": true} first.',
           "not followed: tests/api/routes/test_webhooks.py enables one"),
-    Entry("data-settled", (), "a held batch is learned as it is: the finding is not "
+    AdviceRow("data-settled", (), "a held batch is learned as it is: the finding is not "
         "repeated", "",
           FOLLOWED + "test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_again"),
-    Entry("suspects", ("core/learning/reports/data_findings.py:_find_suspects",), "labels look wrong",
+    AdviceRow("suspects", ("core/learning/reports/data_findings.py:_find_suspect_images",), "labels look wrong",
           "Look at them: report.data.suspects of the task, and pictures on its page.",
           "not followed: a person looks; what is found is in tests/core/learning/reports/test_data_report.py"),
-    Entry("mislabelled", ("core/learning/reports/data_findings.py:_find_mislabelled",
+    AdviceRow("mislabelled", ("core/learning/reports/data_findings.py:_find_mislabelled_classes",
           "core/lineage/checks.py:_judge_learning"),
           "labels of known classes look swapped or wrong", "Correct wrong labels and send the "
               "batch again",
           "not followed: a person looks; the images are listed in tests/e2e/test_wrong_labels.py"),
-    Entry("near-duplicates", ("core/learning/reports/data_findings.py:_find_held_out_leak",
-                              "core/learning/reports/data_findings.py:_find_reused_held_out",
+    AdviceRow("near-duplicates", ("core/learning/reports/data_findings.py:_find_held_out_leak",
+                              "core/learning/reports/data_findings.py:_find_held_out_images_reused_for_training",
                               "core/learning/reports/data_findings.py:_find_repeated_images"), "images are nearly the "
                                   "same as others",
           "Put images of one scene into one part.",
           "tests/core/learning/reports/test_duplicates.py::test_folds_of_single_frames_promise_what_new_images_do_not_keep"),
-    Entry("few", ("core/learning/reports/data_findings.py:_find_small_classes",), "a class has fewer than 5 "
+    AdviceRow("few", ("core/learning/reports/data_findings.py:_find_small_classes",), "a class has fewer than 5 "
         "images",
           "Send more of them.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    Entry("shift", ("core/learning/reports/data_findings.py:_find_class_shift",), "images of known classes differ "
+    AdviceRow("shift", ("core/learning/reports/data_findings.py:_find_class_shift",), "images of known classes differ "
         "from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
-    Entry("would-say", ("core/learning/reports/data_findings.py:_find_misread_classes",),
+    AdviceRow("would-say", ("core/learning/reports/data_findings.py:_find_misread_classes",),
           "production would predict known classes for images of new ones",
           "", TELLS),
-    Entry("weak", ("core/recipe/weaknesses.py:find_recipe_weaknesses",
+    AdviceRow("weak", ("core/recipe/weaknesses.py:list_recipe_warnings",
                    "core/recipe/weaknesses.py:warn_of_ineffective_fields"),
           "a method or modifier is weak in a scenario, or changes nothing", "Name a method that "
               "trains.",
           "not followed: docs/benchmarks.md has measurements of both sides"),
-    Entry("damage", ("core/retention/damage.py:_build_damaged_part_error",), "a stored part is damaged",
+    AdviceRow("damage", ("core/retention/damage.py:_build_damaged_part_error",), "a stored part is damaged",
           f"Roll back and learn task 2 again (POST {M}/tasks/2/relearn).",
           "not followed: it needs a damaged store; tests/e2e/test_restore.py restores objects"),
 )  # fmt: skip

@@ -27,16 +27,16 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.database import soundness
-from core.database.copies import copy_sqlite
-from core.database.migrate import read_revision
+from core.database.copies import copy_sqlite_database
+from core.database.migrate import read_schema_revision
 from core.database.session import Database
 from core.errors import StoreCorrupt
 from core.settings import Settings
-from core.storage import ObjectInfo, Store, open_store
+from core.storage import ObjectInfo, ObjectStorage, open_object_store
 from core.storage.folder import FolderStore
 from core.storage.objects import check_object_key
 from core.storage.timed import TimedStore
-from core.upkeep.consistency import NamedObject, iterate_referenced_objects
+from core.upkeep.consistency import ReferencedObject, iterate_referenced_objects
 from core.webhooks import webhook_secret
 
 DATABASE = "perennial.db"
@@ -48,7 +48,7 @@ CONTENTS = "backup.json"
 ROUNDS = 20
 
 
-class NotPossible(Exception):
+class BackupNotPossible(Exception):
     """A backup or restore that is not possible; nothing of the service was changed."""
 
 
@@ -59,35 +59,35 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
         The content of `backup.json`: `objects`, `bytes`, `schema`, `made_at` (seconds since 1970).
 
     Raises:
-        NotPossible: `target` is not empty, the database is not SQLite, or so much was deleted
+        BackupNotPossible: `target` is not empty, the database is not SQLite, or so much was deleted
             meanwhile that no round was complete.
     """
     file = _find_sqlite_file(settings)
     if target.exists() and any(target.iterdir()):
-        raise NotPossible(f"{target} is not empty: a backup wants a folder of its own.")
+        raise BackupNotPossible(f"{target} is not empty: a backup wants a folder of its own.")
     # The copy holds keys and images, which are the service user's alone.
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    source, copy = open_store(settings), FolderStore(target.absolute() / STORE)
+    source, copy = open_object_store(settings), FolderStore(target.absolute() / STORE)
     copy.create_folder_or_bucket()
     # First pass, with most of the objects: the rounds below then take seconds.
     copy_missing_objects(source, copy)
     for _ in range(ROUNDS):
         made_at = time.time()
         # Before the second pass over the objects: a later copy could name some that it has missed.
-        copy_sqlite(file, target / DATABASE)
+        copy_sqlite_database(file, target / DATABASE)
         copy_missing_objects(source, copy)
         database = _open_sqlite_database(target / DATABASE)
         try:
             named_objects, schema = (
                 list(iterate_referenced_objects(database)),
-                read_revision(database),
+                read_schema_revision(database),
             )
         finally:
             database.close()
         if not find_missing_objects(named_objects, copy):
             break
     else:
-        raise NotPossible(
+        raise BackupNotPossible(
             f"In {ROUNDS} rounds something was always deleted while it was copied: try again."
         )
     _delete_unreferenced_objects(named_objects, copy)
@@ -107,11 +107,13 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     worker runs.
 
     Raises:
-        NotPossible: `source` is not a complete backup, its database is damaged, it has a link or
+        BackupNotPossible: `source` is not a complete backup, its database is damaged, it has a link or
             anything else that no backup has. Or a database or an object exists already.
     """
     if not (source / CONTENTS).is_file():
-        raise NotPossible(f"{source} is no backup: it has no {CONTENTS}, which is written last.")
+        raise BackupNotPossible(
+            f"{source} is no backup: it has no {CONTENTS}, which is written last."
+        )
     _require_safe_backup(source)
     contents: dict[str, Any] = json.loads((source / CONTENTS).read_text())
     copy = FolderStore(source.absolute() / STORE)
@@ -119,32 +121,36 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     try:
         named_objects = list(iterate_referenced_objects(database))
     except ValueError as error:
-        raise NotPossible(
+        raise BackupNotPossible(
             f"{source} names an object outside of a store ({error}): nothing was restored."
         ) from None
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", error))
-        raise NotPossible(f"The database of {source} is none of this service: {reason}.") from None
+        raise BackupNotPossible(
+            f"The database of {source} is none of this service: {reason}."
+        ) from None
     finally:
         database.close()
     for item in named_objects:
         # A key such as ../x would write outside of the store.
-        if not _is_object_key(item.key):
-            raise NotPossible(
+        if not _is_store_object_key(item.key):
+            raise BackupNotPossible(
                 f"{source} names the object {item.key[:80]!r}, which is outside of a store: "
                 f"nothing was restored."
             )
     missing = find_missing_objects(named_objects, copy)
     if missing:
-        raise NotPossible(f"{source} lacks {len(missing)} objects, such as the {missing[0].by}.")
+        raise BackupNotPossible(
+            f"{source} lacks {len(missing)} objects, such as the {missing[0].by}."
+        )
     file = _find_sqlite_file(settings)
-    store = open_store(settings)
+    store = open_object_store(settings)
     store.create_folder_or_bucket()
     if file.exists():
-        raise NotPossible(f"There is a database {file}: a restore wants an empty place.")
+        raise BackupNotPossible(f"There is a database {file}: a restore wants an empty place.")
     # An object of another service could have a key of the backup, and other bytes.
     if next(iter(store.list("")), None) is not None:
-        raise NotPossible(
+        raise BackupNotPossible(
             f"There are objects in {settings.resolved_store_url}: a restore wants an empty place."
         )
     copy_missing_objects(copy, store)
@@ -155,7 +161,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
             key.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / name, key)
     # Copied last, because without it there is no service to start.
-    copy_sqlite(source / DATABASE, file)
+    copy_sqlite_database(source / DATABASE, file)
     return contents
 
 
@@ -165,7 +171,7 @@ def _require_safe_backup(source: Path) -> None:
     Somebody else may have written the backup.
 
     Raises:
-        NotPossible: the backup has a link, something other than files and folders, or a name that
+        BackupNotPossible: the backup has a link, something other than files and folders, or a name that
             no object has. Or its database is damaged, or has a trigger or view, which the service
             never makes.
     """
@@ -173,13 +179,13 @@ def _require_safe_backup(source: Path) -> None:
         for path in (Path(folder) / name for name in (*folders, *files)):
             mode = path.lstat().st_mode
             if stat.S_ISLNK(mode):
-                raise NotPossible(
+                raise BackupNotPossible(
                     f"{path} is a link to {str(path.readlink())[:200]!r}, and a backup holds none: "
                     "it would bring in what lies outside. Restore from a copy of the backup as it "
                     "was made."
                 )
             if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-                raise NotPossible(
+                raise BackupNotPossible(
                     f"{path} is neither a file nor a folder: a backup holds nothing else."
                 )
             key = (
@@ -187,13 +193,18 @@ def _require_safe_backup(source: Path) -> None:
                 if path.is_relative_to(source / STORE)
                 else None
             )
-            if key and stat.S_ISREG(mode) and not key.startswith(".") and not _is_object_key(key):
-                raise NotPossible(
+            if (
+                key
+                and stat.S_ISREG(mode)
+                and not key.startswith(".")
+                and not _is_store_object_key(key)
+            ):
+                raise BackupNotPossible(
                     f"{str(path)!r} has a name that no object has: nothing was restored."
                 )
-    damage = soundness.find_damage(source / DATABASE)
+    damage = soundness.find_database_damage(source / DATABASE)
     if damage:
-        raise NotPossible(
+        raise BackupNotPossible(
             f"The database of {source} is damaged: {'; '.join(damage)}. Restore another backup."
         )
     with closing(sqlite3.connect(source / DATABASE)) as connection:
@@ -201,13 +212,13 @@ def _require_safe_backup(source: Path) -> None:
             "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"
         ).fetchone()
     if unexpected is not None:
-        raise NotPossible(
+        raise BackupNotPossible(
             f"The database of {source} holds a {unexpected[0]}, {unexpected[1]!r:.80}: the service "
             f"makes none."
         )
 
 
-def _is_object_key(key: str) -> bool:
+def _is_store_object_key(key: str) -> bool:
     try:
         check_object_key(key)
     except ValueError:
@@ -215,7 +226,7 @@ def _is_object_key(key: str) -> bool:
     return True
 
 
-def copy_missing_objects(source: Store, target: Store) -> int:
+def copy_missing_objects(source: ObjectStorage, target: ObjectStorage) -> int:
     """Copy objects that `target` lacks, in constant memory; return their number.
 
     Objects that are deleted meanwhile are left out.
@@ -229,7 +240,9 @@ def copy_missing_objects(source: Store, target: Store) -> int:
     return copied
 
 
-def find_missing_objects(named_objects: Iterable[NamedObject], store: Store) -> list[NamedObject]:
+def find_missing_objects(
+    named_objects: Iterable[ReferencedObject], store: ObjectStorage
+) -> list[ReferencedObject]:
     """Return the objects that rows name and the store lacks or has in another size."""
     sizes = {info.key: info.size for info in store.list("")}
     return [
@@ -239,9 +252,9 @@ def find_missing_objects(named_objects: Iterable[NamedObject], store: Store) -> 
     ]
 
 
-def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
+def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo) -> int:
     with tempfile.NamedTemporaryFile(
-        prefix="perennial-copy-", dir=_find_incoming_folder(target)
+        prefix="perennial-copy-", dir=_find_temporary_folder_on_store_disk(target)
     ) as file:
         try:
             for chunk in source.read(info.key):
@@ -255,13 +268,15 @@ def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
     return 1
 
 
-def _find_incoming_folder(store: Store) -> Path | None:
+def _find_temporary_folder_on_store_disk(store: ObjectStorage) -> Path | None:
     """Return a folder on the disk of a folder store, so that copies stay on one disk."""
     inner = store.inner if isinstance(store, TimedStore) else store
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
 
 
-def _delete_unreferenced_objects(named_objects: Iterable[NamedObject], store: Store) -> None:
+def _delete_unreferenced_objects(
+    named_objects: Iterable[ReferencedObject], store: ObjectStorage
+) -> None:
     """Delete the objects that the copied database does not name.
 
     They were deleted, or not yet accepted, when it was copied.
@@ -279,7 +294,7 @@ def _open_sqlite_database(file: Path) -> Database:
 def _find_sqlite_file(settings: Settings) -> Path:
     url = make_url(settings.resolved_database_url)
     if url.get_backend_name() != "sqlite" or not url.database:
-        raise NotPossible(
+        raise BackupNotPossible(
             "This copies SQLite; for PostgreSQL use pg_dump and a mirror of the bucket."
         )
     return Path(url.database)

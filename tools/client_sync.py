@@ -30,7 +30,7 @@ FORMATS_COPY = PACKAGE / "_formats.py"
 FORMATS_HEAD = '''"""The upload formats of the service of this version. \
 Written by `python -m tools.client_sync` from its readers: change nothing here."""
 
-from perennial.formats import Format, UploadFormats
+from perennial.formats import UploadFormat, UploadFormats
 
 '''
 # They differ in more than keywords: for example, a blocking list caches its first page.
@@ -78,7 +78,7 @@ def copy_rule_modules() -> dict[str, str]:
 
 def render_formats_module() -> str:
     """Return the whole text of `_formats.py`."""
-    lines = (f"        Format({one.endings!r}, {one.marks!r}),\n" for one in FORMATS.each)
+    lines = (f"        UploadFormat({one.endings!r}, {one.marks!r}),\n" for one in FORMATS.each)
     return f"{FORMATS_HEAD}FORMATS = UploadFormats(\n    (\n{''.join(lines)}    )\n)\n"
 
 

@@ -62,12 +62,12 @@ def generate_types_source(of: Schema) -> str:
     classes = [
         types.render_class(name)
         for name in used_names
-        if is_object_schema(schemas[name]) and not is_page_schema(schemas[name])
+        if has_schema_own_fields(schemas[name]) and not is_page_schema(schemas[name])
     ]
     return "\n\n\n".join([HEAD.rstrip(), *classes]) + "\n"
 
 
-def is_object_schema(schema: Schema) -> bool:
+def has_schema_own_fields(schema: Schema) -> bool:
     """Return whether a schema has its own fields and therefore becomes a class."""
     return "properties" in schema
 
@@ -165,7 +165,7 @@ class _SchemaRenderer:
             inner = self._schemas[name]
             return (
                 self._names[name]
-                if is_object_schema(inner) and not is_page_schema(inner)
+                if has_schema_own_fields(inner) and not is_page_schema(inner)
                 else self.render_type(inner)
             )
         if "const" in schema or "enum" in schema:

@@ -81,10 +81,10 @@ def _serve_demo(
     own_port = os.environ.get("PERENNIAL_PORT", "")
     if port is None and own_port.isdecimal() and int(own_port) < 65536:
         port = int(own_port)
-    chosen = serve_demo.Demo(serve_demo.choose_data_directory(data_dir), port, reset, browser)
+    chosen = serve_demo.ServedDemo(serve_demo.choose_data_directory(data_dir), port, reset, browser)
     try:
         return serve_demo.serve_demo(chosen)
-    except serve_demo.CannotServe as error:
+    except serve_demo.CannotServeDemo as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -111,11 +111,11 @@ def migrate(no_backup: bool) -> int:
     Before the tables change, the database is copied into the data directory. For PostgreSQL this
     needs `pg_dump`.
     """
-    from core.database.migrate import COPIED, read_revision, upgrade_schema
+    from core.database.migrate import COPIED, read_schema_revision, upgrade_schema
     from core.database.session import Database
     from core.files.private import UMASK
     from core.settings import Settings
-    from core.storage import open_store
+    from core.storage import open_object_store
 
     settings = Settings()
     # Keys, images and weights are readable by the service's user alone.
@@ -124,8 +124,8 @@ def migrate(no_backup: bool) -> int:
         copy = upgrade_schema(db, backups=None if no_backup else settings.data_dir)
         if copy is not None:
             click.echo(COPIED.format(copy))
-        open_store(settings).create_folder_or_bucket()
-        click.echo(f"The tables are at revision {read_revision(db)}.")
+        open_object_store(settings).create_folder_or_bucket()
+        click.echo(f"The tables are at revision {read_schema_revision(db)}.")
     return 0
 
 
@@ -254,10 +254,10 @@ def compare_methods(
     """
     _exit_on_unsupported_platform()
     from tools.compare_methods.base import BASES
-    from tools.compare_methods.comparison import Options, run_comparison
+    from tools.compare_methods.comparison import ComparisonOptions, run_comparison
     from tools.compare_methods.errors import CannotCompare
-    from tools.compare_methods.split import Sample
-    from tools.service import NotReady
+    from tools.compare_methods.split import SplitSettings
+    from tools.service import ServiceNotReady
 
     base = choices.pop("base") or BASES[0]
     if base not in BASES:
@@ -267,13 +267,15 @@ def compare_methods(
     epochs = choices.pop("epochs")
     rows = tuple(row for row in ROWS if row not in without)
     try:
-        # The remaining choices have the names of `Sample`'s fields.
+        # The remaining choices have the names of `SplitSettings`'s fields.
         run_comparison(
             folder,
-            Options(Sample(**choices), epochs, base, rows, _parse_model_fields(model)),
+            ComparisonOptions(
+                SplitSettings(**choices), epochs, base, rows, _parse_model_fields(model)
+            ),
             json_file,
         )
-    except (CannotCompare, NotReady) as error:
+    except (CannotCompare, ServiceNotReady) as error:
         raise click.ClickException(str(error)) from error
     return 0
 

@@ -29,9 +29,9 @@ from sklearn.datasets import load_digits
 from core.settings import Settings
 from perennial import GateHeld, JobEnded, Perennial, types
 from tools import digits, service
-from tools.serve_demo import StepBars
+from tools.serve_demo import DemoJobBars
 from worker import one_service
-from worker.devices.torch_check import FIRST_START, is_torch_checked
+from worker.devices.torch_check import FIRST_START, has_torch_check_passed
 
 Json = dict[str, Any]
 console = Console()
@@ -52,9 +52,9 @@ def main() -> int:
         recipe["method"] = options.method
     try:
         return run_demo(recipe)
-    except service.NotReady as error:  # show the service's own message without a traceback
+    except service.ServiceNotReady as error:  # show the service's own message without a traceback
         problem = str(error)
-    except one_service.DataInUse as used:
+    except one_service.DataDirectoryInUse as used:
         problem = (
             f"{used.holder} Stop it (Ctrl-C in its terminal, or {used.stop}), or give the demo a "
             "directory of its own: PERENNIAL_DATA_DIR=demo-data make demo"
@@ -68,15 +68,15 @@ def run_demo(recipe: Json) -> int:
     """Run the demo with the fields of the model's recipe.
 
     Raises:
-        tools.service.NotReady: the service does not start.
-        worker.one_service.DataInUse: a service uses the data directory.
+        tools.service.ServiceNotReady: the service does not start.
+        worker.one_service.DataDirectoryInUse: a service uses the data directory.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
     with one_service.lock_data_directory(
         data_dir
     ):  # refuses a directory in use, before anything is started
         console.print(f"Starting Perennial with its data in {data_dir} …")
-    if not is_torch_checked(Settings(data_dir=data_dir)):
+    if not has_torch_check_passed(Settings(data_dir=data_dir)):
         console.print(FIRST_START)
     with (
         service.run_temporary_service(data_dir) as running,
@@ -137,7 +137,7 @@ def submit_and_follow_batches(client: Perennial, model: str, *, shows_held: bool
     *first, last = archives if shows_held else [*archives, None]
     jobs = [(one[0], client.submit(model, one[1], name=one[0])) for one in first if one]
     try:
-        with StepBars(console) as bars:
+        with DemoJobBars(console) as bars:
             for name, job in jobs:
                 bars.show_job_until_ended(name, job)
             if last is None:

@@ -8,14 +8,18 @@ from importlib.metadata import version
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.database.migrate import read_revision, require_current_schema
+from core.database.migrate import read_schema_revision, require_current_schema
 from core.database.session import Database
 from core.errors import PerennialError
 from core.packaged import imagenet_base, packaged_base
 from core.settings import Settings
-from core.storage import open_store
-from worker.devices.device_check import check_device, is_gpu_check_needed, read_driver_version
-from worker.devices.torch_check import check_torch_meanwhile
+from core.storage import open_object_store
+from worker.devices.device_check import (
+    check_device,
+    is_gpu_requested_or_present,
+    read_driver_version,
+)
+from worker.devices.torch_check import check_torch_in_background
 
 LEAST_FREE_BYTES = 1 << 30
 
@@ -37,7 +41,7 @@ def run_installation_checks() -> int:
 
 
 def _check_torch(settings: Settings) -> str:
-    with check_torch_meanwhile(settings):
+    with check_torch_in_background(settings):
         return f"{version('torch')} with torchvision {version('torchvision')}"
 
 
@@ -49,7 +53,7 @@ def _check_device(settings: Settings) -> str:
     """
     driver = read_driver_version()
     # Without a driver or a request for a GPU there is nothing to check.
-    if not is_gpu_check_needed(settings.device):
+    if not is_gpu_requested_or_present(settings.device):
         why = f"PERENNIAL_DEVICE={settings.device}" + ("" if driver else ", no NVIDIA driver")
         return f"cpu, threads of a job: {settings.threads} ({why})"
     report = check_device(settings.device)
@@ -70,12 +74,12 @@ def _check_device(settings: Settings) -> str:
 def _check_database_schema(settings: Settings) -> str:
     with closing(Database(settings.resolved_database_url)) as db:
         require_current_schema(db)
-        return f"revision {read_revision(db)}"
+        return f"revision {read_schema_revision(db)}"
 
 
 def _check_store(settings: Settings) -> str:
     # One object shows that the store answers; a whole listing may take minutes.
-    first_object = next(iter(open_store(settings).list("")), None)
+    first_object = next(iter(open_object_store(settings).list("")), None)
     return f"{settings.resolved_store_url.partition('?')[0]} answers" + (
         "" if first_object else "; it is empty"
     )

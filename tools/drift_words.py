@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from core.text.counts import format_count
-from core.upkeep.consistency import Drift, Kind
+from core.upkeep.consistency import Kind, StoreInconsistency
 
 FOUND: dict[Kind, str] = {
     "missing": "Missing: {object} ({size}), {detail}. `perennial check --repair` looks for a copy "
@@ -31,14 +31,16 @@ COUNTED: dict[Kind, str] = {
 }
 
 
-def describe_drift(drift: Drift) -> str:
+def describe_store_inconsistency(drift: StoreInconsistency) -> str:
     """Return the sentence about one difference between database and store, and its remedy."""
     return FOUND[drift.kind].format(
         object=drift.object, size=f"{drift.bytes:,} bytes", detail=drift.detail
     )
 
 
-def describe_comparison_result(drifts: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
+def describe_comparison_result(
+    drifts: Sequence[StoreInconsistency], objects: int, *, is_verified: bool
+) -> str:
     """Return the final sentence of a comparison of database and store.
 
     Args:

@@ -22,7 +22,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
-class Module:
+class ParsedModule:
     """A parsed file: its dotted name, path in the checkout, lines and syntax tree."""
 
     name: str
@@ -40,22 +40,22 @@ class ModuleImport:
     for_types: bool
 
 
-def parse_checkout_modules(checkout: Path) -> list[Module]:
+def parse_checkout_modules(checkout: Path) -> list[ParsedModule]:
     """Return all modules of a checkout except tests, ordered by path."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
     return [parse_module(checkout, path) for path in paths]
 
 
-def parse_module(checkout: Path, path: Path) -> Module:
+def parse_module(checkout: Path, path: Path) -> ParsedModule:
     """Parse a file of a checkout."""
     relative = path.relative_to(checkout)
     parts = relative.with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     text = path.read_text(encoding="utf-8")
-    return Module(name, relative.as_posix(), text.splitlines(), ast.parse(text))
+    return ParsedModule(name, relative.as_posix(), text.splitlines(), ast.parse(text))
 
 
-def find_untyped_lines(module: Module) -> list[int]:
+def find_untyped_lines(module: ParsedModule) -> list[int]:
     """Return the lines that name `dict[str, Any]`, or `Json`, its alias."""
     line_numbers = set()
     for node in ast.walk(module.tree):
@@ -67,14 +67,14 @@ def find_untyped_lines(module: Module) -> list[int]:
     return sorted(line_numbers)
 
 
-def find_type_only_imports(module: Module) -> list[int]:
+def find_type_only_imports(module: ParsedModule) -> list[int]:
     """Return the lines of imports under `if TYPE_CHECKING:`."""
     return sorted(
         node.lineno for node, for_types in _iterate_import_nodes(module.tree) if for_types
     )
 
 
-def find_imports(checkout: list[Module]) -> set[ModuleImport]:
+def find_imports(checkout: list[ParsedModule]) -> set[ModuleImport]:
     """Return the imports among modules, including those inside functions.
 
     `from package import name` imports the submodule `package.name` if it exists, else the package.
@@ -107,7 +107,9 @@ def _iterate_import_nodes(
 
 
 def _find_imported_modules(
-    module: Module, node: ast.Import | ast.ImportFrom, modules_by_name: Mapping[str, Module]
+    module: ParsedModule,
+    node: ast.Import | ast.ImportFrom,
+    modules_by_name: Mapping[str, ParsedModule],
 ) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in modules_by_name)
@@ -122,7 +124,7 @@ def _find_imported_modules(
         )
 
 
-def _resolve_import_base(module: Module, node: ast.ImportFrom) -> str:
+def _resolve_import_base(module: ParsedModule, node: ast.ImportFrom) -> str:
     """Return the absolute name of the module between `from` and `import`."""
     # A package is its own `.`: with `__init__` appended, it resolves like a module.
     package = module.name.split(".") + ["__init__"] * module.path.endswith("/__init__.py")
@@ -161,7 +163,7 @@ def _find_reachable_modules(start: str, following: Mapping[str, set[str]]) -> se
     return reachable
 
 
-def find_long_functions(module: Module) -> list[tuple[str, int]]:
+def find_long_functions(module: ParsedModule) -> list[tuple[str, int]]:
     """Return (name, lines) of functions longer than `FUNCTION_LINES`, including the docstring."""
     lengths = [
         (node.name, _count_node_lines(node))
@@ -175,7 +177,7 @@ def _count_node_lines(node: Function) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def find_undocumented_names(module: Module) -> list[str]:
+def find_undocumented_names(module: ParsedModule) -> list[str]:
     """Return public modules, classes, functions and methods without a docstring.
 
     Names with a leading underscore are not public, nor are names inside a function or a private
@@ -200,14 +202,14 @@ def _find_undocumented_within(parent: ast.Module | ast.ClassDef, within: str) ->
             yield from _find_undocumented_within(node, f"{within}{node.name}.")
 
 
-def read_line_length(checkout: Path) -> int:
+def read_maximum_line_length(checkout: Path) -> int:
     """Return the maximum line length that `pyproject.toml` sets for ruff, or the default."""
     with (checkout / "pyproject.toml").open("rb") as file:
         content = tomllib.load(file)
     return int(content.get("tool", {}).get("ruff", {}).get("line-length", LINE_LENGTH))
 
 
-def compute_checkout_figures(checkout: Path) -> dict[str, int]:
+def count_house_rule_violations(checkout: Path) -> dict[str, int]:
     """Return each figure by its name, in the order of printing."""
     all_modules = parse_checkout_modules(checkout)
     layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
@@ -216,7 +218,7 @@ def compute_checkout_figures(checkout: Path) -> dict[str, int]:
         find_import_cycles(edges),
         find_import_cycles(edge for edge in edges if not edge.for_types),
     )
-    longest = read_line_length(checkout)
+    longest = read_maximum_line_length(checkout)
     return {
         f"lines that name dict[str, Any] or Json ({', '.join(LAYERS)})": sum(
             len(find_untyped_lines(module)) for module in layered
@@ -249,7 +251,7 @@ def main() -> None:
     parser.add_argument(
         "checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent
     )
-    for name, number in compute_checkout_figures(parser.parse_args().checkout).items():
+    for name, number in count_house_rule_violations(parser.parse_args().checkout).items():
         print(f"{number:6,}  {name}")
 
 

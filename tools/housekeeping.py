@@ -30,19 +30,19 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.database.migrate import require_current_schema
-from core.database.session import Database, is_outage
-from core.database.tables import Scrub
+from core.database.session import Database, is_database_outage
+from core.database.tables import ScrubProgress
 from core.errors import PerennialError
 from core.files.private import UMASK
 from core.requests.times import format_rfc3339
 from core.settings import Settings
-from core.storage import Blobs, Store, open_store
+from core.storage import BlobStorage, ObjectStorage, open_object_store
 from core.text.counts import format_count
 from core.upkeep import consistency
 from core.upkeep.sweep import SweepExtent, run_sweep
-from core.upkeep.sweep_dry_run import Removal, list_sweep_removals
+from core.upkeep.sweep_dry_run import SweepRemoval, list_sweep_removals
 from tools import backup
-from tools.drift_words import describe_comparison_result, describe_drift
+from tools.drift_words import describe_comparison_result, describe_store_inconsistency
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,43 +70,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
         db = Database(settings.resolved_database_url)
         try:
             require_current_schema(db)
-            store = open_store(settings)
-            return (_run_sweep if options.command == "sweep" else _run_check)(
+            store = open_object_store(settings)
+            return (_run_sweep_command if options.command == "sweep" else _run_store_check_command)(
                 db, store, settings, options
             )
         finally:
             db.close()
-    except (PerennialError, backup.NotPossible) as error:
+    except (PerennialError, backup.BackupNotPossible) as error:
         print(error.detail if isinstance(error, PerennialError) else error, file=sys.stderr)
         return 2
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         # A bug needs its traceback, an outage only a sentence.
-        if isinstance(error, SQLAlchemyError) and not is_outage(error):
+        if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
         print(f"It could not be done: {reason}", file=sys.stderr)
         return 2
 
 
-def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
+def _run_sweep_command(
+    db: Database, store: ObjectStorage, settings: Settings, options: argparse.Namespace
+) -> int:
     grace_days = options.grace_hours / 24
     if options.dry_run:
         _print_removals(
             list_sweep_removals(db, store, settings, grace_days=grace_days), options.json
         )
         return 0
-    blobs = Blobs(store, settings.make_folder("cache"))
+    blobs = BlobStorage(store, settings.make_folder("cache"))
     run_sweep(db, store, blobs, settings, SweepExtent(grace_days, whole=True))
     return 0
 
 
-def _run_check(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
-    drifts = consistency.check_consistency(db, store, settings, verify=options.verify)
+def _run_store_check_command(
+    db: Database, store: ObjectStorage, settings: Settings, options: argparse.Namespace
+) -> int:
+    drifts = consistency.find_store_inconsistencies(db, store, settings, verify=options.verify)
     if options.repair and drifts:
-        blobs = Blobs(store, settings.make_folder("cache"))
-        consistency.repair_consistency(db, store, blobs, settings, drifts)
+        blobs = BlobStorage(store, settings.make_folder("cache"))
+        consistency.repair_store_inconsistencies(db, store, blobs, settings, drifts)
         # Compared again, since not everything can be repaired.
-        remaining = consistency.check_consistency(db, store, settings, verify=options.verify)
+        remaining = consistency.find_store_inconsistencies(
+            db, store, settings, verify=options.verify
+        )
         if not options.json:
             print(
                 f"{format_count(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} "
@@ -118,7 +124,7 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
         return 1 if drifts else 0
     print(_describe_scrub_progress(db))
     for drift in drifts:
-        print(describe_drift(drift))
+        print(describe_store_inconsistency(drift))
     # As a set, because several rows may name one object.
     objects = len({named.key for named in consistency.iterate_referenced_objects(db)})
     print(describe_comparison_result(drifts, objects, is_verified=options.verify))
@@ -128,7 +134,7 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
 def _describe_scrub_progress(db: Database) -> str:
     """Return a sentence about the progress of the scrub, which hashes all objects."""
     with db.read() as session:
-        row = session.get(Scrub, 1)
+        row = session.get(ScrubProgress, 1)
     if row is None:
         return "The daily scrub, which reads all objects while the service runs, has not begun yet."
     ended = (
@@ -143,7 +149,7 @@ def _describe_scrub_progress(db: Database) -> str:
     )
 
 
-def _print_removals(removals: Sequence[Removal], is_json: bool) -> None:
+def _print_removals(removals: Sequence[SweepRemoval], is_json: bool) -> None:
     """Print one line for each removal, then a sentence with the sums."""
     if is_json:
         _print_json(removals)
@@ -162,7 +168,7 @@ def _print_removals(removals: Sequence[Removal], is_json: bool) -> None:
     )
 
 
-def _print_json(records: Sequence[Removal | consistency.Drift]) -> None:
+def _print_json(records: Sequence[SweepRemoval | consistency.StoreInconsistency]) -> None:
     """Print one JSON object a line, and nothing else."""
     for one in records:
         print(json.dumps(dataclasses.asdict(one)))

@@ -34,7 +34,7 @@ Pixels = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Kind:
+class PictureKind:
     """A file with its expected pixels, or with the reason for its rejection.
 
     Attributes:
@@ -115,7 +115,7 @@ def _pack_fixed_point(value: float) -> bytes:
     return struct.pack(">i", round(value * 65536))
 
 
-def _build_profile_curve(gamma: float | None) -> bytes:
+def _build_icc_profile_curve(gamma: float | None) -> bytes:
     """Return the curve of a power, or of sRGB (None)."""
     if gamma is not None:
         return b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
@@ -159,16 +159,16 @@ def build_display_profile(columns: Pixels, gamma: float | None) -> bytes:
     return _build_icc_profile(
         b"RGB ",
         b"mntr",
-        tags | {name + b"TRC": _build_profile_curve(gamma) for name in (b"r", b"g", b"b")},
+        tags | {name + b"TRC": _build_icc_profile_curve(gamma) for name in (b"r", b"g", b"b")},
     )
 
 
 def build_grey_profile(gamma: float) -> bytes:
     """Return a profile of a grey display."""
-    return _build_icc_profile(b"GRAY", b"mntr", {b"kTRC": _build_profile_curve(gamma)})
+    return _build_icc_profile(b"GRAY", b"mntr", {b"kTRC": _build_icc_profile_curve(gamma)})
 
 
-def build_press_profile() -> bytes:
+def build_cmyk_press_profile() -> bytes:
     """Return a profile of a press: its sixteen solid colours in CIELab, with interpolation."""
     grid = b""
     for i in range(16):
@@ -246,7 +246,7 @@ def build_exif_orientation(orientation: int) -> bytes:
     return exif_data.tobytes()
 
 
-def orient_as_stored(upright: Pixels, orientation: int) -> Pixels:
+def orient_pixels_as_stored(upright: Pixels, orientation: int) -> Pixels:
     """Return upright pixels as a file with this orientation stores them."""
     undo: dict[int, Callable[[Pixels], Pixels]] = {
         1: lambda p: p,
@@ -381,7 +381,7 @@ def build_tiff_tags(
     }
 
 
-def generate_tiff_kinds() -> Iterator[Kind]:
+def generate_tiff_kinds() -> Iterator[PictureKind]:
     """Yield kinds of TIFF."""
     eight, wide, grey, wide_grey = (
         make_noise_samples(),
@@ -397,40 +397,44 @@ def generate_tiff_kinds() -> Iterator[Kind]:
         ("zstd", "Zstandard"),
         ("lzma", "LZMA"),
     ):
-        yield Kind(
+        yield PictureKind(
             f"tiff {name}", encode_tiff(eight, photometric="rgb", compression=packing), eight
         )
     for packing in ("lzw", "adobe_deflate"):
         data = encode_tiff(
             eight, photometric="rgb", compression=packing, predictor=2, rowsperstrip=5
         )
-        yield Kind(f"tiff {packing} predictor 2 in strips", data, eight)
+        yield PictureKind(f"tiff {packing} predictor 2 in strips", data, eight)
         data = encode_tiff(wide, photometric="rgb", compression=packing, predictor=2, byteorder=">")
-        yield Kind(f"tiff 16-bit {packing} predictor 2 big-endian", data, convert_to_8_bits(wide))
-    yield Kind("tiff big-endian", encode_tiff(eight, photometric="rgb", byteorder=">"), eight)
-    yield Kind("tiff big-tiff", encode_tiff(eight, photometric="rgb", bigtiff=True), eight)
-    yield Kind("tiff 16-bit", encode_tiff(wide, photometric="rgb"), convert_to_8_bits(wide))
-    yield Kind(
+        yield PictureKind(
+            f"tiff 16-bit {packing} predictor 2 big-endian", data, convert_to_8_bits(wide)
+        )
+    yield PictureKind(
+        "tiff big-endian", encode_tiff(eight, photometric="rgb", byteorder=">"), eight
+    )
+    yield PictureKind("tiff big-tiff", encode_tiff(eight, photometric="rgb", bigtiff=True), eight)
+    yield PictureKind("tiff 16-bit", encode_tiff(wide, photometric="rgb"), convert_to_8_bits(wide))
+    yield PictureKind(
         "tiff 16-bit grey",
         encode_tiff(wide_grey[..., 0], photometric="minisblack"),
         convert_to_three_channels(convert_to_8_bits(wide_grey)),
     )
-    yield Kind(
+    yield PictureKind(
         "tiff 16-bit white is zero",
         encode_tiff(wide_grey[..., 0], photometric="miniswhite"),
         convert_to_three_channels(convert_to_8_bits(65535 - wide_grey)),
     )
-    yield Kind(
+    yield PictureKind(
         "tiff 16-bit white is zero big-endian LZW",
         encode_tiff(wide_grey[..., 0], photometric="miniswhite", byteorder=">", compression="lzw"),
         convert_to_three_channels(convert_to_8_bits(65535 - wide_grey)),
     )
-    yield Kind(
+    yield PictureKind(
         "tiff grey",
         encode_tiff(grey[..., 0], photometric="minisblack"),
         convert_to_three_channels(grey),
     )
-    yield Kind(
+    yield PictureKind(
         "tiff white is zero",
         encode_tiff(grey[..., 0], photometric="miniswhite"),
         convert_to_three_channels(255 - grey),
@@ -438,24 +442,24 @@ def generate_tiff_kinds() -> Iterator[Kind]:
     planes = np.ascontiguousarray(eight.transpose(2, 0, 1))
     wide_planes = np.ascontiguousarray(wide.transpose(2, 0, 1))
     apart: dict[str, Any] = {"photometric": "rgb", "planarconfig": "separate"}
-    yield Kind("tiff planes apart", encode_tiff(planes, **apart), eight)
-    yield Kind(
+    yield PictureKind("tiff planes apart", encode_tiff(planes, **apart), eight)
+    yield PictureKind(
         "tiff planes apart in strips",
         encode_tiff(planes, rowsperstrip=5, compression="lzw", **apart),
         eight,
     )
-    yield Kind(
+    yield PictureKind(
         "tiff 16-bit planes apart LZW",
         encode_tiff(wide_planes, compression="lzw", **apart),
         convert_to_8_bits(wide),
     )
-    yield Kind(
+    yield PictureKind(
         "tiff planes apart in tiles",
         encode_tiff(planes, tile=(16, 16), compression="adobe_deflate", **apart),
         eight,
     )
-    yield Kind("tiff in tiles", encode_tiff(eight, photometric="rgb", tile=(16, 16)), eight)
-    yield Kind(
+    yield PictureKind("tiff in tiles", encode_tiff(eight, photometric="rgb", tile=(16, 16)), eight)
+    yield PictureKind(
         "tiff 16-bit tiles predictor 2",
         encode_tiff(wide, photometric="rgb", tile=(16, 16), compression="lzw", predictor=2),
         convert_to_8_bits(wide),
@@ -463,20 +467,20 @@ def generate_tiff_kinds() -> Iterator[Kind]:
     for dtype in ("float16", "float32", "float64"):
         share = (make_noise_samples(3) / 255).astype(dtype)
         as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
-        yield Kind(f"tiff {dtype}", encode_tiff(share, photometric="rgb"), as_bytes)
-        yield Kind(
+        yield PictureKind(f"tiff {dtype}", encode_tiff(share, photometric="rgb"), as_bytes)
+        yield PictureKind(
             f"tiff {dtype} grey big-endian",
             encode_tiff(share[..., 0], photometric="minisblack", byteorder=">"),
             convert_to_three_channels(as_bytes[..., :1]),
         )
     share = (make_noise_samples(3) / 255).astype(np.float32)
     as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
-    yield Kind(
+    yield PictureKind(
         "tiff float32 predictor 3",
         encode_tiff(share, photometric="rgb", compression="adobe_deflate", predictor=3),
         as_bytes,
     )
-    yield Kind(
+    yield PictureKind(
         "tiff float32 predictor 3 tiles big-endian",
         encode_tiff(
             share, photometric="rgb", compression="lzw", predictor=3, tile=(16, 16), byteorder=">"
@@ -484,23 +488,23 @@ def generate_tiff_kinds() -> Iterator[Kind]:
         as_bytes,
     )
     inks, wide_inks = make_noise_samples(4), make_noise_samples(4, "uint16")
-    yield Kind(
+    yield PictureKind(
         "tiff CMYK", encode_tiff(inks, photometric="separated"), convert_cmyk_to_rgb(inks), 1
     )
-    yield Kind(
+    yield PictureKind(
         "tiff 16-bit CMYK LZW",
         encode_tiff(wide_inks, photometric="separated", compression="lzw"),
         convert_cmyk_to_rgb(wide_inks),
         1,
     )
     apart_inks = np.ascontiguousarray(inks.transpose(2, 0, 1))
-    yield Kind(
+    yield PictureKind(
         "tiff CMYK planes apart",
         encode_tiff(apart_inks, photometric="separated", planarconfig="separate"),
         convert_cmyk_to_rgb(inks),
         1,
     )
-    yield Kind(
+    yield PictureKind(
         "tiff of three pages",
         encode_tiff(
             np.stack([eight, make_noise_samples(seed=1), make_noise_samples(seed=2)]),
@@ -509,7 +513,7 @@ def generate_tiff_kinds() -> Iterator[Kind]:
         eight,
     )
     alpha = make_noise_samples(4, seed=3)
-    yield Kind(
+    yield PictureKind(
         "tiff alpha",
         encode_tiff(alpha, photometric="rgb", extrasamples=["unassalpha"]),
         blend_over_white(alpha[..., :3], alpha[..., 3:]),
@@ -518,13 +522,13 @@ def generate_tiff_kinds() -> Iterator[Kind]:
     multiplied = alpha.copy()
     # Multiplied colours are never above their alpha.
     multiplied[..., :3] = alpha[..., :3].astype(int) * alpha[..., 3:] // 255
-    yield Kind(
+    yield PictureKind(
         "tiff multiplied alpha",
         encode_tiff(multiplied, photometric="rgb", extrasamples=["assocalpha"]),
         (multiplied[..., :3].astype(int) + 255 - multiplied[..., 3:]).clip(0, 255).astype(np.uint8),
         2,
     )
-    yield Kind(
+    yield PictureKind(
         "tiff grey with alpha",
         encode_tiff(
             alpha[..., :2],
@@ -536,7 +540,7 @@ def generate_tiff_kinds() -> Iterator[Kind]:
         1,
     )
     five = make_noise_samples(5, seed=4)
-    yield Kind(
+    yield PictureKind(
         "tiff of two more samples",
         encode_tiff(five, photometric="rgb", extrasamples=["unspecified"] * 2),
         five[..., :3],
@@ -546,7 +550,7 @@ def generate_tiff_kinds() -> Iterator[Kind]:
         index = make_noise_samples(1, seed=bits) & largest
         table = np.random.default_rng(bits).integers(0, 65536, (3, 1 << bits), np.uint16)
         more = {"t320": table.ravel().tolist()}
-        yield Kind(
+        yield PictureKind(
             f"tiff palette of {bits} bits",
             build_raw_tiff(build_tiff_tags([bits], 3, **more), pack_into_bits(index, bits)),
             # A TIFF's palette has 16 bits, of which readers take the upper 8.
@@ -554,12 +558,12 @@ def generate_tiff_kinds() -> Iterator[Kind]:
         )
         if bits < 8:
             level = (index * (255 // largest)).astype(np.uint8)
-            yield Kind(
+            yield PictureKind(
                 f"tiff grey of {bits} bits",
                 build_raw_tiff(build_tiff_tags([bits], 1), pack_into_bits(index, bits)),
                 convert_to_three_channels(level),
             )
-            yield Kind(
+            yield PictureKind(
                 f"tiff white is zero of {bits} bits",
                 build_raw_tiff(build_tiff_tags([bits], 0), pack_into_bits(index, bits)),
                 convert_to_three_channels(255 - level),
@@ -567,33 +571,35 @@ def generate_tiff_kinds() -> Iterator[Kind]:
     index = make_noise_samples(1, seed=9) & 1
     # FillOrder 2: the lowest bit of each byte comes first.
     turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in pack_into_bits(index, 1))
-    yield Kind(
+    yield PictureKind(
         "tiff 1 bit lowest first",
         build_raw_tiff(build_tiff_tags([1], 1, t266=[2]), turned),
         convert_to_three_channels(index * 255),
     )
     bilevel = Image.fromarray((index[..., 0] * 255).astype(np.uint8)).convert("1")
     for packing in ("group3", "group4"):
-        yield Kind(
+        yield PictureKind(
             f"tiff fax {packing}",
             encode_image(bilevel, "TIFF", compression=packing),
             convert_to_three_channels(index * 255),
         )
     for orientation in (3, 6, 7):
-        stored = orient_as_stored(eight, orientation)
-        yield Kind(
+        stored = orient_pixels_as_stored(eight, orientation)
+        yield PictureKind(
             f"tiff turned {orientation}",
             encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, orientation, True)]),
             eight,
         )
     colours = encode_tiff(eight, photometric="rgb", iccprofile=PROFILE_P3)
-    yield Kind("tiff Display P3", colours, convert_profile_to_srgb(eight, P3, None), 2, "formula")
+    yield PictureKind(
+        "tiff Display P3", colours, convert_profile_to_srgb(eight, P3, None), 2, "formula"
+    )
     packed = encode_tiff(make_smooth_samples(), photometric="rgb", compression="jpeg")
-    yield Kind("tiff JPEG in RGB", packed, read_with_vips(packed), 3, "libvips")
+    yield PictureKind("tiff JPEG in RGB", packed, read_with_vips(packed), 3, "libvips")
     packed = encode_image(make_smooth_samples(), "TIFF", compression="jpeg", quality=95)
-    yield Kind("tiff JPEG in YCbCr", packed, read_with_vips(packed), 3, "libvips")
+    yield PictureKind("tiff JPEG in YCbCr", packed, read_with_vips(packed), 3, "libvips")
     plain = Image.fromarray(eight).convert("YCbCr")
-    yield Kind(
+    yield PictureKind(
         "tiff YCbCr without packing",
         build_raw_tiff(build_tiff_tags([8] * 3, 6, t530=[1, 1]), plain.tobytes()),
         np.asarray(plain.convert("RGB")),
@@ -602,7 +608,7 @@ def generate_tiff_kinds() -> Iterator[Kind]:
     yield from generate_refused_tiffs(grey)
 
 
-def generate_refused_tiffs(grey: Pixels) -> Iterator[Kind]:
+def generate_refused_tiffs(grey: Pixels) -> Iterator[PictureKind]:
     """Yield rejected TIFFs: with ambiguous samples, or with packings that are not supported."""
     for dtype, reason in (
         ("uint32", "32-bit integers"),
@@ -612,42 +618,42 @@ def generate_refused_tiffs(grey: Pixels) -> Iterator[Kind]:
         ("int8", "signed 8-bit"),
         ("complex64", "complex"),
     ):
-        yield Kind(
+        yield PictureKind(
             f"tiff {dtype}",
             encode_tiff(grey[..., 0].astype(dtype), photometric="minisblack"),
             refused=reason,
         )
     share = grey[..., 0].astype(np.float32)
-    yield Kind(
+    yield PictureKind(
         "tiff float32 up to 255",
         encode_tiff(share, photometric="minisblack"),
         refused="floats from 0 to 255",
     )
-    yield Kind(
+    yield PictureKind(
         "tiff 12-bit",
         build_raw_tiff(
             build_tiff_tags([12], 1), pack_into_bits(make_noise_samples(1, "uint16") >> 4, 12)
         ),
         refused="12-bit",
     )
-    yield Kind(
+    yield PictureKind(
         "tiff CIELab",
         build_raw_tiff(build_tiff_tags([8] * 3, 8), make_smooth_samples().tobytes()),
         refused="CIELab",
     )
-    yield Kind(
+    yield PictureKind(
         "tiff of 5, 6 and 5 bits",
         build_raw_tiff(build_tiff_tags([5, 6, 5], 2), make_smooth_samples().tobytes()),
         refused="of 5, 6, 5 bits",
     )
     half = build_raw_tiff(build_tiff_tags([8] * 3, 6, t530=[2, 2]), make_smooth_samples().tobytes())
-    yield Kind("tiff YCbCr at half the resolution", half, refused="YCbCr")
-    yield Kind(
+    yield PictureKind("tiff YCbCr at half the resolution", half, refused="YCbCr")
+    yield PictureKind(
         "tiff LERC",
         encode_tiff(grey[..., 0], photometric="minisblack", compression="lerc"),
         refused="LERC",
     )
-    yield Kind(
+    yield PictureKind(
         "tiff of a camera's sensor",
         build_raw_tiff(build_tiff_tags([16], 32803), bytes(2 * WIDTH * HEIGHT)),
         refused="RAW",
@@ -702,45 +708,45 @@ def encode_png(
     )
 
 
-def generate_png_kinds() -> Iterator[Kind]:
+def generate_png_kinds() -> Iterator[PictureKind]:
     """Yield kinds of PNG."""
     eight, wide, grey = make_noise_samples(), make_noise_samples(3, "uint16"), make_noise_samples(1)
     for bits in (1, 2, 4, 8):
         index = make_noise_samples(1, seed=bits) & ((1 << bits) - 1)
         level = (index * (255 // ((1 << bits) - 1))).astype(np.uint8)
-        yield Kind(
+        yield PictureKind(
             f"png grey of {bits} bits", encode_png(index, bits, 0), convert_to_three_channels(level)
         )
         table = np.random.default_rng(bits).integers(0, 256, (1 << bits, 3), np.uint8)
         palette = encode_png_chunk(b"PLTE", table.tobytes())
-        yield Kind(
+        yield PictureKind(
             f"png palette of {bits} bits", encode_png(index, bits, 3, palette), table[index[..., 0]]
         )
         clear = np.random.default_rng(bits).integers(0, 256, (1 << bits, 1), np.uint8)
-        yield Kind(
+        yield PictureKind(
             f"png palette of {bits} bits with alpha",
             encode_png(index, bits, 3, palette, encode_png_chunk(b"tRNS", clear.tobytes())),
             blend_over_white(table, clear)[index[..., 0]],
             1,
         )
-    yield Kind("png", encode_png(eight, 8, 2), eight)
-    yield Kind("png interlaced", encode_png(eight, 8, 2, interlaced=True), eight)
-    yield Kind(
+    yield PictureKind("png", encode_png(eight, 8, 2), eight)
+    yield PictureKind("png interlaced", encode_png(eight, 8, 2, interlaced=True), eight)
+    yield PictureKind(
         "png 4 bits interlaced",
         encode_png(grey >> 4, 4, 0, interlaced=True),
         convert_to_three_channels((grey >> 4) * 17),
     )
-    yield Kind("png 16-bit", encode_png(wide, 16, 2), convert_to_8_bits(wide), 1)
-    yield Kind(
+    yield PictureKind("png 16-bit", encode_png(wide, 16, 2), convert_to_8_bits(wide), 1)
+    yield PictureKind(
         "png 16-bit grey",
         encode_png(wide[..., :1], 16, 0),
         convert_to_three_channels(convert_to_8_bits(wide[..., :1])),
     )
     alpha, wide_alpha = make_noise_samples(4, seed=3), make_noise_samples(4, "uint16", 3)
-    yield Kind(
+    yield PictureKind(
         "png alpha", encode_png(alpha, 8, 6), blend_over_white(alpha[..., :3], alpha[..., 3:]), 1
     )
-    yield Kind(
+    yield PictureKind(
         "png 16-bit alpha",
         encode_png(wide_alpha, 16, 6),
         blend_over_white(
@@ -748,13 +754,13 @@ def generate_png_kinds() -> Iterator[Kind]:
         ),
         2,
     )
-    yield Kind(
+    yield PictureKind(
         "png grey with alpha",
         encode_png(alpha[..., :2], 8, 4),
         blend_over_white(alpha[..., :1], alpha[..., 1:2]),
         1,
     )
-    yield Kind(
+    yield PictureKind(
         "png 16-bit grey with alpha",
         encode_png(wide_alpha[..., :2], 16, 4),
         blend_over_white(
@@ -766,19 +772,19 @@ def generate_png_kinds() -> Iterator[Kind]:
     few = (eight >> 7) * 255
     absent = encode_png_chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
     is_clear = np.all(few == [255, 0, 255], -1, keepdims=True)
-    yield Kind(
+    yield PictureKind(
         "png one clear colour",
         encode_png(few, 8, 2, absent),
         np.where(is_clear, 255, few).astype(np.uint8),
     )
     levels = (grey >> 6) * 85
-    yield Kind(
+    yield PictureKind(
         "png one clear grey",
         encode_png(levels, 8, 0, encode_png_chunk(b"tRNS", struct.pack(">H", 85))),
         convert_to_three_channels(np.where(levels == 85, 255, levels).astype(np.uint8)),
     )
     wide_levels = (wide[..., :1] >> 14) * np.uint16(21845)
-    yield Kind(
+    yield PictureKind(
         "png one clear 16-bit grey",
         encode_png(wide_levels, 16, 0, encode_png_chunk(b"tRNS", struct.pack(">H", 21845))),
         convert_to_three_channels(
@@ -789,7 +795,7 @@ def generate_png_kinds() -> Iterator[Kind]:
     wide_few = (wide >> 15) * np.uint16(65535)
     absent = encode_png_chunk(b"tRNS", struct.pack(">3H", 65535, 0, 65535))
     is_clear = np.all(wide_few == [65535, 0, 65535], -1, keepdims=True)
-    yield Kind(
+    yield PictureKind(
         "png one clear 16-bit colour",
         encode_png(wide_few, 16, 2, absent),
         convert_to_8_bits(np.where(is_clear, 65535, wide_few)),
@@ -797,17 +803,17 @@ def generate_png_kinds() -> Iterator[Kind]:
     )
     # Beyond Pillow's limit for texts, which would refuse a picture that is fine otherwise.
     long_text = zlib.compress(bytes(3 << 20), 9)
-    yield Kind(
+    yield PictureKind(
         "png with 3 MB of text",
         encode_png(eight, 8, 2, encode_png_chunk(b"zTXt", b"Comment\0\0" + long_text)),
         eight,
     )
-    yield Kind(
+    yield PictureKind(
         "png with 3 MB of international text",
         encode_png(eight, 8, 2, encode_png_chunk(b"iTXt", b"Comment\0\1\0\0\0" + long_text)),
         eight,
     )
-    yield Kind(
+    yield PictureKind(
         "png with 3 MB of profile",
         encode_png(eight, 8, 2, encode_png_chunk(b"iCCP", b"p\0\0" + long_text)),
         eight,
@@ -819,7 +825,7 @@ def generate_png_kinds() -> Iterator[Kind]:
         ("sRGB", PROFILE_SRGB, SRGB, None),
     ):
         named = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(profile))
-        yield Kind(
+        yield PictureKind(
             f"png {name}",
             encode_png(eight, 8, 2, named),
             convert_profile_to_srgb(eight, columns, gamma),
@@ -831,14 +837,14 @@ def generate_png_kinds() -> Iterator[Kind]:
         np.random.default_rng(8).integers(0, 256, (256, 3), np.uint8),
         make_noise_samples(1, seed=8),
     )
-    yield Kind(
+    yield PictureKind(
         "png palette in Display P3",
         encode_png(index, 8, 3, p3, encode_png_chunk(b"PLTE", table.tobytes())),
         convert_profile_to_srgb(table, P3, None)[index[..., 0]],
         2,
         "formula",
     )
-    yield Kind(
+    yield PictureKind(
         "png alpha in Display P3",
         encode_png(alpha, 8, 6, p3),
         blend_over_white(convert_profile_to_srgb(alpha[..., :3], P3, None), alpha[..., 3:]),
@@ -848,7 +854,7 @@ def generate_png_kinds() -> Iterator[Kind]:
     # Near black, gamma curves are too steep for the tolerance.
     bright = np.maximum(grey, 8)
     curve = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(build_grey_profile(1.8)))
-    yield Kind(
+    yield PictureKind(
         "png grey of gamma 1.8",
         encode_png(bright, 8, 0, curve),
         convert_grey_to_srgb(bright, 1.8),
@@ -856,24 +862,29 @@ def generate_png_kinds() -> Iterator[Kind]:
         "formula",
     )
     broken = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(BROKEN_PROFILE))
-    yield Kind("png with a damaged profile", encode_png(eight, 8, 2, broken), eight)
-    yield Kind(
+    yield PictureKind("png with a damaged profile", encode_png(eight, 8, 2, broken), eight)
+    yield PictureKind(
         "png with a profile for inks",
         encode_png(
-            eight, 8, 2, encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(build_press_profile()))
+            eight,
+            8,
+            2,
+            encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(build_cmyk_press_profile())),
         ),
         eight,
     )
     for orientation in (5, 8):
         data = encode_image(
-            orient_as_stored(eight, orientation), "PNG", exif=build_exif_orientation(orientation)
+            orient_pixels_as_stored(eight, orientation),
+            "PNG",
+            exif=build_exif_orientation(orientation),
         )
-        yield Kind(f"png turned {orientation}", data, eight)
+        yield PictureKind(f"png turned {orientation}", data, eight)
     frames = [Image.fromarray(make_noise_samples(seed=i)) for i in range(3)]
-    yield Kind(
+    yield PictureKind(
         "apng", encode_image(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight
     )
-    yield Kind(
+    yield PictureKind(
         "apng with a still of its own",
         encode_image(
             Image.fromarray(eight),
@@ -886,12 +897,12 @@ def generate_png_kinds() -> Iterator[Kind]:
     )
 
 
-def generate_jpeg_kinds() -> Iterator[Kind]:
+def generate_jpeg_kinds() -> Iterator[PictureKind]:
     """Yield kinds of JPEG."""
     colours, grey = make_smooth_samples(), make_smooth_samples(1)
 
-    def build_picture_kind(name: str, data: bytes, **more: Any) -> Kind:
-        return Kind(
+    def build_picture_kind(name: str, data: bytes, **more: Any) -> PictureKind:
+        return PictureKind(
             f"jpeg {name}",
             data,
             read_with_vips(data),
@@ -909,7 +920,7 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
         yield build_picture_kind(
             f"turned {orientation}",
             encode_image(
-                orient_as_stored(colours, orientation),
+                orient_pixels_as_stored(colours, orientation),
                 "JPEG",
                 quality=95,
                 exif=build_exif_orientation(orientation),
@@ -918,9 +929,9 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
     plain = encode_image(colours, "JPEG", quality=95, subsampling=0)
     # Many writers leave the mark out, and the picture is whole without it.
     without = plain.removesuffix(b"\xff\xd9")
-    yield Kind("jpeg without its end mark", without, read_with_vips(plain), 2, "libvips")
+    yield PictureKind("jpeg without its end mark", without, read_with_vips(plain), 2, "libvips")
     several = encode_image(colours, "JPEG", quality=95, progressive=True)
-    yield Kind(
+    yield PictureKind(
         "jpeg progressive without its end mark",
         several.removesuffix(b"\xff\xd9"),
         read_with_vips(several),
@@ -928,8 +939,8 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
         "libvips",
     )
     restarts = encode_image(colours, "JPEG", quality=95, restart_marker_blocks=1)
-    yield Kind("jpeg with restarts", restarts, read_with_vips(restarts), 2, "libvips")
-    yield Kind(
+    yield PictureKind("jpeg with restarts", restarts, read_with_vips(restarts), 2, "libvips")
+    yield PictureKind(
         "jpeg with restarts without its end mark",
         restarts.removesuffix(b"\xff\xd9"),
         read_with_vips(restarts),
@@ -938,13 +949,13 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
     )
     inks = make_smooth_samples(4)
     data = encode_image(Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0)
-    yield Kind("jpeg CMYK", data, convert_cmyk_to_rgb(inks), 4)
+    yield PictureKind("jpeg CMYK", data, convert_cmyk_to_rgb(inks), 4)
     for name, profile, columns, gamma in (
         ("Display P3", PROFILE_P3, P3, None),
         ("Adobe RGB", PROFILE_ADOBE, ADOBE, 2.19921875),
     ):
         data = encode_image(colours, "JPEG", quality=95, subsampling=0, icc_profile=profile)
-        yield Kind(
+        yield PictureKind(
             f"jpeg {name}",
             data,
             convert_profile_to_srgb(read_with_vips(data), columns, gamma),
@@ -956,11 +967,11 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
         "JPEG",
         quality=100,
         subsampling=0,
-        icc_profile=build_press_profile(),
+        icc_profile=build_cmyk_press_profile(),
     )
-    yield Kind("jpeg CMYK with a profile", data, convert_by_vips_profile(data), 3, "libvips")
+    yield PictureKind("jpeg CMYK with a profile", data, convert_by_vips_profile(data), 3, "libvips")
     data = encode_image(grey, "JPEG", quality=95, icc_profile=build_grey_profile(1.8))
-    yield Kind(
+    yield PictureKind(
         "jpeg grey of gamma 1.8",
         data,
         convert_grey_to_srgb(read_with_vips(data)[..., :1], 1.8),
@@ -968,7 +979,7 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
         "libvips and formula",
     )
     data = encode_image(colours, "JPEG", quality=95, icc_profile=BROKEN_PROFILE)
-    yield Kind("jpeg with a damaged profile", data, read_with_vips(data), 2, "libvips")
+    yield PictureKind("jpeg with a damaged profile", data, read_with_vips(data), 2, "libvips")
     frames = [Image.fromarray(colours), Image.fromarray(colours[::-1])]
     yield build_picture_kind(
         "of several pictures (MPO)",
@@ -978,7 +989,7 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
         (len(without) - 12, "jpeg cut off"),
         (len(several) - 40, "jpeg progressive cut off"),
     ):
-        yield Kind(
+        yield PictureKind(
             name, (without if keep < len(without) else several)[:keep], refused="damaged or cut off"
         )
     yield from generate_refused_jpegs()
@@ -995,37 +1006,41 @@ def convert_by_vips_profile(data: bytes) -> Pixels:
     return np.asarray(image.numpy())
 
 
-def generate_refused_jpegs() -> Iterator[Kind]:
+def generate_refused_jpegs() -> Iterator[PictureKind]:
     """Yield JPEGs that usual decoders do not read, and formats with similar names."""
     import imagecodecs
 
     grey = make_smooth_samples(1)[..., 0]
-    yield Kind(
+    yield PictureKind(
         "jpeg lossless", imagecodecs.ljpeg_encode(grey), convert_to_three_channels(grey[..., None])
     )
-    yield Kind(
+    yield PictureKind(
         "jpeg lossless of 12 bits",
         imagecodecs.ljpeg_encode(grey.astype(np.uint16) * 16, bitspersample=12),
         refused="12 bits",
     )
     twelve = imagecodecs.jpeg_encode(grey.astype(np.uint16) * 16, bitspersample=12)
-    yield Kind("jpeg of 12 bits", twelve, refused="12 bits")
-    yield Kind("jpeg LS", imagecodecs.jpegls_encode(grey), refused="lossless")
-    yield Kind("jpeg 2000", imagecodecs.jpeg2k_encode(grey), refused="a JPEG 2000 image, not a PNG")
-    yield Kind("jpeg XL", imagecodecs.jpegxl_encode(grey), refused="a JPEG XL image")
+    yield PictureKind("jpeg of 12 bits", twelve, refused="12 bits")
+    yield PictureKind("jpeg LS", imagecodecs.jpegls_encode(grey), refused="lossless")
+    yield PictureKind(
+        "jpeg 2000", imagecodecs.jpeg2k_encode(grey), refused="a JPEG 2000 image, not a PNG"
+    )
+    yield PictureKind("jpeg XL", imagecodecs.jpegxl_encode(grey), refused="a JPEG XL image")
 
 
-def generate_other_kinds() -> Iterator[Kind]:
+def generate_other_kinds() -> Iterator[PictureKind]:
     """Yield WebP, GIF, BMP, HEIC, AVIF, and files that are not images."""
     eight, colours, alpha = (
         make_noise_samples(),
         make_smooth_samples(),
         make_noise_samples(4, seed=3),
     )
-    yield Kind("webp lossless", encode_image(eight, "WEBP", lossless=True, exact=True), eight)
+    yield PictureKind(
+        "webp lossless", encode_image(eight, "WEBP", lossless=True, exact=True), eight
+    )
     data = encode_image(colours, "WEBP", quality=95)
-    yield Kind("webp", data, read_with_vips(data), 3, "libvips")
-    yield Kind(
+    yield PictureKind("webp", data, read_with_vips(data), 3, "libvips")
+    yield PictureKind(
         "webp alpha",
         # exact, because the encoder otherwise changes the colours of clear pixels.
         encode_image(alpha, "WEBP", lossless=True, exact=True),
@@ -1034,17 +1049,19 @@ def generate_other_kinds() -> Iterator[Kind]:
     )
     for orientation in (6, 7):
         data = encode_image(
-            orient_as_stored(eight, orientation),
+            orient_pixels_as_stored(eight, orientation),
             "WEBP",
             lossless=True,
             exact=True,
             exif=build_exif_orientation(orientation),
         )
-        yield Kind(f"webp turned {orientation}", data, eight)
+        yield PictureKind(f"webp turned {orientation}", data, eight)
     data = encode_image(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
-    yield Kind("webp Display P3", data, convert_profile_to_srgb(eight, P3, None), 2, "formula")
+    yield PictureKind(
+        "webp Display P3", data, convert_profile_to_srgb(eight, P3, None), 2, "formula"
+    )
     frames = [Image.fromarray(make_noise_samples(seed=i)) for i in range(3)]
-    yield Kind(
+    yield PictureKind(
         "webp of three frames",
         encode_image(
             frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, exact=True
@@ -1053,59 +1070,61 @@ def generate_other_kinds() -> Iterator[Kind]:
     )
     few = Image.fromarray(eight).quantize(32)
     palette_pixels = np.asarray(few.convert("RGB"))
-    yield Kind("gif", encode_image(few, "GIF"), palette_pixels)
-    yield Kind("gif interlaced", encode_image(few, "GIF", interlace=True), palette_pixels)
+    yield PictureKind("gif", encode_image(few, "GIF"), palette_pixels)
+    yield PictureKind("gif interlaced", encode_image(few, "GIF", interlace=True), palette_pixels)
     clear = np.asarray(few)[..., None] == 5
-    yield Kind(
+    yield PictureKind(
         "gif with a clear colour",
         encode_image(few, "GIF", transparency=5),
         np.where(clear, 255, palette_pixels).astype(np.uint8),
     )
     more = [frame.quantize(32) for frame in frames[1:]]
-    yield Kind(
+    yield PictureKind(
         "gif of three frames",
         encode_image(few, "GIF", save_all=True, append_images=more),
         palette_pixels,
     )
     yield from generate_bmp_kinds(eight, few, palette_pixels)
     yield from generate_heic_and_avif(colours)
-    yield Kind("no bytes", b"", refused="empty")
-    yield Kind(
+    yield PictureKind("no bytes", b"", refused="empty")
+    yield PictureKind(
         "a text", b"hello", refused="not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image"
     )
-    yield Kind("a PDF", b"%PDF-1.7\n%", refused="a PDF, not a PNG")
-    yield Kind(
+    yield PictureKind("a PDF", b"%PDF-1.7\n%", refused="a PDF, not a PNG")
+    yield PictureKind(
         "an SVG",
         b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>',
         refused="an SVG drawing",
     )
-    yield Kind("a film", b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(90), refused="a film")
-    yield Kind(
+    yield PictureKind("a film", b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(90), refused="a film")
+    yield PictureKind(
         "a Canon RAW",
         b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90),
         refused="a camera RAW file",
     )
-    yield Kind(
+    yield PictureKind(
         "a pointer of Git LFS",
         b"version https://git-lfs.github.com/spec/v1\noid",
         refused="git lfs pull",
     )
 
 
-def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
+def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[PictureKind]:
     """Yield kinds of BMP."""
-    yield Kind("bmp", encode_image(eight, "BMP"), eight)
-    yield Kind("bmp palette", encode_image(few, "BMP"), shown)
+    yield PictureKind("bmp", encode_image(eight, "BMP"), eight)
+    yield PictureKind("bmp palette", encode_image(few, "BMP"), shown)
     grey = make_noise_samples(1)
-    yield Kind("bmp grey", encode_image(grey, "BMP"), convert_to_three_channels(grey))
+    yield PictureKind("bmp grey", encode_image(grey, "BMP"), convert_to_three_channels(grey))
     bit = Image.fromarray(((grey[..., 0] >> 7) * 255).astype(np.uint8)).convert("1")
-    yield Kind("bmp 1 bit", encode_image(bit, "BMP"), convert_to_three_channels((grey >> 7) * 255))
+    yield PictureKind(
+        "bmp 1 bit", encode_image(bit, "BMP"), convert_to_three_channels((grey >> 7) * 255)
+    )
     # BMP stores blue first.
     rows = eight[..., ::-1].tobytes()
     # A negative height means that rows go from top to bottom.
     head = struct.pack("<IiiHHIIiiII", 40, WIDTH, -HEIGHT, 1, 24, 0, len(rows), 0, 0, 0, 0)
     top = b"BM" + struct.pack("<IHHI", 54 + len(rows), 0, 0, 54) + head + rows
-    yield Kind("bmp from the top", top, eight)
+    yield PictureKind("bmp from the top", top, eight)
     runs = b""
     for row in np.asarray(few)[::-1]:
         runs += b"".join(bytes((1, value)) for value in row) + b"\0\0"
@@ -1117,10 +1136,10 @@ def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterat
     packed = (
         b"BM" + struct.pack("<IHHI", 1078 + len(runs), 0, 0, 1078) + head + table.tobytes() + runs
     )
-    yield Kind("bmp RLE", packed, shown)
+    yield PictureKind("bmp RLE", packed, shown)
 
 
-def generate_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
+def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
     """Yield HEIC and AVIF, in a size that HEIC encoders accept."""
     import imagecodecs
     import pillow_heif
@@ -1142,32 +1161,34 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
         ("heic alpha", encode_heic(Image.merge("RGBA", (*image.split(), image.getchannel(0))))),
         ("heic of two pictures", encode_heic(image, image.rotate(180), primary_index=0)),
     ):
-        yield Kind(name, data, read_heif(data), 2, "pillow-heif")
+        yield PictureKind(name, data, read_heif(data), 2, "pillow-heif")
     wide = pillow_heif.from_bytes("RGB;16", (96, 64), (large.astype(np.uint16) * 257).tobytes())
     out = io.BytesIO()
     wide.save(out, quality=95)
-    yield Kind("heic 10-bit", out.getvalue(), read_heif(out.getvalue()), 2, "pillow-heif")
+    yield PictureKind("heic 10-bit", out.getvalue(), read_heif(out.getvalue()), 2, "pillow-heif")
     pillow_heif.register_heif_opener()
     for orientation in (3, 5, 6, 7):
         data = encode_image(
-            orient_as_stored(large, orientation),
+            orient_pixels_as_stored(large, orientation),
             "HEIF",
             quality=95,
             exif=build_exif_orientation(orientation),
         )
         # HEIC is turned by boxes of the file, so the writer must have made one.
         assert b"irot" in data or b"imir" in data
-        yield Kind(f"heic turned {orientation} by box and EXIF", data, large, 8)
+        yield PictureKind(f"heic turned {orientation} by box and EXIF", data, large, 8)
     stored = Image.fromarray(large)
     # HEIF turns a picture by its boxes alone; EXIF only describes it.
     stored.info["exif"] = build_exif_orientation(3)
-    yield Kind("heic turned by EXIF alone, which counts for nothing", encode_heic(stored), large, 8)
+    yield PictureKind(
+        "heic turned by EXIF alone, which counts for nothing", encode_heic(stored), large, 8
+    )
     image = Image.fromarray(large // 2 + 64)  # colours that exist in sRGB, too
     image.info["icc_profile"] = PROFILE_P3
     data = encode_heic(image)
     # A writer that left the profile out would make another kind.
     assert b"colrprof" in data
-    yield Kind(
+    yield PictureKind(
         "heic Display P3",
         data,
         convert_profile_to_srgb(read_heif(data), P3, None),
@@ -1178,7 +1199,7 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
         Image.fromarray(large // 2 + 64), color_primaries=12, transfer_characteristics=13
     )
     assert b"colrnclx\0\x0c" in data
-    yield Kind(
+    yield PictureKind(
         "heic of the primaries of P3",
         data,
         convert_profile_to_srgb(read_heif(data), P3, None),
@@ -1187,7 +1208,7 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     )
     data = imagecodecs.avif_encode(colours // 2 + 64, primaries=12, transfer=13, level=98)
     assert b"colrnclx\0\x0c" in data
-    yield Kind(
+    yield PictureKind(
         "avif of the primaries of P3",
         data,
         convert_profile_to_srgb(read_avif(data), P3, None),
@@ -1208,18 +1229,18 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
             imagecodecs.avif_encode(colours.astype(np.uint16) * 4, bitspersample=10, level=95),
         ),
     ):
-        yield Kind(name, data, read_avif(data), 3, "imagecodecs")
+        yield PictureKind(name, data, read_avif(data), 3, "imagecodecs")
     for orientation in (3, 6, 7):
         data = encode_image(
-            orient_as_stored(colours, orientation),
+            orient_pixels_as_stored(colours, orientation),
             "AVIF",
             quality=98,
             subsampling="4:4:4",
             exif=build_exif_orientation(orientation),
         )
-        yield Kind(f"avif turned {orientation}", data, colours, 6)
+        yield PictureKind(f"avif turned {orientation}", data, colours, 6)
     data = encode_image(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
-    yield Kind(
+    yield PictureKind(
         "avif Display P3",
         data,
         convert_profile_to_srgb(read_avif(data), P3, None),
@@ -1228,7 +1249,7 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     )
 
 
-def describe_difference_from_picture(kind: Kind) -> str:
+def describe_difference_from_picture(kind: PictureKind) -> str:
     """Return how libvips reads a picture differently, or ""."""
     assert kind.pixels is not None
     try:
@@ -1273,13 +1294,13 @@ def main() -> None:
     expected = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
 
-        def add_file(name: str, data: bytes) -> None:
+        def add_picture_kind(name: str, data: bytes) -> None:
             # A fixed time, so that the same pictures give the same zip.
             info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
             archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
 
         for kind in kinds:
-            add_file(kind.name, kind.data)
+            add_picture_kind(kind.name, kind.data)
             if kind.pixels is None:
                 entries.append({"name": kind.name, "refused": kind.refused})
             else:
@@ -1289,8 +1310,8 @@ def main() -> None:
                 expected.append(crop_picture_centre(kind.pixels))
         packed = io.BytesIO()
         np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
-        add_file("expected.npy", packed.getvalue())
-        add_file("kinds.json", json.dumps(entries, indent=1).encode())
+        add_picture_kind("expected.npy", packed.getvalue())
+        add_picture_kind("kinds.json", json.dumps(entries, indent=1).encode())
     # The other kinds have an oracle already, often libvips itself.
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
     differs = {kind.name: by for kind in lossless if (by := describe_difference_from_picture(kind))}

@@ -36,20 +36,20 @@ from core.errors import PerennialError
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import FORMATS
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import score_task_images
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network
-from core.learning.networks.families import rebuild_network
+from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.linear.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
-from core.learning.precision import Inputs, choose_torch_device, move_network_to_device
+from core.learning.precision import InputNormaliser, choose_torch_device, move_network_to_device
 
 STEPS = 50
 
 
 @dataclass(frozen=True)
-class Version:
+class DownloadedVersion:
     """A download. `config` is its config.json; `tensors` are its weights by name."""
 
     config: dict[str, Any]
@@ -57,7 +57,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class LabelledSet:
+class ReviewedImages:
     """Images to measure on.
 
     `task` is the head's task in the task scenario, else 0, which is unused.
@@ -69,7 +69,7 @@ class LabelledSet:
 
 
 @dataclass(frozen=True)
-class Point:
+class InterpolationPoint:
     """Accuracies (0 to 1), one for each set, at `share` of the way to the older version."""
 
     k: int
@@ -82,7 +82,7 @@ class Point:
         return sum(self.accuracies) / len(self.accuracies)
 
 
-def read_downloaded_version(path: Path) -> Version:
+def read_downloaded_version(path: Path) -> DownloadedVersion:
     """Read a version from a downloaded zip; a base (safetensors) is a version without classes.
 
     Raises:
@@ -90,19 +90,21 @@ def read_downloaded_version(path: Path) -> Version:
     """
     if not zipfile.is_zipfile(path):
         try:
-            return Version({}, {f"backbone.{name}": t for name, t in load_file(path).items()})
+            return DownloadedVersion(
+                {}, {f"backbone.{name}": t for name, t in load_file(path).items()}
+            )
         except SafetensorError as error:
             raise ValueError(f"{path} is neither a version's zip nor a safetensors file") from error
     with zipfile.ZipFile(path) as archive:
         try:
-            return Version(
+            return DownloadedVersion(
                 json.loads(archive.read("config.json")), load(archive.read("model.safetensors"))
             )
         except KeyError as error:
             raise ValueError(f"{path} is no download of a version: {error.args[0]}") from error
 
 
-def build_version_network(version: Version) -> Network:
+def build_version_network(version: DownloadedVersion) -> Network:
     """Return the version's network in eval mode.
 
     Raises:
@@ -117,7 +119,7 @@ def build_version_network(version: Version) -> Network:
         config["scenario"],
         HeadSpec.from_manifest(config),
     )
-    network = rebuild_network(plain, config.get("network"))
+    network = rebuild_described_network(plain, config.get("network"))
     if strange := version.tensors.keys() ^ network.state_dict().keys():
         raise ValueError(
             f"{sorted(strange)[0]} is not shared by the file and its network: only versions that "
@@ -127,7 +129,9 @@ def build_version_network(version: Version) -> Network:
     return network.eval()
 
 
-def find_interpolation_end(old: Version, new: Version) -> dict[str, Tensor]:
+def find_tensors_at_interpolation_end(
+    old: DownloadedVersion, new: DownloadedVersion
+) -> dict[str, Tensor]:
     """Return the tensors of the older version at which the line from the new one ends.
 
     Names are those of `new`; parameters that are not on the line are left out.
@@ -135,7 +139,7 @@ def find_interpolation_end(old: Version, new: Version) -> dict[str, Tensor]:
     Raises:
         ValueError: the two versions share no backbone.
     """
-    old = _expand_older_version(old, new)
+    old = _expand_older_version_around_newer(old, new)
     for key in ("architecture", "image", "scenario"):
         # A base has no config, and fits if its tensors do.
         if key in old.config and old.config[key] != new.config[key]:
@@ -155,7 +159,7 @@ def find_interpolation_end(old: Version, new: Version) -> dict[str, Tensor]:
         if before is None:
             raise ValueError(f"the older version lacks the tensor {name}")
         if owner in rows_of and before.shape[1:] == tensor.shape[1:]:
-            end[name] = _replace_known_rows(before, tensor, *rows_of[owner])
+            end[name] = _replace_head_rows_of_known_labels(before, tensor, *rows_of[owner])
         elif before.shape == tensor.shape:
             end[name] = before
         else:
@@ -164,7 +168,9 @@ def find_interpolation_end(old: Version, new: Version) -> dict[str, Tensor]:
     return end
 
 
-def _expand_older_version(old: Version, new: Version) -> Version:
+def _expand_older_version_around_newer(
+    old: DownloadedVersion, new: DownloadedVersion
+) -> DownloadedVersion:
     """Return `old` as an expansion around the weights of `new`, if `new` is one.
 
     A base is displaced by zero.
@@ -199,10 +205,10 @@ def _expand_older_version(old: Version, new: Version) -> Version:
             raise ValueError(
                 f"the versions are not expanded around the same weights: {name} differs"
             )
-    return Version(old.config, tensors)
+    return DownloadedVersion(old.config, tensors)
 
 
-def _replace_known_rows(
+def _replace_head_rows_of_known_labels(
     before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]
 ) -> Tensor:
     """Return `now` with the older version's rows for the labels that it knew."""
@@ -216,7 +222,7 @@ def _replace_known_rows(
 
 def decode_labelled_archive(
     argument: str, network: Network, image: ImageSpec, folder: Path
-) -> LabelledSet:
+) -> ReviewedImages:
     """Decode `ARCHIVE` or `TASK=ARCHIVE` into `folder`.
 
     Raises ValueError, OSError or ingest's errors.
@@ -230,7 +236,7 @@ def decode_labelled_archive(
         task = int(number)
     path = Path(file)
     with path.open("rb") as opened:
-        kind = detect_format(opened.read(SNIFF_BYTES), None)
+        kind = detect_upload_format(opened.read(SNIFF_BYTES), None)
     # No share is held out: every image is measured on, unless the archive has a test part.
     options = IngestOptions(
         image.size,
@@ -243,16 +249,16 @@ def decode_labelled_archive(
     data = Dataset.read_dataset_file(
         done.held_out if done.n_held_out else done.train, done.class_list
     )
-    return LabelledSet(path.name, task, data)
+    return ReviewedImages(path.name, task, data)
 
 
 def measure_interpolation_points(
     network: Network,
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
-    sets: Sequence[LabelledSet],
-    inputs: Inputs,
-) -> Iterator[Point]:
+    sets: Sequence[ReviewedImages],
+    inputs: InputNormaliser,
+) -> Iterator[InterpolationPoint]:
     """Yield the points k = 0 … 50, measured one by one in the network's own memory."""
     for k in range(STEPS + 1):
         share = k / STEPS
@@ -262,7 +268,7 @@ def measure_interpolation_points(
             score_task_images(network, each.data, each.task, Network.forward, inputs)
             for each in sets
         ]
-        yield Point(k, share, [float(of_task.double().mean()) for of_task in scores])
+        yield InterpolationPoint(k, share, [float(of_task.double().mean()) for of_task in scores])
 
 
 def main(arguments: list[str]) -> None:
@@ -281,7 +287,7 @@ def main(arguments: list[str]) -> None:
     try:
         old, new = read_downloaded_version(chosen.old), read_downloaded_version(chosen.new)
         network = build_version_network(new)
-        end = find_interpolation_end(old, new)
+        end = find_tensors_at_interpolation_end(old, new)
         image = ImageSpec.parse_image_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:
             sets = [
@@ -290,17 +296,19 @@ def main(arguments: list[str]) -> None:
             ]
             device = choose_torch_device("auto")
             move_network_to_device(network, device)
-            inputs = Inputs(
+            inputs = InputNormaliser(
                 Normalisation.from_json(new.config["normalise"]), image.channels, device
             )
-            _print_interpolation_points(
+            _print_interpolation_accuracies(
                 sets, measure_interpolation_points(network, new.tensors, end, sets, inputs)
             )
     except (PerennialError, OSError, ValueError) as error:
         raise SystemExit(f"cannot review: {error}") from error
 
 
-def _print_interpolation_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
+def _print_interpolation_accuracies(
+    sets: Sequence[ReviewedImages], points: Iterator[InterpolationPoint]
+) -> None:
     names = [each.name[-20:] for each in sets]
     widths = [max(8, len(name)) for name in names]
     print(
@@ -308,7 +316,7 @@ def _print_interpolation_points(sets: Sequence[LabelledSet], points: Iterator[Po
             [" k", "share", *(f"{n:>{w}}" for n, w in zip(names, widths, strict=True)), "    mean"]
         )
     )
-    best: Point | None = None
+    best: InterpolationPoint | None = None
     for point in points:
         cells = (f"{a:>{w}.4f}" for a, w in zip(point.accuracies, widths, strict=True))
         # Flushed, because each point takes a pass over all images.

@@ -40,12 +40,12 @@ DESCRIPTION = (
 CONSOLE = Console(stderr=True, highlight=False)
 
 
-class CannotServe(RuntimeError):
+class CannotServeDemo(RuntimeError):
     """The demo cannot be built or served; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
-class Demo:
+class ServedDemo:
     """A demo to serve.
 
     Attributes:
@@ -68,11 +68,11 @@ def choose_data_directory(chosen: Path | None) -> Path:
     return Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute().parent / FOLDER
 
 
-def serve_demo(demo: Demo) -> int:
+def serve_demo(demo: ServedDemo) -> int:
     """Build the demo if it is not complete, serve it until Ctrl-C, and return the exit status.
 
     Raises:
-        CannotServe: the directory is not a demo's or is in use, or the demo cannot be built.
+        CannotServeDemo: the directory is not a demo's or is in use, or the demo cannot be built.
     """
     os.umask(UMASK)
     require_demo_directory(demo.data_dir)
@@ -105,12 +105,12 @@ def serve_demo(demo: Demo) -> int:
             return _wait_until_service_ends(running)
     except KeyboardInterrupt:
         return 0
-    except one_service.DataInUse as used:
-        raise CannotServe(f"{used.holder} Use that one, or stop it: {used.stop}.") from used
-    except service.NotReady as error:
-        raise CannotServe(str(error)) from error
+    except one_service.DataDirectoryInUse as used:
+        raise CannotServeDemo(f"{used.holder} Use that one, or stop it: {used.stop}.") from used
+    except service.ServiceNotReady as error:
+        raise CannotServeDemo(str(error)) from error
     except PerennialError as error:
-        raise CannotServe(
+        raise CannotServeDemo(
             f"The demo cannot be built: {error} Its log is {demo.data_dir / 'service.log'}. Start "
             "it again to build it from the beginning."
         ) from error
@@ -120,16 +120,16 @@ def require_demo_directory(data_dir: Path) -> None:
     """Check that a directory is a demo's, or free for one.
 
     Raises:
-        CannotServe: it holds something else.
+        CannotServeDemo: it holds something else.
     """
     if data_dir.exists() and not data_dir.is_dir():
-        raise CannotServe(f"{data_dir} is a file. Name a folder for the demo with --data-dir.")
+        raise CannotServeDemo(f"{data_dir} is a file. Name a folder for the demo with --data-dir.")
     if not data_dir.exists() or (data_dir / MARKER).exists():
         return
     # A start that was killed at once may have left the lock alone.
     others = sorted(path.name for path in data_dir.iterdir() if path.name != one_service.NAME)
     if others:
-        raise CannotServe(
+        raise CannotServeDemo(
             f"{data_dir} is not a demo's directory: it holds {others[0]!r}. Only an empty folder, "
             "or one in which a demo was begun, is used for it. Name another with --data-dir."
         )
@@ -148,7 +148,7 @@ def build_demo_model(client: Perennial) -> None:
 
     Raises:
         PerennialError: a batch cannot be learned.
-        CannotServe: the version that should have forgotten has passed its gate.
+        CannotServeDemo: the version that should have forgotten has passed its gate.
     """
     model = sample_pictures.MODEL
     client.models.create(
@@ -159,7 +159,7 @@ def build_demo_model(client: Perennial) -> None:
         description=DESCRIPTION,
     )
     *good, last = sample_pictures.BATCHES
-    with StepBars(CONSOLE) as bars:
+    with DemoJobBars(CONSOLE) as bars:
         for number, name in enumerate(good, 1):
             bars.show_job_until_ended(_describe_batch(name), _submit_pictures(client, name))
             if number == 2:
@@ -171,13 +171,13 @@ def build_demo_model(client: Perennial) -> None:
             bars.show_job_until_ended(f"{_describe_batch(last)}, by fine-tuning", job)
         except GateHeld:
             return
-    raise CannotServe(
+    raise CannotServeDemo(
         "The last version of the demo passed its gate, although it was learned by fine-tuning and "
         "had to forget. Build the demo again with --reset."
     )
 
 
-class StepBars:
+class DemoJobBars:
     """Bars on a terminal, one for each job; lines where standard error is no terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -191,7 +191,7 @@ class StepBars:
             disable=not console.is_terminal,
         )
 
-    def __enter__(self) -> "StepBars":
+    def __enter__(self) -> "DemoJobBars":
         self._progress.start()
         return self
 
@@ -221,7 +221,7 @@ class StepBars:
 def _submit_pictures(
     client: Perennial, name: str, recipe: dict[str, object] | None = None
 ) -> JobHandle:
-    archive = sample_pictures.locate_sample_archive(name)
+    archive = sample_pictures.locate_packaged_sample_archive(name)
     return client.submit(sample_pictures.MODEL, archive, name=name, recipe=recipe)
 
 
@@ -229,11 +229,11 @@ def _describe_batch(name: str) -> str:
     return f"{name}: {', '.join(sample_pictures.BATCHES[name])}"
 
 
-def prepare_directory(demo: Demo) -> bool:
+def prepare_directory(demo: ServedDemo) -> bool:
     """Empty the directory unless its demo stays; return True if the demo has to be built.
 
     Raises:
-        worker.one_service.DataInUse: a service uses it.
+        worker.one_service.DataDirectoryInUse: a service uses it.
     """
     with one_service.lock_data_directory(demo.data_dir):
         if is_demo_complete(demo.data_dir) and not demo.is_reset:
@@ -262,7 +262,9 @@ def choose_serving_port(chosen: int | None) -> int:
     return service.find_free_port() if launcher.is_port_taken(launcher.DEFAULT_HOST, port) else port
 
 
-def _announce_running_service(demo: Demo, running: service.Service, client: Perennial) -> None:
+def _announce_running_service(
+    demo: ServedDemo, running: service.RunningService, client: Perennial
+) -> None:
     """Say where to look, and open the page of the model in a browser."""
     page = f"{running.url}/ui/models/{sample_pictures.MODEL}"
     try:
@@ -271,7 +273,7 @@ def _announce_running_service(demo: Demo, running: service.Service, client: Pere
         page = f"{running.url}/ui"
         CONSOLE.print(f"Open {page}. Its model was deleted; --reset makes it again.")
     else:
-        _print_where_to_look(page, model)
+        _print_demo_page_addresses(page, model)
     CONSOLE.print(
         "\nCtrl-C stops the demo; `perennial serve --demo` starts it again as you left it."
     )
@@ -279,7 +281,7 @@ def _announce_running_service(demo: Demo, running: service.Service, client: Pere
         webbrowser.open(page)
 
 
-def _print_where_to_look(page: str, model: types.Model) -> None:
+def _print_demo_page_addresses(page: str, model: types.Model) -> None:
     held = next((one.version for one in model.attention if one.kind == "held"), None)
     if held is None:
         CONSOLE.print(f"Open {page}: the model as you left it.", soft_wrap=True)
@@ -300,7 +302,7 @@ def _print_where_to_look(page: str, model: types.Model) -> None:
     )
 
 
-def _wait_until_service_ends(running: service.Service) -> int:
+def _wait_until_service_ends(running: service.RunningService) -> int:
     """Wait until the service ends by itself, which is an error; Ctrl-C and SIGTERM end the wait."""
     status = running.process.wait()
     CONSOLE.print(f"The service ended with status {status}; its log is {running.log}.")

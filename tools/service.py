@@ -22,7 +22,7 @@ import httpx2
 
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
-from worker.devices.torch_check import check_torch_meanwhile
+from worker.devices.torch_check import check_torch_in_background
 from worker.launcher import make_parent_death_hook
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,12 +35,12 @@ STOP_S = 40.0
 PORTS = range(20_000, 32_000)
 
 
-class NotReady(RuntimeError):
+class ServiceNotReady(RuntimeError):
     """A service that did not become ready; the message has the end of its log."""
 
 
 @dataclass
-class Service:
+class RunningService:
     """A running service: its URL, admin key, data directory, launcher process and log."""
 
     url: str
@@ -59,7 +59,7 @@ def run_temporary_service(
     inherits_settings: bool = True,
     port: int | None = None,
     in_terminal: bool = False,
-) -> Iterator[Service]:
+) -> Iterator[RunningService]:
     """Start the launcher on `data_dir`, wait until it is ready, and stop it at the end.
 
     Args:
@@ -73,11 +73,11 @@ def run_temporary_service(
             service ends with it, however it ends (Linux).
 
     Raises:
-        NotReady: the service did not become ready.
+        ServiceNotReady: the service did not become ready.
     """
     port = port or find_free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
-    link_test_catalogue(data_dir)
+    link_catalogue_for_tests(data_dir)
     log = data_dir / "service.log"
     inherited = {
         name: value
@@ -110,12 +110,12 @@ def run_temporary_service(
         _wait_until_service_ready(url, process, log, old_bytes)
         # The service writes its key before it is ready.
         key = (data_dir / "admin-key").read_text().strip()
-        yield Service(url, key, data_dir, process, log)
+        yield RunningService(url, key, data_dir, process, log)
     finally:
         _stop_service_process(process)
 
 
-def link_test_catalogue(data_dir: Path) -> None:
+def link_catalogue_for_tests(data_dir: Path) -> None:
     """Let a new data directory use the catalogue in the folder of `PERENNIAL_TEST_CATALOGUE`.
 
     Making a catalogue takes seconds, and a test run starts a hundred services from the same
@@ -131,7 +131,7 @@ def link_test_catalogue(data_dir: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not marker.exists():
             settings = Settings(data_dir=data_dir)
-            with check_torch_meanwhile(settings):
+            with check_torch_in_background(settings):
                 load_catalogue(settings)
             marker.touch()
 
@@ -162,7 +162,7 @@ def _wait_until_service_ready(
         old_bytes: bytes of the log that earlier services wrote.
 
     Raises:
-        NotReady: it ended, or is not ready after `START_S`; the message has the end of its own
+        ServiceNotReady: it ended, or is not ready after `START_S`; the message has the end of its own
             output.
     """
     deadline = time.monotonic() + START_S
@@ -174,7 +174,7 @@ def _wait_until_service_ready(
                     return
             time.sleep(0.05)
     end = log.read_bytes()[old_bytes:].decode(errors="replace")[-4000:]
-    raise NotReady(f"The service did not get ready at {url}. The end of its log:\n{end}")
+    raise ServiceNotReady(f"The service did not get ready at {url}. The end of its log:\n{end}")
 
 
 def _stop_service_process(process: subprocess.Popen[bytes]) -> None:

@@ -25,7 +25,7 @@ LIST = "VENDOR.toml"
 
 
 @dataclass(frozen=True)
-class Package:
+class NpmPackage:
     """A package of the npm registry.
 
     `files`: path in the tarball → (name beside `VENDOR.toml`, sha256).
@@ -40,7 +40,7 @@ class Package:
     files: dict[str, tuple[str, str]]
 
 
-class Differs(Exception):
+class VendoredBytesDiffer(Exception):
     """Bytes that differ from those in the list."""
 
 
@@ -63,22 +63,22 @@ def main() -> None:
             print(
                 f"{package.name} {package.version} ({package.licence}): {len(package.files)} files"
             )
-        problems = list(find_vendored_faults())
-    except Differs as error:
+        problems = list(find_faults_of_vendored_files())
+    except VendoredBytesDiffer as error:
         problems = [str(error)]
     if problems:
         sys.exit("\n".join(problems))
 
 
-def read_vendored_packages() -> Iterator[Package]:
+def read_vendored_packages() -> Iterator[NpmPackage]:
     """Yield all packages of all lists."""
     for folder in FOLDERS:
         for entry in tomllib.loads((folder / LIST).read_text())["package"]:
             files = {path: (into, digest) for path, (into, digest) in entry.pop("files").items()}
-            yield Package(folder=folder, files=files, **entry)
+            yield NpmPackage(folder=folder, files=files, **entry)
 
 
-def find_vendored_faults() -> Iterator[str]:
+def find_faults_of_vendored_files() -> Iterator[str]:
     """Yield the problems of existing files: changed, missing, or on no list."""
     listed = {folder / LIST for folder in FOLDERS}
     for package in read_vendored_packages():
@@ -99,7 +99,7 @@ def find_vendored_faults() -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)} is on no list."
 
 
-def fetch_vendored_package(package: Package, registry: str | None = None) -> None:
+def fetch_vendored_package(package: NpmPackage, registry: str | None = None) -> None:
     """Put the files of a package beside its list.
 
     Raises:
@@ -112,10 +112,10 @@ def fetch_vendored_package(package: Package, registry: str | None = None) -> Non
         subprocess.run(
             ["npm", "pack", "--silent", *chosen, package_version], cwd=folder, check=True
         )
-        unpack_listed_files(package, (Path(folder) / package.tarball))
+        unpack_vendored_files(package, (Path(folder) / package.tarball))
 
 
-def unpack_listed_files(package: Package, tarball: Path) -> None:
+def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
     """Extract the listed files from a tarball.
 
     Raises:
@@ -128,7 +128,7 @@ def unpack_listed_files(package: Package, tarball: Path) -> None:
             # npm packs all files below `package/`.
             member = archive.extractfile(f"package/{path}")
             if member is None:
-                raise Differs(f"{package.tarball} has no file {path}.")
+                raise VendoredBytesDiffer(f"{package.tarball} has no file {path}.")
             text = member.read()
             _require_content_digest(f"{path} of {package.tarball}", text, digest)
             target = package.folder / into
@@ -138,7 +138,7 @@ def unpack_listed_files(package: Package, tarball: Path) -> None:
 
 def _require_content_digest(what: str, content: bytes, digest: str) -> None:
     if _hash_content(content) != digest:
-        raise Differs(
+        raise VendoredBytesDiffer(
             f"{what} has the sha256 {_hash_content(content)}, and the list says {digest}."
         )
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.database.session import Database
 from core.errors import PerennialError
-from core.jobs.doorbell import QUEUE, TASK, Doorbell
+from core.jobs.doorbell import QUEUE, TASK, WorkerNotifier
 from core.logging import configure_logging
 from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions
@@ -75,11 +75,11 @@ app.conf.update(
 )
 
 
-class _Process:
+class _CeleryProcessState:
     """State of this worker process between Celery's signals."""
 
     worker: Worker | None = None
-    doorbell: Doorbell | None = None
+    doorbell: WorkerNotifier | None = None
 
 
 def _is_celery_stopping() -> bool:
@@ -92,16 +92,16 @@ def _is_celery_stopping() -> bool:
 
 def _get_worker() -> Worker:
     """Return the worker of this process, started on first use."""
-    if _Process.worker is None:
-        doorbell = Doorbell(settings, Database(settings.resolved_database_url, pool=1))
+    if _CeleryProcessState.worker is None:
+        doorbell = WorkerNotifier(settings, Database(settings.resolved_database_url, pool=1))
         worker = Worker(settings, doorbell.notify_workers)
         worker.prepare_worker()
-        _Process.worker, _Process.doorbell = worker, doorbell
-    return _Process.worker
+        _CeleryProcessState.worker, _CeleryProcessState.doorbell = worker, doorbell
+    return _CeleryProcessState.worker
 
 
 @signals.celeryd_init.connect
-def _silence_banner(instance: Any, **_given: Any) -> None:
+def _silence_celery_banner(instance: Any, **_given: Any) -> None:
     """Turn off Celery's banner, which is not a JSON line."""
     instance.quiet = True
 
@@ -141,12 +141,12 @@ def _start_worker_chores(**_given: Any) -> None:
 
 @signals.worker_shutdown.connect
 def _close_worker(**_given: Any) -> None:
-    if _Process.worker is not None:
-        _Process.worker.close_worker()
-        _Process.worker = None
-    if _Process.doorbell is not None:
-        _Process.doorbell.close()
-        _Process.doorbell = None
+    if _CeleryProcessState.worker is not None:
+        _CeleryProcessState.worker.close_worker()
+        _CeleryProcessState.worker = None
+    if _CeleryProcessState.doorbell is not None:
+        _CeleryProcessState.doorbell.close()
+        _CeleryProcessState.doorbell = None
 
 
 @app.task(name=TASK, ignore_result=True)

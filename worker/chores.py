@@ -36,7 +36,7 @@ A long sweep may be cut short, since each of its steps can be repeated.
 """
 
 
-def get_lost_device_file(data_dir: Path, worker: str) -> Path:
+def get_lost_device_report_file(data_dir: Path, worker: str) -> Path:
     """Return the file that reports a lost device of this worker.
 
     Several workers may share host and data directory. Names of hosts have no underscore, so the
@@ -45,7 +45,7 @@ def get_lost_device_file(data_dir: Path, worker: str) -> Path:
     return data_dir / f"{LOST}{socket.gethostname()}_{worker.rpartition('-')[2]}"
 
 
-class Chores:
+class PeriodicChores:
     """A thread that repeats some chores.
 
     Args:

@@ -19,7 +19,14 @@ from sqlalchemy import delete, update
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import Idempotency, Job, Scrub, Upload, Webhook, WorkerReport
+from core.database.tables import (
+    IdempotencyRecord,
+    Job,
+    ScrubProgress,
+    Upload,
+    Webhook,
+    WorkerReport,
+)
 from core.webhooks.outbox import JITTER, RETRY_S
 
 log = structlog.get_logger(__name__)
@@ -120,9 +127,11 @@ def correct_future_times(session: Session, now: float, lease_s: float) -> int:
         update(Upload).where(Upload.held_until > ahead).values(held_until=now + HELD_S),
         update(Webhook).where(Webhook.lease_until > ahead).values(lease_until=now + HELD_S),
         update(Webhook).where(Webhook.due_at > ahead + longest_s).values(due_at=now),
-        update(Scrub).where(Scrub.lease_until > ahead + lease_s).values(lease_until=now + lease_s),
-        update(Idempotency)
-        .where(Idempotency.status.is_(None), Idempotency.created_at > ahead)
+        update(ScrubProgress)
+        .where(ScrubProgress.lease_until > ahead + lease_s)
+        .values(lease_until=now + lease_s),
+        update(IdempotencyRecord)
+        .where(IdempotencyRecord.status.is_(None), IdempotencyRecord.created_at > ahead)
         .values(created_at=now),
         # A report from the future would count as present until that time comes.
         delete(WorkerReport).where(WorkerReport.seen_at > ahead),

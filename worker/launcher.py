@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from worker.one_service import DataInUse, Lock, lock_data_directory
+from worker.one_service import DataDirectoryInUse, DataDirectoryLock, lock_data_directory
 from worker.prepared import PreparedService
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,7 +61,7 @@ class ServiceProcess:
     start_at: float = 0.0
     starts: int = field(default=0)
 
-    def start_child(self, end_with_parent_process: Callable[[], None] | None) -> None:
+    def start_child(self, end_process_with_its_parent: Callable[[], None] | None) -> None:
         """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,
@@ -69,7 +69,7 @@ class ServiceProcess:
             env=self.environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=end_with_parent_process,
+            preexec_fn=end_process_with_its_parent,
         )
         self.started_at = time.monotonic()
         self.starts += 1
@@ -94,7 +94,7 @@ class ServiceProcess:
         return True
 
 
-class Launcher:
+class ServiceLauncher:
     """Runs the service's processes until asked to stop.
 
     Args:
@@ -231,7 +231,7 @@ def is_port_taken(host: str, port: int) -> bool:
     return False
 
 
-def report_busy_port() -> None:
+def report_if_port_in_use() -> None:
     """Say that the port is in use, before the preparations, which may take long."""
     host = os.environ.get("PERENNIAL_HOST") or DEFAULT_HOST
     port = os.environ.get("PERENNIAL_PORT") or str(DEFAULT_PORT)
@@ -277,11 +277,11 @@ def make_parent_death_hook() -> Callable[[], None] | None:
     # loaded before the fork, so that the child only calls it
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def end_with_parent_process() -> None:
+    def end_process_with_its_parent() -> None:
         # TERM and not KILL: a worker still lets its job write a snapshot.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
-    return end_with_parent_process
+    return end_process_with_its_parent
 
 
 def _run_setup_program() -> PreparedService | None:
@@ -305,14 +305,14 @@ def main() -> int:
     try:
         with lock_data_directory(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
             return _run_service(lock)
-    except DataInUse as error:
+    except DataDirectoryInUse as error:
         print_line(str(error))
         return 1
 
 
-def _run_service(lock: Lock | None) -> int:
+def _run_service(lock: DataDirectoryLock | None) -> int:
     """Prepare, start the processes, and stay until asked to stop."""
-    report_busy_port()
+    report_if_port_in_use()
     prepared = _run_setup_program()
     if prepared is None:
         return 1
@@ -337,7 +337,7 @@ def _run_service(lock: Lock | None) -> int:
         print_line(f"Admin key: {location}")
     grace_s = float(prepared["grace_s"])
     tell_end = (lambda: None) if lock is None else (lambda: lock.mark_stopping(grace_s))
-    launcher = Launcher(build_service_processes(prepared, port), grace_s, tell_end)
+    launcher = ServiceLauncher(build_service_processes(prepared, port), grace_s, tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.request_stop)
     with contextlib.suppress(KeyboardInterrupt):

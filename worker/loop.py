@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core import telemetry
 from core.database.migrate import require_current_schema
-from core.database.session import STATEMENT_S, Database, is_outage
+from core.database.session import STATEMENT_S, Database, is_database_outage
 from core.errors import LeaseLost, PerennialError
 from core.execution import exporters
 from core.failpoints import hit_failpoint
@@ -33,19 +33,19 @@ from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import Blobs, open_store
-from core.trials.choosing import choose_overdue_trials
+from core.storage import BlobStorage, open_object_store
+from core.trials.choosing import choose_best_of_overdue_trials
 from core.upkeep import scrub, sweep
 from core.upkeep.scrub import Scrubber
 from core.usage import usage_sums
-from core.webhooks.deliver import Deliverer
-from worker.attempts.attempt import Attempt, Tools
-from worker.attempts.child import COMMAND, Zygote
+from core.webhooks.deliver import WebhookDeliverer
+from worker.attempts.attempt import AttemptResources, JobAttempt
+from worker.attempts.child import COMMAND, ForkServer
 from worker.attempts.folders import WorkFolder
-from worker.chores import ALIVE, SWEEP_S, Chores, get_lost_device_file
+from worker.chores import ALIVE, SWEEP_S, PeriodicChores, get_lost_device_report_file
 from worker.clock_watch import ClockWatch
 from worker.devices.device import DeviceWatch
-from worker.reaper import Reaper
+from worker.reaper import ExpiredJobReaper
 
 log = structlog.get_logger(__name__)
 
@@ -81,30 +81,32 @@ class Worker:
         # A hanging heartbeat must end before the lease does.
         statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
         self.db = Database(settings.resolved_database_url, statement_s=statement_s)
-        self.store = open_store(settings)
-        self.blobs = Blobs(self.store, settings.make_folder("cache"))
+        self.store = open_object_store(settings)
+        self.blobs = BlobStorage(self.store, settings.make_folder("cache"))
         self._folder = WorkFolder(settings.make_folder("work"), self.name)
         self._command = zygote_command
-        self._zygote: Zygote | None = None
-        self._attempt: Attempt | None = None
-        self._reaper = Reaper(self.db, settings.lease_s)
+        self._zygote: ForkServer | None = None
+        self._attempt: JobAttempt | None = None
+        self._reaper = ExpiredJobReaper(self.db, settings.lease_s)
         self._clock = ClockWatch(self.db, settings.lease_s)
         self._device = DeviceWatch(settings)
-        self._reported: tuple[float, workers.Device] | None = None
+        self._reported: tuple[float, workers.WorkerDevice] | None = None
         self._outages = 0  # attempts in a row that an outage ended
         self._claims_from = 0.0
-        self._chores = Chores(
+        self._chores = PeriodicChores(
             "chores",
             settings.chores_s,
             {
                 # A notification may be lost with the broker, and nothing else would repeat it.
-                "ring": lambda: [ring(job_id) for job_id in sweep.find_unannounced_jobs(self.db)],
+                "ring": lambda: [
+                    ring(job_id) for job_id in sweep.find_jobs_never_announced_to_workers(self.db)
+                ],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device_if_due,
                 "compare the clocks": self._clock.compare_clocks,
             },
         )
-        self._reaping = Chores(
+        self._reaping = PeriodicChores(
             "reaper",
             min(settings.chores_s, settings.lease_s / REAPS_PER_LEASE),
             {
@@ -115,13 +117,13 @@ class Worker:
             },
         )
         # On its own host, a dead worker's jobs need not wait for the end of their lease.
-        self._abandoned = Chores(
+        self._abandoned = PeriodicChores(
             "abandoned folders",
             min(ABANDONED_S, settings.chores_s),
             {"give back jobs of dead workers": lambda: self._clean_up_dead_workers(ring)},
         )
         # A thread of its own: a sweep of a large store would hold up reaping and the health check.
-        self._sweeps = Chores(
+        self._sweeps = PeriodicChores(
             "sweeps",
             max(SWEEP_S, settings.chores_s),
             {
@@ -129,15 +131,17 @@ class Worker:
                     self.db, self.name
                 ),
                 "sweep": self._sweep_if_clock_steady,
-                "choose": lambda: [ring(job_id) for job_id in choose_overdue_trials(self.db)],
+                "choose": lambda: [
+                    ring(job_id) for job_id in choose_best_of_overdue_trials(self.db)
+                ],
                 "usage": lambda: usage_sums.measure_outdated_owners(self.db),
-                "reserve on the disk": lambda: reserve.make_reserve_file(
+                "reserve on the disk": lambda: reserve.make_disk_reserve_file(
                     settings.data_dir, settings.reserve_bytes
                 ),
             },
         )
-        self._deliverer = Deliverer(self.db, settings)
-        self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_object_scrub})
+        self._deliverer = WebhookDeliverer(self.db, settings)
+        self._scrub = PeriodicChores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_object_scrub})
 
     def prepare_worker(self) -> None:
         """Check the schema, lock the work folder, and begin to import torch in the zygote.
@@ -150,7 +154,7 @@ class Worker:
         # Before the first claim, since a folder without a lock counts as a dead worker's.
         self._folder.create_locked_work_folder()
         self._serve_worker_metrics()
-        self.ensure_zygote_running()
+        self.ensure_fork_server_running()
 
     def start_chores(self) -> None:
         """Start chores, sweeps, the scrub and deliveries to webhooks."""
@@ -176,17 +180,17 @@ class Worker:
                 error=str(error),
             )
 
-    def ensure_zygote_running(self) -> Zygote:
+    def ensure_fork_server_running(self) -> ForkServer:
         """Return the running zygote; a dead one is replaced."""
         if self._zygote is not None and not self._zygote.is_alive():
             log.warning("zygote died; starting another", pid=self._zygote.pid)
-            self._zygote.end_zygote()
+            self._zygote.end_fork_server()
             self._zygote = None
         if self._zygote is None:
             # Its processes hold the folder's lock too: while one runs, the worker's jobs are not
             # given to others.
             lock_fd = self._folder.lock_fd
-            self._zygote = Zygote(self._command, () if lock_fd is None else (lock_fd,))
+            self._zygote = ForkServer(self._command, () if lock_fd is None else (lock_fd,))
         return self._zygote
 
     def run_jobs(self, stop: Callable[[], bool]) -> int:
@@ -206,7 +210,7 @@ class Worker:
                 if self._outages:
                     self.store.check_store_usable()
                 claim = claims.claim_job(
-                    self.db, self.name, self.settings.lease_s, self._device.claim_offer
+                    self.db, self.name, self.settings.lease_s, self._device.claimable_resources
                 )
             except (SQLAlchemyError, PerennialError) as error:
                 log.warning("cannot claim", error=str(error).partition("\n")[0])
@@ -219,16 +223,16 @@ class Worker:
                 telemetry.WAIT_SECONDS.observe(claim.waited_s)
             structlog.contextvars.bind_contextvars(job=claim.job_id, model=claim.model_id)
             try:
-                tools = Tools(
+                tools = AttemptResources(
                     self.settings,
                     self.db,
                     self.store,
-                    self.ensure_zygote_running,
+                    self.ensure_fork_server_running,
                     self._folder.path,
                     is_device_lost=self._device.is_device_lost,
                     device_warning=self._device.warning,
                 )
-                self._attempt = Attempt(tools, claim, stop)
+                self._attempt = JobAttempt(tools, claim, stop)
                 self._attempt.run_attempt()
                 self._record_attempt_end(self._attempt)
             except LeaseLost:
@@ -237,7 +241,9 @@ class Worker:
             except Exception as error:
                 # The claim stays as it is: its lease runs out, and the chores of any worker take
                 # the job back.
-                telemetry.ATTEMPTS.labels("left", "outage" if is_outage(error) else "error").inc()
+                telemetry.ATTEMPTS.labels(
+                    "left", "outage" if is_database_outage(error) else "error"
+                ).inc()
                 log.exception("attempt failed")
             finally:
                 self._attempt = None
@@ -247,7 +253,7 @@ class Worker:
     def _touch_health_file(self) -> None:
         """Touch the health file; while the device is lost, write the reason instead."""
         lost_path, problem = (
-            get_lost_device_file(self.settings.data_dir, self.name),
+            get_lost_device_report_file(self.settings.data_dir, self.name),
             self._device.device.problem,
         )
         if problem is not None:
@@ -271,7 +277,7 @@ class Worker:
             )
         self._reported = now, device
 
-    def _record_attempt_end(self, attempt: Attempt) -> None:
+    def _record_attempt_end(self, attempt: JobAttempt) -> None:
         """Record an attempt's end; after an outage, delay the next claim."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
@@ -327,14 +333,14 @@ class Worker:
         self._scrub.end_chores_thread()
         self._deliverer.close()
         if self._zygote is not None:
-            self._zygote.end_zygote()
+            self._zygote.end_fork_server()
             self._zygote = None
-        get_lost_device_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
+        get_lost_device_report_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
         self._folder.remove_work_folder()
         self.db.close()
 
 
-class _Bell:
+class _WakeupReceiver:
     """Receiver of the embedded worker's notifications, during a job and between jobs."""
 
     def __init__(self, listener: socket.socket | None, heard: Callable[[], None]) -> None:
@@ -396,7 +402,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close_worker)
         listener = stack.enter_context(doorbell.open_wakeup_listener(settings.data_dir))
-        bell = _Bell(listener, worker.wake_running_attempt)
+        bell = _WakeupReceiver(listener, worker.wake_running_attempt)
         # After all imports and before any job: what exists now is never collected.
         exclude_imports_from_gc()
         worker.start_chores()

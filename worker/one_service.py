@@ -26,7 +26,7 @@ wrote 32.
 """
 
 
-class DataInUse(RuntimeError):
+class DataDirectoryInUse(RuntimeError):
     """Another service uses the data directory.
 
     Attributes:
@@ -63,7 +63,7 @@ class DataInUse(RuntimeError):
         )
 
 
-class Lock:
+class DataDirectoryLock:
     """The lock on a data directory."""
 
     def __init__(self, file: int) -> None:
@@ -88,11 +88,11 @@ class Lock:
 
 
 @contextmanager
-def lock_data_directory(data_dir: Path) -> Iterator[Lock | None]:
+def lock_data_directory(data_dir: Path) -> Iterator[DataDirectoryLock | None]:
     """Hold a data directory while the block runs; yield None if its file system has no locks.
 
     Raises:
-        DataInUse: another service holds it and is not stopping, or does not end.
+        DataDirectoryInUse: another service holds it and is not stopping, or does not end.
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def lock_data_directory(data_dir: Path) -> Iterator[Lock | None]:
         yield None
         return
     try:
-        yield Lock(file) if _wait_for_lock(file, data_dir) else None
+        yield DataDirectoryLock(file) if _wait_for_lock(file, data_dir) else None
     finally:
         # The file stays: removing it would let two services hold locks on two files of one name.
         os.close(file)
@@ -111,7 +111,7 @@ def _wait_for_lock(file: int, data_dir: Path) -> bool:
     """Wait for the lock while its holder is stopping; return False if there are no locks.
 
     Raises:
-        DataInUse: the holder is not stopping, or has not ended `ENDING_PATIENCE_S` after its grace
+        DataDirectoryInUse: the holder is not stopping, or has not ended `ENDING_PATIENCE_S` after its grace
             period.
     """
     start = time.monotonic()
@@ -133,9 +133,9 @@ def _wait_for_lock(file: int, data_dir: Path) -> bool:
         grace_s = int(detail) if is_ending and detail.isdecimal() else 0
         waited_s = time.monotonic() - start
         if is_ending and waited_s - ENDING_PATIENCE_S > grace_s:
-            raise DataInUse(data_dir, pid, "", waited_s)
+            raise DataDirectoryInUse(data_dir, pid, "", waited_s)
         if not is_ending and waited_s > PATIENCE_S:
-            raise DataInUse(data_dir, pid or "PID", detail)
+            raise DataDirectoryInUse(data_dir, pid or "PID", detail)
         if is_ending and not is_announced:
             is_announced = True
             print(

@@ -24,7 +24,7 @@ from core.jobs import workers
 from core.scheduling import claim as claims
 
 
-class Reaper:
+class ExpiredJobReaper:
     """The reaper of one worker; not safe for several threads.
 
     Args:
@@ -56,7 +56,8 @@ class Reaper:
                 now = self._db.now(session)
                 if self.answers_since is None:
                     self.answers_since = (
-                        workers.read_database_up_since(session, now - self._gap_s, now) or now
+                        workers.read_database_available_since(session, now - self._gap_s, now)
+                        or now
                     )
                     self._answered_at = now
             # A slow answer is an outage for others, too: their heartbeats waited as long.

@@ -19,8 +19,12 @@ from core.logging import configure_logging
 from core.processes.start import check_startup_conditions
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
-from core.storage import open_store
-from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_torch_checked
+from core.storage import open_object_store
+from worker.devices.torch_check import (
+    FIRST_START,
+    check_torch_in_background,
+    has_torch_check_passed,
+)
 from worker.prepared import PreparedService
 
 
@@ -33,11 +37,11 @@ def prepare_service_data(settings: Settings) -> PreparedService:
     db = Database(settings.resolved_database_url)
     try:
         # The imports take seconds, in which the schema and the store are prepared.
-        with check_torch_meanwhile(settings):
+        with check_torch_in_background(settings):
             copy = upgrade_schema(db, backups=settings.data_dir)
             if copy is not None:
                 print(COPIED.format(copy), file=sys.stderr)
-            open_store(settings).create_folder_or_bucket()
+            open_object_store(settings).create_folder_or_bucket()
             load_catalogue(settings)  # made here once, so that the API serves from its first second
         # last, since it is shown only once
         secret = ensure_admin_key(db, settings.data_dir.absolute())
@@ -71,10 +75,10 @@ def main() -> int:
         open_to_others = check_startup_conditions(settings)
         if open_to_others is not None:
             print(open_to_others, file=sys.stderr)
-        if not is_torch_checked(settings):
+        if not has_torch_check_passed(settings):
             print(FIRST_START, file=sys.stderr, flush=True)
         prepared = prepare_service_data(settings)
-        reserve.make_reserve_file(settings.data_dir, settings.reserve_bytes)
+        reserve.make_disk_reserve_file(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)
         return 1

@@ -75,7 +75,7 @@ class KeyRow(Protocol):
         """The only alias that such a key may use."""
 
 
-class Keys(Protocol):
+class KeySource(Protocol):
     """A source of keys and sessions."""
 
     async def find_key(self, prefix: str) -> Any:
@@ -93,7 +93,7 @@ class Authenticator:
         anyone: the caller to assume when authentication is off, else None.
     """
 
-    def __init__(self, keys: Keys, anyone: Actor | None = None) -> None:
+    def __init__(self, keys: KeySource, anyone: Actor | None = None) -> None:
         self._keys = keys
         self._anyone = anyone
         self._known: dict[bytes, tuple[Actor, float]] = {}

@@ -18,11 +18,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.authentication.access import Authenticator
-from api.authentication.key_watch import KeyWatch
+from api.authentication.key_watch import KeyValidityWatch
 from api.dependencies import ScopeDependency
-from api.limits.fair_share import FairShare, SlotHolder, release_current_slot, retake_current_slot
+from api.limits.fair_share import (
+    FairRequestSlots,
+    RequestSlotHolder,
+    release_request_slot_during_wait,
+    retake_request_slot_after_wait,
+)
 from api.limits.predict_limits import PredictLimits
-from api.limits.rate import Rate
+from api.limits.rate import OwnerRateLimiter
 from api.strict_json import is_storable_text, parse_strict_json
 from core.database import session
 from core.errors import (
@@ -30,9 +35,9 @@ from core.errors import (
     BodyTooLarge,
     BodyTruncated,
     Invalid,
-    NoSpace,
     NotAllowed,
     NotFound,
+    ServiceDiskFull,
     UnsupportedType,
 )
 from core.files import disk, reserve
@@ -50,7 +55,7 @@ MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
 Polled = Callable[..., Awaitable[Response]]
 
 
-def mark_as_polling_route(endpoint: Any) -> Any:
+def mark_route_to_skip_dependencies(endpoint: Any) -> Any:
     """Mark an async handler to be called directly, without FastAPI's dependency handling.
 
     It receives `request`, `authenticate` and its path parameters. Its query and header parameters
@@ -72,9 +77,9 @@ class GuardServices:
     """
 
     access: Callable[[], Authenticator]
-    rate: Callable[[], Rate | None]
+    rate: Callable[[], OwnerRateLimiter | None]
     limits: Callable[[], PredictLimits]
-    share: FairShare
+    share: FairRequestSlots
 
 
 def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
@@ -83,7 +88,7 @@ def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
     Raises:
         RuntimeError: the route neither names a scope nor is open.
     """
-    need = find_needed_scope(route)
+    need = find_key_scope_of_route(route)
     if need is None and route.path not in OPEN_PATHS:
         raise RuntimeError(
             f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin."
@@ -91,7 +96,7 @@ def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
     route.app = _GuardedApp(route, need, services)
 
 
-def find_needed_scope(route: APIRoute) -> str | None:
+def find_key_scope_of_route(route: APIRoute) -> str | None:
     """Return the scope that a route's handler needs, or None."""
     for dependency in route.dependant.dependencies:
         if isinstance(dependency.call, ScopeDependency):
@@ -143,20 +148,20 @@ class _GuardedApp:
                     f"This call needs a key of scope {self.need}; yours is {actor.scope}."
                 )
         scope.setdefault("state", {})["actor"] = actor
-        working = SlotHolder(self.services.share, actor.owner_id)
+        working = RequestSlotHolder(self.services.share, actor.owner_id)
 
         async def release_and_send(message: Message) -> None:
             # From here on the client sets the pace: release the slot.
             working.release_work_slot()
             await send(message)
 
-        watch = KeyWatch(access, scope)
+        watch = KeyValidityWatch(access, scope)
         data_dir: Path = scope["app"].state.settings.data_dir
         try:
             await working.take_work_slot()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
-                reserve.remove_reserve_if_full(data_dir)
+                reserve.remove_disk_reserve_if_full(data_dir)
             await self._serve_checked_route(
                 actor,
                 scope,
@@ -166,9 +171,9 @@ class _GuardedApp:
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
             is_full = disk.is_disk_full_error(error) or session.is_database_full(error)
-            if not (self.makes_room and is_full and reserve.remove_reserve_file(data_dir)):
+            if not (self.makes_room and is_full and reserve.remove_disk_reserve_file(data_dir)):
                 raise
-            raise NoSpace(
+            raise ServiceDiskFull(
                 "The disk of the service was full, and now has some room: send this again.",
                 retry_after_s=1,
             ) from error
@@ -256,9 +261,9 @@ class _GuardedApp:
                 f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}."
             )
         # The client sets the pace of its body, and a slot must not wait for it.
-        release_current_slot()
+        release_request_slot_during_wait()
         body = await read_small_body(receive, MAX_JSON_BYTES, length)
-        await retake_current_slot()
+        await retake_request_slot_after_wait()
         # An optional body may be absent, and then needs no media type.
         if body or self.body_required:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()

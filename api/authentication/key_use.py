@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 PERIOD_S = 30.0
 
 
-class KeyUse:
+class KeyUseRecorder:
     """A background task that regularly stores the last-use times of keys and sessions."""
 
     def __init__(self, db: Database, access: Authenticator) -> None:
@@ -27,7 +27,7 @@ class KeyUse:
         self._access = access
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "KeyUse":
+    async def __aenter__(self) -> "KeyUseRecorder":
         self._task = asyncio.create_task(self._store_times_periodically(), name="key-use")
         return self
 

@@ -18,7 +18,7 @@ LOOK_S = 2.0
 """Seconds of a transfer between two checks of its key."""
 
 
-class KeyWatch:
+class KeyValidityWatch:
     """Checks the key of one request during its transfer. For one event loop.
 
     Args:
@@ -52,20 +52,20 @@ class KeyWatch:
     def wrap_receive_with_check(self, receive: Receive) -> Receive:
         """Return a `receive` that checks the key before it returns a piece of a body."""
 
-        async def receive_checked() -> Message:
+        async def receive_after_key_check() -> Message:
             message = await receive()
             if message["type"] == "http.request":
                 await self.check_key_if_due()
             return message
 
-        return receive_checked
+        return receive_after_key_check
 
     def wrap_send_with_check(self, send: Send) -> Send:
         """Return a `send` that checks the key before each piece of an unfinished response."""
 
-        async def send_checked(message: Message) -> None:
+        async def send_after_key_check(message: Message) -> None:
             if message["type"] == "http.response.body" and message.get("more_body", False):
                 await self.check_key_if_due()
             await send(message)
 
-        return send_checked
+        return send_after_key_check

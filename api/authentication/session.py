@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from api.server.loopback import find_request_header, is_loopback_host, parse_host_name
 from core.errors import NotAllowed
-from core.keys.sessions import LIFE_S, combine_token_and_place
+from core.keys.sessions import LIFE_S, combine_session_token_and_place
 
 SECURE = "__Host-perennial"
 """Name of the cookie under https."""
@@ -38,8 +38,8 @@ def find_session_token(scope: Scope) -> str | None:
     )
     if not cookie:
         return None
-    require_own_page_request(scope)
-    return combine_token_and_place(cookie, read_host_and_port(scope))
+    require_request_from_own_page(scope)
+    return combine_session_token_and_place(cookie, read_host_and_port(scope))
 
 
 def read_host_and_port(scope: Scope) -> str:
@@ -55,7 +55,7 @@ def get_loopback_cookie_name(scope: Scope) -> str:
     return f"perennial-{port or '80'}"
 
 
-def require_own_page_request(scope: Scope) -> None:
+def require_request_from_own_page(scope: Scope) -> None:
     """Refuse a request unless the browser declares that it comes from this service's own pages.
 
     Raises:

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from api.static_files import build_static_path
+from api.static_files import build_static_file_url_path
 
 PATH = "/docs"
 DOCUMENT_PATH = "/openapi.json"
@@ -68,10 +68,10 @@ def add_openapi_routes(app: FastAPI) -> None:
 def _render_swagger_page(title: str, root: str) -> str:
     return _PAGE.format(
         title=html.escape(title),
-        icon=build_static_path("icon.svg", root),
-        style=build_static_path("vendor/swagger-ui.css", root),
-        bundle=build_static_path("vendor/swagger-ui-bundle.js", root),
-        script=build_static_path("docs.js", root),
+        icon=build_static_file_url_path("icon.svg", root),
+        style=build_static_file_url_path("vendor/swagger-ui.css", root),
+        bundle=build_static_file_url_path("vendor/swagger-ui-bundle.js", root),
+        script=build_static_file_url_path("docs.js", root),
         document=html.escape(f"{root}{DOCUMENT_PATH}"),
     )
 

@@ -60,7 +60,7 @@ def build_openapi_document(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-class _Operation(TypedDict, total=False):
+class _OpenApiOperation(TypedDict, total=False):
     """The parts of an OpenAPI operation that are completed here."""
 
     responses: dict[str, JsonValue]
@@ -69,7 +69,7 @@ class _Operation(TypedDict, total=False):
     requestBody: JsonValue
 
 
-def _complete_openapi_operation(path: str, operation: _Operation) -> None:
+def _complete_openapi_operation(path: str, operation: _OpenApiOperation) -> None:
     responses = operation["responses"]
     statuses = {400, 431, 500, 503}
     if path not in OPEN_PATHS:

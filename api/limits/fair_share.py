@@ -17,10 +17,10 @@ from core.settings import Settings
 SHARED_S = 1.0
 """Seconds after its last request for which a second owner counts as active."""
 HOLD_S = 0.5
-_working: ContextVar["SlotHolder | None"] = ContextVar("working", default=None)
+_working: ContextVar["RequestSlotHolder | None"] = ContextVar("working", default=None)
 
 
-class FairShare:
+class FairRequestSlots:
     """The slots of all owners in an API process. For one event loop.
 
     Args:
@@ -85,10 +85,10 @@ class FairShare:
             del self._waiting[owner]
 
 
-class SlotHolder:
+class RequestSlotHolder:
     """A request that holds a slot, with pauses."""
 
-    def __init__(self, share: FairShare, owner: str) -> None:
+    def __init__(self, share: FairRequestSlots, owner: str) -> None:
         self._share, self._owner = share, owner
         self._holds: asyncio.TimerHandle | None = None
         # Whatever runs in the request's context can then release the slot without being passed it.
@@ -108,14 +108,14 @@ class SlotHolder:
             self._share.release_owner_slot(self._owner)
 
 
-def release_current_slot() -> None:
+def release_request_slot_during_wait() -> None:
     """Release the current request's slot before it waits for something outside this process."""
     working = _working.get()
     if working is not None:
         working.release_work_slot()
 
 
-async def retake_current_slot() -> None:
+async def retake_request_slot_after_wait() -> None:
     """Take a slot again for the current request after a wait."""
     working = _working.get()
     if working is not None:

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from api.limits.fair_share import release_current_slot, retake_current_slot
+from api.limits.fair_share import release_request_slot_during_wait, retake_request_slot_after_wait
 from api.limits.turns import ResourcePool
 
 T = TypeVar("T")
 
 
-class HeavyWork:
+class HeavyWorkQueue:
     """Work in threads of its own, in turns between owners.
 
     Args:
@@ -31,8 +31,8 @@ class HeavyWork:
         exception.
         """
         # Before the turn is awaited: a request that waits uses no part of the process.
-        release_current_slot()
+        release_request_slot_during_wait()
         async with self._turns.lend_resource_in_turn(owner):
             result = await to_thread.run_sync(work, limiter=self._threads)
-        await retake_current_slot()
+        await retake_request_slot_after_wait()
         return result

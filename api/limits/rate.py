@@ -21,7 +21,7 @@ AWAY_S = 5.0
 MAX_REMEMBERED = 10_000
 
 
-class Buckets(Protocol):
+class TokenBuckets(Protocol):
     """Token buckets shared between processes: `api.limits.shared_buckets`."""
 
     async def take_bucket_token(self, owner: str, per_s: float, capacity: float) -> float:
@@ -33,7 +33,7 @@ class Buckets(Protocol):
         """Close the connections."""
 
 
-class Rate:
+class OwnerRateLimiter:
     """The token buckets of all owners.
 
     Args:
@@ -47,12 +47,12 @@ class Rate:
         self.capacity = max(1.0, per_s * BURST_S)
         self._buckets: dict[str, tuple[float, float]] = {}  # owner → (tokens, time)
         self._away_until = 0.0
-        self._shared: Buckets | None = None
+        self._shared: TokenBuckets | None = None
         if broker_url:
             # Imported here because the embedded service runs without redis.
-            from api.limits.shared_buckets import SharedBuckets
+            from api.limits.shared_buckets import SharedTokenBuckets
 
-            self._shared = SharedBuckets(broker_url)
+            self._shared = SharedTokenBuckets(broker_url)
 
     async def count_owner_request(self, owner: str) -> None:
         """Count one request of an owner.
@@ -77,7 +77,7 @@ class Rate:
         if self._shared is not None:
             await self._shared.close()
 
-    async def _take_shared_token(self, buckets: Buckets, owner: str) -> float | None:
+    async def _take_shared_token(self, buckets: TokenBuckets, owner: str) -> float | None:
         try:
             return await buckets.take_bucket_token(owner, self.per_s, self.capacity)
         except Unavailable as error:

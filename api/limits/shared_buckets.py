@@ -32,7 +32,7 @@ return wait
 """
 
 
-class SharedBuckets:
+class SharedTokenBuckets:
     """The token buckets of all owners, counted by all processes together."""
 
     def __init__(self, broker_url: str) -> None:

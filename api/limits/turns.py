@@ -49,7 +49,7 @@ class ResourcePool(Generic[T]):
                 # It was lent before the cancellation arrived: lend it to the next request.
                 self._take_back_resource(owner, granted.result())
             else:
-                self._remove_turn_request(owner, granted)
+                self._remove_waiting_request(owner, granted)
             raise
         try:
             yield lent
@@ -70,7 +70,7 @@ class ResourcePool(Generic[T]):
                 break
             owner = min(able, key=lambda each: (self._held[each], self._served.get(each, 0)))
             granted = self._waiting[owner][0]
-            self._remove_turn_request(owner, granted)
+            self._remove_waiting_request(owner, granted)
             self._held[owner] += 1
             self._count += 1
             self._served[owner] = self._count
@@ -79,7 +79,7 @@ class ResourcePool(Generic[T]):
         if not self._waiting and not self._held:
             self._served.clear()
 
-    def _remove_turn_request(self, owner: str, turn: "asyncio.Future[T]") -> None:
+    def _remove_waiting_request(self, owner: str, turn: "asyncio.Future[T]") -> None:
         """Remove a request from its owner's queue."""
         queue = self._waiting[owner]
         queue.remove(turn)

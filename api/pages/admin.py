@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from api.authentication.access import Authenticator
 from api.dependencies import Admin, Cursor, Db
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from core.contract.responses.key import NewKey
 from core.contract.usage import ModelBytes
 from core.database.session import Database
@@ -46,7 +46,7 @@ KeyPath = Annotated[str, Path(description="Id of the key", max_length=40)]
 
 
 @dataclass(frozen=True)
-class _KeyForm:
+class _NewKeyForm:
     """The form for a new key.
 
     Attributes:
@@ -82,7 +82,7 @@ async def _get_audit_filters(
 @router.get("/ui/admin/keys")
 def show_keys(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
     """Show all keys, newest first, and a form that creates one."""
-    return _render_keys_page(request, db, actor, _KeyForm(), cursor)
+    return _render_keys_page(request, db, actor, _NewKeyForm(), cursor)
 
 
 @router.post("/ui/admin/keys")
@@ -101,9 +101,9 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
         return keys.create_key(db, actor, requested)
 
     try:
-        form = _KeyForm(new=await to_thread.run_sync(create_key_from_form))
+        form = _NewKeyForm(new=await to_thread.run_sync(create_key_from_form))
     except PerennialError as error:
-        form = _KeyForm(inputs, error)
+        form = _NewKeyForm(inputs, error)
     return await to_thread.run_sync(_render_keys_page, request, db, actor, form)
 
 
@@ -116,7 +116,7 @@ async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Re
     # This process would otherwise accept the key from its cache for another second.
     access: Authenticator = request.app.state.access
     access.forget_cached_key(key)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/admin/keys", 303)
 
 
 @router.get("/ui/admin/audit")
@@ -145,8 +145,8 @@ def show_audit(
         entries = audit.list_audit(db, actor, limit=ROWS, cursor=cursor, wanted=selection)
     except PerennialError as error:
         return render_page(request, "audit.html", {**context, "wrong": error.detail}, error.status)
-    names = audit.find_display_names(db, actor, entries["items"])
-    rows = [(one, _format_change_data(dict(one["data"]))) for one in entries["items"]]
+    names = audit.find_names_of_audited_ids(db, actor, entries["items"])
+    rows = [(one, _format_audited_change_data(dict(one["data"]))) for one in entries["items"]]
     context |= {"rows": rows, "next_cursor": entries["next_cursor"], "names": names, "wrong": None}
     return render_page(request, "audit.html", context)
 
@@ -162,14 +162,14 @@ def show_usage(
     """Show counts and bytes per owner or model."""
     read = usage_lists.list_usage_by_model if by == "model" else usage_lists.list_usage_by_owner
     usage_page = read(db, actor, limit=ROWS, cursor=cursor)
-    rows = [(one, one["bytes"], _sum_usage_bytes(one["bytes"])) for one in usage_page["items"]]
+    rows = [(one, one["bytes"], _sum_model_bytes(one["bytes"])) for one in usage_page["items"]]
     largest = max((total for _, _, total in rows), default=0)
     context = {"by": by, "rows": rows, "most": largest, "kinds": KINDS, "cursor": cursor}
     return render_page(request, "usage.html", {**context, "next_cursor": usage_page["next_cursor"]})
 
 
 def _render_keys_page(
-    request: Request, db: Database, actor: Actor, form: _KeyForm, cursor: str | None = None
+    request: Request, db: Database, actor: Actor, form: _NewKeyForm, cursor: str | None = None
 ) -> Response:
     key_page = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
     now = format_rfc3339(datetime.now(UTC).timestamp())
@@ -202,11 +202,11 @@ def _parse_key_name(text: str) -> str:
         raise Invalid(f"The name of the key {error}.") from None
 
 
-def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.RequestedBinding:
+def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.RequestedKeyBinding:
     """Return the restrictions of a key of scope predict; the form has their fields for all
     scopes.
     """
-    return predict_keys.RequestedBinding(
+    return predict_keys.RequestedKeyBinding(
         inputs.get("model", "").strip() or None,
         inputs.get("alias", "").strip() or None,
         _parse_form_number(inputs, "requests_per_s", float),
@@ -243,11 +243,11 @@ def _parse_day(text: str) -> float | None:
     return None if not text else parse_rfc3339(f"{text}T00:00:00Z" if len(text) == 10 else text)
 
 
-def _sum_usage_bytes(of: ModelBytes) -> int:
+def _sum_model_bytes(of: ModelBytes) -> int:
     return sum(cast(Mapping[str, int], of).values())
 
 
-def _format_change_data(data: dict[str, object]) -> list[tuple[str, str]]:
+def _format_audited_change_data(data: dict[str, object]) -> list[tuple[str, str]]:
     """Return the recorded data of a change as (field, value) texts."""
     fields = (
         (name, value)

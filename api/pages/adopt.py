@@ -6,23 +6,23 @@ from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
 from api.dependencies import Service, ServiceParts, ShapeWork, Write
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.routes.bases import MAX_BYTES
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
 from api.uploads.head import UploadRules
-from api.uploads.upload import Upload
+from api.uploads.upload import UploadReception
 from api.uploads.weights import (
-    BaseRequest,
+    BaseUploadOptions,
     load_expected_tensors,
     parse_requested_classes,
     resolve_requested_base,
 )
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import bases, pretrained
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
 from core.models import models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.recipe.base_images import parse_image_config
 from core.requests.actor import Actor
 from core.usage import quota
@@ -50,12 +50,12 @@ async def adopt_classifier(
     """
     session.require_own_request_origin(request.scope)
     settings, inputs = service.settings, dict[str, str]()
-    upload = Upload(request, actor, TERMS, service.db, settings, None)
+    upload = UploadReception(request, actor, TERMS, service.db, settings, None)
     try:
         head = upload.check_request_head(min(MAX_BYTES, settings.max_body_bytes))
         if head.boundary is None:
             raise Invalid("A classifier is sent by the form of this page, as multipart/form-data.")
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             owner, limit = actor.owner_id, settings.max_owner_bytes
             await to_thread.run_sync(
                 quota.require_storage_room, service.db, owner, limit, head.length
@@ -65,7 +65,7 @@ async def adopt_classifier(
                 model = await _store_and_adopt_classifier(service, work, actor, file, inputs)
     except PerennialError as error:
         return _render_adoption_form(request, inputs, error)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}", 303)
 
 
 async def _store_and_adopt_classifier(
@@ -90,9 +90,9 @@ async def _store_and_adopt_classifier(
     )
     expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
     classes = parse_requested_classes(asked, file, settings)
-    network = bases.Network(**vars(wanted), expected=expected, classes=classes)
-    limits = Limits(
-        Admission.from_settings(settings), pretrained.PretrainedTerms.from_settings(settings)
+    network = bases.BaseNetwork(**vars(wanted), expected=expected, classes=classes)
+    limits = NewModelLimits(
+        AdmissionLimits.from_settings(settings), pretrained.PretrainedTerms.from_settings(settings)
     )
 
     def create_adopting_model() -> str:
@@ -107,7 +107,7 @@ async def _store_and_adopt_classifier(
     return await to_thread.run_sync(create_adopting_model)
 
 
-def _parse_base_inputs(inputs: dict[str, str]) -> BaseRequest:
+def _parse_base_inputs(inputs: dict[str, str]) -> BaseUploadOptions:
     """Return the base that the form describes; its classes are a field of the file.
 
     Raises:
@@ -126,7 +126,7 @@ def _parse_base_inputs(inputs: dict[str, str]) -> BaseRequest:
     config = inputs.get("config") or None
     is_imagenet = inputs.get("prepared") == "imagenet"
     images = parse_image_config(config, "imagenet" if is_imagenet else None)
-    return BaseRequest(inputs["architecture"], int(size) if size else None, None, images)
+    return BaseUploadOptions(inputs["architecture"], int(size) if size else None, None, images)
 
 
 def _render_adoption_form(

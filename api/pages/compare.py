@@ -12,12 +12,12 @@ from api.dependencies import Read, Service
 from api.pages.parts.render import render_page
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
-from core.comparisons.compared_tasks import Pair
+from core.comparisons.compared_tasks import VersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
-from core.errors import AnswersMissing, Gone, Invalid
+from core.errors import Gone, Invalid, PredictionsMissing
 from core.models import models
-from core.storage import Blobs
-from core.versions.history import read_lineage
+from core.storage import BlobStorage
+from core.versions.history import read_version_history
 
 router = APIRouter(include_in_schema=False)
 
@@ -42,7 +42,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 
 @dataclass(frozen=True)
-class Choice:
+class ComparisonSelection:
     """The selections in the page's URL; `build_query` returns it with some of them replaced."""
 
     a: int
@@ -69,7 +69,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonWithImages:
     """A comparison and a page of images of one kind."""
 
     result: CompareOut
@@ -77,7 +77,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Versions:
+class RequestedVersions:
     """The versions and the task of a comparison as the URL names them; empty: not chosen."""
 
     a: str | None
@@ -87,8 +87,8 @@ class Versions:
 
 async def _build_compared_versions(
     a: Version = None, b: Version = None, task: OnTask = None
-) -> Versions:
-    return Versions(a, b, task)
+) -> RequestedVersions:
+    return RequestedVersions(a, b, task)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ async def show_comparison(
     model: ModelPath,
     actor: Read,
     service: Service,
-    compared: Annotated[Versions, Depends(_build_compared_versions)],
+    compared: Annotated[RequestedVersions, Depends(_build_compared_versions)],
     view: Annotated[ComparisonView, Depends(_build_comparison_view)],
 ) -> Response:
     """Show the page that compares two versions."""
@@ -123,7 +123,7 @@ async def show_comparison(
         lambda: models.read_model(db, catalogue(), actor, model)
     )
     history = await to_thread.run_sync(
-        lambda: read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
+        lambda: read_version_history(db, actor, model_response["id"], last=None, size=CHOICE)
     )
     number = _parse_task_number(compared.task)
     context = {
@@ -136,13 +136,21 @@ async def show_comparison(
         return render_page(request, "compare.html", {**context, "told": None, "why": None})
     try:
         pair = await to_thread.run_sync(
-            compared_tasks.find_version_pair, db, actor, model_response["id"], a, b, number
+            compared_tasks.load_version_pair_to_compare,
+            db,
+            actor,
+            model_response["id"],
+            a,
+            b,
+            number,
         )
         kind: FlipKind = view.flips or "negative"
-        look = Choice(pair.a.number, pair.b.number, number, view.label or None, kind, view.every)
+        look = ComparisonSelection(
+            pair.a.number, pair.b.number, number, view.label or None, kind, view.every
+        )
 
-        def compare_pair() -> Comparison:
-            return compared_tasks.run_without_deleted_tasks(
+        def compare_pair() -> ComparisonWithImages:
+            return compared_tasks.compare_without_deleted_tasks(
                 db,
                 actor,
                 pair,
@@ -152,7 +160,7 @@ async def show_comparison(
 
         comparison = await service.picture_work.run_work_in_turn(actor.owner_id, compare_pair)
     # The page says why and lets the user choose other versions, instead of showing an error.
-    except (AnswersMissing, Gone) as error:
+    except (PredictionsMissing, Gone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
     return render_page(
         request,
@@ -182,15 +190,19 @@ def _parse_task_number(text: str | None) -> int | None:
     return int(text)
 
 
-def _load_comparison(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None) -> Comparison:
+def _load_comparison(
+    blobs: BlobStorage, pair: VersionPair, look: ComparisonSelection, cursor: str | None
+) -> ComparisonWithImages:
     result = compare.compare_versions(blobs, pair)
     images = compare.list_compared_images(
         blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor
     )
-    return Comparison(result, images)
+    return ComparisonWithImages(result, images)
 
 
-def _build_comparison_values(comparison: Comparison, look: Choice) -> dict[str, object]:
+def _build_comparison_values(
+    comparison: ComparisonWithImages, look: ComparisonSelection
+) -> dict[str, object]:
     """Return the values for the template."""
     result = comparison.result
     totals = result["totals"]
@@ -212,7 +224,7 @@ def _build_comparison_values(comparison: Comparison, look: Choice) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Row:
+class ConfusionChangeRow:
     """A row of the matrix of changes: a true label, and for each predicted label the difference b −
     a.
     """
@@ -221,7 +233,7 @@ class Row:
     cells: list[int]
 
 
-def _build_confusion_change(result: CompareOut) -> list[Row] | None:
+def _build_confusion_change(result: CompareOut) -> list[ConfusionChangeRow] | None:
     """Return the change b − a in predictions (columns) of each class (rows).
 
     None if there are too many classes or no changes.
@@ -230,7 +242,7 @@ def _build_confusion_change(result: CompareOut) -> list[Row] | None:
     if confusion is None or len(confusion["labels"]) > CELLS:
         return None
     rows = [
-        Row(label, [new - old for old, new in zip(of_a, of_b, strict=True)])
+        ConfusionChangeRow(label, [new - old for old, new in zip(of_a, of_b, strict=True)])
         for label, of_a, of_b in zip(
             confusion["labels"], confusion["a"], confusion["b"], strict=True
         )

@@ -17,11 +17,11 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import Bell, Db, Page, Read, Service, Write
 from api.pages.model import apply_change_and_redirect
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.routes.edits import Number as EditNumber
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
-from core.admission.admission import Admission, JobLimits
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.edit import EditPlanOut
 from core.contract.responses.model import ModelOut
 from core.contract.responses.task_image import Split
@@ -30,7 +30,7 @@ from core.edits import accept, listing, purge, undo
 from core.edits.operations import Operation
 from core.errors import Invalid, PerennialError, WrongState
 from core.models import models
-from core.models.class_counts import count_classes
+from core.models.class_counts import read_class_counts
 from core.requests.actor import Actor
 from core.tasks import task_images, tasks
 
@@ -51,7 +51,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 
 @dataclass(frozen=True)
-class Choice:
+class EditChoice:
     """A change as links and forms of the pages write it in a query.
 
     Attributes:
@@ -112,7 +112,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class ChoiceQuery:
+class EditChoiceQuery:
     """A choice in the query of a link; `parse_edit_choice` reads it."""
 
     what: Text = None
@@ -125,7 +125,7 @@ class ChoiceQuery:
 
 
 @dataclass(frozen=True)
-class ImageFilter:
+class ShownImageFilter:
     """The images of a task that a page shows."""
 
     part: Split = "train"
@@ -140,7 +140,7 @@ def explain_refused_edit(error: PerennialError) -> str:
     return error.detail
 
 
-def parse_edit_choice(values: Mapping[str, str]) -> Choice:
+def parse_edit_choice(values: Mapping[str, str]) -> EditChoice:
     """Return the choice in the values of a query.
 
     Args:
@@ -159,7 +159,7 @@ def parse_edit_choice(values: Mapping[str, str]) -> Choice:
     names = _parse_class_names(values)
     if len(images) > IMAGES or len(names) > MERGED:
         raise Invalid(f"Choose at most {IMAGES} images or {MERGED} classes at once.")
-    return Choice(
+    return EditChoice(
         what=what or None,  # type: ignore[arg-type]
         task=forms.read_form_number(dict(values), "task") if values.get("task") else None,
         part=part,  # type: ignore[arg-type]
@@ -182,13 +182,15 @@ def _parse_class_names(values: Mapping[str, str]) -> list[str]:
 
 
 @router.get("/ui/models/{model}/classes")
-def show_classes(request: Request, model: ModelPath, actor: Read, service: Service) -> Response:
+def show_model_classes(
+    request: Request, model: ModelPath, actor: Read, service: Service
+) -> Response:
     """Show the classes of a model with forms that change them, and former names."""
     db = service.db
     model_response = models.read_model(db, service.catalogue(), actor, model)
     context = {
         "model": model_response,
-        "counts": count_classes(db, actor, model_response["id"]),
+        "counts": read_class_counts(db, actor, model_response["id"]),
         "former": listing.list_class_aliases(db, actor, model_response["id"]),
         "shown": CLASSES,
     }
@@ -200,17 +202,17 @@ async def remove_former_name(request: Request, model: ModelPath, actor: Write, d
     """Remove a former class name."""
     name = (await forms.read_form_values(request)).get("name", "")
     await to_thread.run_sync(listing.remove_class_alias, db, actor, model, name)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/classes", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}/classes", 303)
 
 
 @router.get("/ui/models/{model}/tasks/{n}/images")
-async def show_images(
+async def show_task_images(
     request: Request,
     model: ModelPath,
     n: Number,
     actor: Read,
     service: Service,
-    shown: Annotated[ImageFilter, Depends()],
+    shown: Annotated[ShownImageFilter, Depends()],
 ) -> Response:
     """Show the images of a task, with a form that relabels or removes chosen ones."""
     db, blobs = service.db, service.blobs
@@ -222,11 +224,11 @@ async def show_images(
     images, why = None, ""
     try:
         found = await to_thread.run_sync(
-            task_images.find_task_split, db, actor, model_response["id"], n, shown.part
+            task_images.find_task_image_part, db, actor, model_response["id"], n, shown.part
         )
 
         def list_images() -> Any:
-            with task_images.translate_deleted_part_errors(db, actor, model_response["id"], found):
+            with task_images.explain_errors_of_deleted_part(db, actor, model_response["id"], found):
                 return task_images.list_part_images(
                     blobs, found, label=label, limit=IMAGES, cursor=shown.after
                 )
@@ -259,12 +261,12 @@ def show_edits(
 
 
 @router.get("/ui/models/{model}/edits/plan")
-async def show_plan(
+async def show_edit_plan(
     request: Request,
     model: ModelPath,
     actor: Read,
     service: Service,
-    query: Annotated[ChoiceQuery, Depends()],
+    query: Annotated[EditChoiceQuery, Depends()],
 ) -> Response:
     """Show what a choice would change, with the button that changes it."""
     choice = parse_edit_choice(
@@ -299,7 +301,9 @@ async def show_plan(
 
 
 @router.post("/ui/models/{model}/edits/plan")
-async def plan_ticked_rows(request: Request, model: ModelPath, actor: Write, db: Db) -> Response:
+async def plan_edit_of_ticked_rows(
+    request: Request, model: ModelPath, actor: Write, db: Db
+) -> Response:
     """Show the plan for the images or classes whose boxes are ticked."""
     inputs = await forms.read_form_values(request, IMAGES + CLASSES)
     await to_thread.run_sync(
@@ -309,7 +313,7 @@ async def plan_ticked_rows(request: Request, model: ModelPath, actor: Write, db:
     is_image = inputs.get("what") in ("relabel", "remove")
     chosen = {"images": ",".join(ticked)} if is_image else {"names": json.dumps(ticked)}
     choice = parse_edit_choice({**inputs, **chosen})
-    where = f"{root_of(request.scope)}/ui/models/{model}/edits/plan?{choice.query}"
+    where = f"{get_root_path(request.scope)}/ui/models/{model}/edits/plan?{choice.query}"
     return RedirectResponse(where, 303)
 
 
@@ -334,7 +338,7 @@ async def submit_edit(
                 f"version {shown}. Look at the plan again."
             )
         limits = JobLimits(
-            service.settings.max_open_jobs, Admission.from_settings(service.settings)
+            service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
         )
         asked = accept.EditRequest(found["id"], choice.build_operations(), reason, shown)
         edit, _ = accept.accept_edit(service.load_use_case_resources(), actor, asked, limits)
@@ -342,7 +346,7 @@ async def submit_edit(
 
     job = await to_thread.run_sync(accept_edit)
     service.bell.notify_workers(job)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/jobs/{job}", 303)
 
 
 @router.post("/ui/models/{model}/edits/{n}/undo")
@@ -363,9 +367,9 @@ async def purge_edit(
     """Delete what older versions hold of removed images, and show the edits again."""
     await forms.read_form_values(request)
     await to_thread.run_sync(purge.purge_edit, service.db, service.blobs, actor, model, n)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/edits", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}/edits", 303)
 
 
 def _list_suggested_classes(db: Database, actor: Actor, model: str) -> list[str]:
     """Return the classes that a field for a label suggests."""
-    return [one.label for one in count_classes(db, actor, model).classes]
+    return [one.label for one in read_class_counts(db, actor, model).classes]

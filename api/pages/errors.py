@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from starlette.types import Scope
 
-from api.pages.parts.render import HEADERS, render_html, root_of
+from api.pages.parts.render import HEADERS, get_root_path, render_html
 from api.server.loopback import find_request_header
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -21,7 +21,7 @@ _STRANGE = frozenset("\\#")
 
 def is_page_request(scope: Scope) -> bool:
     """Return True if a request is for a page."""
-    path = str(scope["path"]).removeprefix(root_of(scope))
+    path = str(scope["path"]).removeprefix(get_root_path(scope))
     return path == PREFIX or path.startswith(f"{PREFIX}/")
 
 
@@ -57,18 +57,20 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
 def _find_model_of_request(scope: Scope, status: int) -> str | None:
     """Return the model whose page sent a refused request, or None."""
     match = re.match(
-        rf"{PREFIX}/models/([\w.-]+)/", str(scope["path"]).removeprefix(root_of(scope)), re.ASCII
+        rf"{PREFIX}/models/([\w.-]+)/",
+        str(scope["path"]).removeprefix(get_root_path(scope)),
+        re.ASCII,
     )
     return match[1] if match and status in (400, 409, 422) else None
 
 
-def get_own_path(scope: Scope, path: str) -> str:
+def get_safe_page_path(scope: Scope, path: str) -> str:
     """Return a path within the pages as a browser would follow it, else the start page.
 
     It is never a path of another site: the path is checked as written, percent-decoded, and
     normalized.
     """
-    pages = f"{root_of(scope)}{PREFIX}"
+    pages = f"{get_root_path(scope)}{PREFIX}"
     written, mark, query = path.partition("?")
     decoded = unquote(written)
     normalized = posixpath.normpath(decoded)
@@ -96,7 +98,7 @@ def _is_external_link(scope: Scope) -> bool:
 
 def _render_send_again_page(scope: Scope) -> Answer:
     text = render_html(
-        scope, "again.html", {"here": get_own_path(scope, _format_request_path(scope))}
+        scope, "again.html", {"here": get_safe_page_path(scope, _format_request_path(scope))}
     )
     return 200, {**HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
 
@@ -106,8 +108,8 @@ def _format_request_path(scope: Scope) -> str:
     return f"{scope['path']}?{query}" if query else str(scope["path"])
 
 
-def _find_page_with_form(scope: Scope) -> str:
-    """Return the page that a form was on, from Referer; `get_own_path` checks that it is one of
+def _find_page_of_sent_form(scope: Scope) -> str:
+    """Return the page that a form was on, from Referer; `get_safe_page_path` checks that it is one of
     ours.
     """
     try:
@@ -121,8 +123,9 @@ def _redirect_to_login(scope: Scope) -> Answer:
     """Redirect to the login and back to the page; say so if a form was sent and not processed."""
     is_sent = scope["method"] != "GET"
     # A form's path may take POST alone, so the way back leads to the page that it was on.
-    back = _find_page_with_form(scope) if is_sent else _format_request_path(scope)
-    place = f"{root_of(scope)}{LOGIN}?next={quote(get_own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
+    back = _find_page_of_sent_form(scope) if is_sent else _format_request_path(scope)
+    next_path = quote(get_safe_page_path(scope, back), safe="/")
+    place = f"{get_root_path(scope)}{LOGIN}?next={next_path}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.
     if find_request_header(scope, b"hx-request"):
         return 200, {"HX-Redirect": place}, b""

@@ -32,7 +32,7 @@ HEAD_BYTES = 4096
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class Head(BaseModel):
+class FileHead(BaseModel):
     """A file of the batch.
 
     Attributes:
@@ -48,7 +48,7 @@ class Head(BaseModel):
     head: str = Field(max_length=4 * HEAD_BYTES)
 
 
-class Heads(BaseModel):
+class BatchFileHeads(BaseModel):
     """First bytes of some of a batch's files.
 
     Attributes:
@@ -59,11 +59,11 @@ class Heads(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     files: int = Field(ge=0)
-    heads: list[Head] = Field(max_length=FILES)
+    heads: list[FileHead] = Field(max_length=FILES)
 
 
 @router.post(f"{PATH}/look")
-async def judge_first_images(
+async def check_first_images_of_batch(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Return {"refused", "warning"}, each a sentence or empty."""
@@ -74,7 +74,7 @@ async def judge_first_images(
     )
     await to_thread.run_sync(require_visible_model, db, actor, model)
     try:
-        sent_heads = Heads.model_validate_json(body)
+        sent_heads = BatchFileHeads.model_validate_json(body)
         images = [
             # Without `validate`, characters that are not base64 would be skipped silently.
             (one.name, one.size, base64.b64decode(one.head, validate=True))
@@ -83,12 +83,12 @@ async def judge_first_images(
     except (ValidationError, binascii.Error):
         raise Invalid("This is no list of files as the page sends it.") from None
     verdict = await to_thread.run_sync(
-        _check_first_images, images, sent_heads.files, Limits.from_settings(settings)
+        _check_first_images_are_readable, images, sent_heads.files, Limits.from_settings(settings)
     )
     return JSONResponse(verdict)
 
 
-def _check_first_images(
+def _check_first_images_are_readable(
     images: list[tuple[str, int, bytes]], files: int, limits: Limits
 ) -> dict[str, str]:
     """Return a refusal and a warning about the images, each empty if there is none."""

@@ -19,14 +19,14 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, ServiceParts, Write
 from api.pages.models import render_models_with_error
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.submit import detect_file_kind
 from api.schemas.common import ModelPath
 from api.uploads.body import ReceivedUpload, open_spool_file, receive_body_into_spool
 from api.uploads.head import UploadRules
-from api.uploads.order import BatchRequest, Order
-from api.uploads.upload import Upload
-from core.admission.admission import Admission
+from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest
+from api.uploads.upload import UploadReception
+from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.responses.model import ModelOut
 from core.contract.responses.model_change import NewModel
@@ -36,7 +36,7 @@ from core.ids import is_name
 from core.ingest.limits import Limits
 from core.jobs import jobs
 from core.models import model_deletion, models
-from core.models.new_model import Limits as ModelLimits
+from core.models.new_model import NewModelLimits as ModelLimits
 from core.packaged import sample_pictures
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -65,11 +65,11 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
         model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
     except NameTaken:  # clicked twice
         return RedirectResponse(_build_first_model_path(request, sample_pictures.MODEL), 303)
-    upload = Upload(request, actor, TERMS, service.db, service.settings, None)
+    upload = UploadReception(request, actor, TERMS, service.db, service.settings, None)
     async with _delete_model_on_error(service, actor, model["id"]):
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             for name in sample_pictures.BATCHES:
-                path = sample_pictures.locate_sample_archive(name)
+                path = sample_pictures.locate_packaged_sample_archive(name)
                 async with _copy_file_to_spool(path, service.settings) as file:
                     await _submit_uploaded_batch(
                         _build_batch_order(service, upload, model["id"], name), file
@@ -82,12 +82,12 @@ async def learn_uploaded_archive(request: Request, actor: Write, service: Servic
     """Create a model that learns an archive sent by a form, and show its progress."""
     session.require_own_request_origin(request.scope)
     settings = service.settings
-    upload = Upload(request, actor, TERMS, service.db, settings, None)
+    upload = UploadReception(request, actor, TERMS, service.db, settings, None)
     try:
         head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("Pictures are sent by the form of this page, as multipart/form-data.")
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             async with receive_body_into_spool(request, head, TERMS, settings) as file:
                 name = clean_model_name(file.fields.get("name", ""))
                 kind = await to_thread.run_sync(detect_file_kind, file)
@@ -142,7 +142,7 @@ def clean_model_name(text: str) -> str:
 
 def _create_first_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> ModelOut:
     limits = ModelLimits(
-        Admission.from_settings(service.settings),
+        AdmissionLimits.from_settings(service.settings),
         pretrained.PretrainedTerms.from_settings(service.settings),
     )
     model = models.create_model(service.load_use_case_resources(), actor, new_model, None, limits)[
@@ -177,10 +177,10 @@ async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[R
 
 
 def _build_batch_order(
-    service: ServiceParts, upload: Upload, model: str, name: str | None
-) -> Order:
-    return Order(
-        BatchRequest(model, name),
+    service: ServiceParts, upload: UploadReception, model: str, name: str | None
+) -> BatchSubmissionRequest:
+    return BatchSubmissionRequest(
+        BatchRequestOptions(model, name),
         None,
         upload.actor,
         upload,
@@ -190,11 +190,11 @@ def _build_batch_order(
     )
 
 
-async def _submit_uploaded_batch(order: Order, file: ReceivedUpload) -> None:
+async def _submit_uploaded_batch(order: BatchSubmissionRequest, file: ReceivedUpload) -> None:
     """Send a batch and wake a worker.
 
     Raises:
-        PerennialError: see `core.tasks.submission.Submission.submit_as_next_task`.
+        PerennialError: see `core.tasks.submission.BatchSubmission.submit_as_next_task`.
     """
     submission = await order.build_submission(file, None)
     result = await to_thread.run_sync(submission.submit_as_next_task)
@@ -202,4 +202,4 @@ async def _submit_uploaded_batch(order: Order, file: ReceivedUpload) -> None:
 
 
 def _build_first_model_path(request: Request, model: str) -> str:
-    return f"{root_of(request.scope)}/ui/models/{model}/first"
+    return f"{get_root_path(request.scope)}/ui/models/{model}/first"

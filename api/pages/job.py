@@ -9,13 +9,13 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.job_result import SUSPECTS, read_job_result
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.schemas.common import JobPath
 from core.admission import recipe_preview
-from core.admission.admission import Admission, JobLimits
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.responses.job import JobOut
-from core.database.states import TRANSITIONS, Action, State
-from core.errors import DataHeld, Invalid
+from core.database.states import TRANSITIONS, JobAction, JobState
+from core.errors import BatchHeldForFindings, Invalid
 from core.jobs import job_story, jobs
 from core.tasks import retries
 from core.trials import choosing, listing
@@ -23,7 +23,7 @@ from core.trials import choosing, listing
 router = APIRouter(include_in_schema=False)
 
 SentAgain = Annotated[bool, Query(description="A batch that the model has was sent again")]
-_ACTIONS = (Action.PAUSE, Action.RESUME, Action.CANCEL)
+_ACTIONS = (JobAction.PAUSE, JobAction.RESUME, JobAction.CANCEL)
 
 
 @router.get("/ui/jobs/{job}")
@@ -75,17 +75,17 @@ async def apply_job_action(
     recipe = forms.read_chosen_recipe(inputs)
     db, settings = service.db, service.settings
 
-    def apply_verb() -> tuple[JobOut, bool]:
-        if verb == Action.RETRY:
+    def apply_requested_action() -> tuple[JobOut, bool]:
+        if verb == JobAction.RETRY:
             return retries.retry_job(
                 db,
                 service.catalogue(),
                 actor,
                 job,
                 recipe,
-                JobLimits(settings.max_open_jobs, Admission.from_settings(settings)),
+                JobLimits(settings.max_open_jobs, AdmissionLimits.from_settings(settings)),
             )
-        if verb == Action.CHOOSE:
+        if verb == JobAction.CHOOSE:
             _, fresh = choosing.choose_trial(
                 db, actor, job, forms.read_form_number(inputs, "trial")
             )
@@ -96,22 +96,22 @@ async def apply_job_action(
                 f"are possible."
             )
         # Pausing leaves nothing to do for a worker.
-        return jobs.apply_job_action(db, actor, job, Action(verb)), verb != Action.PAUSE
+        return jobs.apply_job_action(db, actor, job, JobAction(verb)), verb != JobAction.PAUSE
 
-    job_response, ring = await to_thread.run_sync(apply_verb)
+    job_response, ring = await to_thread.run_sync(apply_requested_action)
     if ring:
         service.bell.notify_workers(job_response["id"])
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job_response['id']}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/jobs/{job_response['id']}", 303)
 
 
 def _list_allowed_actions(job: JobOut) -> list[str]:
     """Return the actions that the table of transitions allows for a job now."""
-    state = State(job["state"])
+    state = JobState(job["state"])
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
-    again = (state, Action.RETRY) in TRANSITIONS or job["outcome"] == "held"
+    again = (state, JobAction.RETRY) in TRANSITIONS or job["outcome"] == "held"
     error = job["error"]
     # A rejected batch is retained for a retry only if it was held for its data.
-    if state is State.REJECTED and (error is None or error["code"] != DataHeld.code):
+    if state is JobState.REJECTED and (error is None or error["code"] != BatchHeldForFindings.code):
         again = False
     return (
         [*possible, "retry"] if again and job["kind"] in ("learn", "fetch", "export") else possible
@@ -121,6 +121,6 @@ def _list_allowed_actions(job: JobOut) -> list[str]:
 def _find_export_download(job: JobOut) -> str | None:
     """Return path and query of a finished export's download, or None for other jobs."""
     report = dict(job["report"] or {})
-    if job["kind"] != "export" or job["state"] != State.SUCCEEDED or "format" not in report:
+    if job["kind"] != "export" or job["state"] != JobState.SUCCEEDED or "format" not in report:
         return None
     return f"versions/{report['version']}/download?format={report['format']}"

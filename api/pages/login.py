@@ -9,9 +9,9 @@ from starlette.responses import RedirectResponse, Response
 from api.authentication import session
 from api.authentication.access import Authenticator
 from api.dependencies import Db
-from api.pages.errors import LOGIN, get_own_path
+from api.pages.errors import LOGIN, get_safe_page_path
 from api.pages.parts.forms import read_form_values
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from core.errors import NotAllowed, NotAuthenticated
 from core.keys import sessions
 
@@ -32,11 +32,11 @@ async def show_login_form(
 ) -> Response:
     """Show the login form, or go on to the page while authentication is off."""
     if request.app.state.settings.auth == "off":
-        return RedirectResponse(get_own_path(request.scope, next), 303)
+        return RedirectResponse(get_safe_page_path(request.scope, next), 303)
     return render_page(
         request,
         "login.html",
-        {"next": get_own_path(request.scope, next), "wrong": NOT_DONE if sent else None},
+        {"next": get_safe_page_path(request.scope, next), "wrong": NOT_DONE if sent else None},
     )
 
 
@@ -44,8 +44,8 @@ async def show_login_form(
 async def log_in(request: Request, db: Db) -> Response:
     """Start a session and go on to the requested page."""
     inputs = await read_form_values(request)
-    # Anyone can write a link to this page: `get_own_path` keeps it from leading elsewhere.
-    next_path = get_own_path(request.scope, inputs.get("next", ""))
+    # Anyone can write a link to this page: `get_safe_page_path` keeps it from leading elsewhere.
+    next_path = get_safe_page_path(request.scope, inputs.get("next", ""))
     response = RedirectResponse(next_path, 303)
     try:
         # Older browsers do not send it; `read_form_values` has checked Origin, which they do send.
@@ -73,6 +73,6 @@ async def log_out(request: Request, db: Db) -> Response:
         await to_thread.run_sync(sessions.end_session, db, token)
         access: Authenticator = request.app.state.access
         access.forget_cached_session(token)
-    response = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
+    response = RedirectResponse(f"{get_root_path(request.scope)}{LOGIN}", 303)
     session.delete_session_cookie(request, response)
     return response

@@ -12,14 +12,14 @@ from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.actions import list_waiting_items
 from api.pages.parts.checks import (
-    describe_check_limits,
-    describe_gate_comparison,
+    describe_gate_check_limits,
+    describe_gate_comparison_with_production,
     list_disabled_checks,
 )
 from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import draw_coverage_curve, draw_reliability_diagram, draw_version_tree
-from api.pages.rebase import find_rebase_to_show
+from api.pages.rebase import find_rebase_shown_on_model_page
 from api.schemas.common import ModelPath
 from core.admission import recipe_preview
 from core.contract.responses.model import ModelOut
@@ -30,8 +30,8 @@ from core.lineage.lineage import PRODUCTION
 from core.models import model_deletion, models
 from core.requests.actor import Actor
 from core.versions import aliases, class_changes, metrics
-from core.versions.history import Lineage, VersionRow, read_lineage
-from core.versions.metrics import Window
+from core.versions.history import VersionHistory, VersionSummaryRow, read_version_history
+from core.versions.metrics import MatrixWindow
 
 router = APIRouter(include_in_schema=False)
 
@@ -94,18 +94,18 @@ def show_model(
         "waits": waits,
         "suggestions": suggestions,
     }
-    context["rebase"] = find_rebase_to_show(db, actor, model_response)
+    context["rebase"] = find_rebase_shown_on_model_page(db, actor, model_response)
     context |= {
         "v": view.version,
         "t": view.task,
-        "limits": describe_check_limits(model_response["gate"]),
+        "limits": describe_gate_check_limits(model_response["gate"]),
         "off": list_disabled_checks(model_response),
     }
     # A model that still fetches its base has no version, so there is nothing to measure.
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
-    history = read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
-    context |= _load_matrix_context(db, actor, model_response, history, view.first)
+    history = read_version_history(db, actor, model_response["id"], last=view.last, size=ROWS)
+    context |= _load_accuracy_matrix_page_data(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
         context["cell"] = class_changes.count_class_changes(
             db, actor, model_response["id"], view.version, task=view.task
@@ -114,13 +114,13 @@ def show_model(
     return render_page(request, "model.html", context)
 
 
-def _load_matrix_context(
-    db: Database, actor: Actor, model: ModelOut, history: Lineage, first: int | None
+def _load_accuracy_matrix_page_data(
+    db: Database, actor: Actor, model: ModelOut, history: VersionHistory, first: int | None
 ) -> dict[str, object]:
     """Return the page's data from the accuracy matrix, in a fixed number of queries."""
     numbers = [one.number for one in history.versions]
-    window = Window((min(numbers, default=0), max(numbers, default=0)))
-    model_metrics = metrics.build_model_metrics(
+    window = MatrixWindow((min(numbers, default=0), max(numbers, default=0)))
+    model_metrics = metrics.read_model_accuracy_metrics(
         db, actor, model["id"], version=PRODUCTION, window=window
     )
     alias_version, by_number = (
@@ -146,7 +146,7 @@ def _load_matrix_context(
         "reliability": [] if measured is None else draw_reliability_diagram(measured["bins"]),
         "coverage": "" if measured is None else draw_coverage_curve(measured.get("curve", [])),
         "production": current,
-        "checked": describe_gate_comparison(
+        "checked": describe_gate_comparison_with_production(
             None if current is None or current.number == 0 else current.gate
         ),
         "hurt": _find_forgetting_rise(by_number, production),
@@ -160,7 +160,7 @@ def _load_matrix_context(
     }
 
 
-def _find_forgetting_rise(shown: Mapping[int, VersionRow], production: int) -> float | None:
+def _find_forgetting_rise(shown: Mapping[int, VersionSummaryRow], production: int) -> float | None:
     """Return the rise of forgetting by the production version, in [0, 1]; None if below `HURT`."""
     now = shown.get(production)
     before = None if now is None or now.parent is None else shown.get(now.parent)
@@ -178,7 +178,9 @@ async def promote_version(
     inputs = await forms.read_form_values(request)
     # The version on the page: if production has moved since, the change is refused.
     version = forms.read_form_number(inputs, "version")
-    decision = aliases.Decision(forms.read_form_reason(inputs), _parse_shown_production(inputs))
+    decision = aliases.AliasMoveDecision(
+        forms.read_form_reason(inputs), _parse_shown_production(inputs)
+    )
 
     def move_production() -> str | None:
         return aliases.set_alias(db, actor, model, PRODUCTION, version, decision)[1]
@@ -193,7 +195,9 @@ async def roll_production_back(
     """Move production back to an earlier version."""
     inputs = await forms.read_form_values(request)
     version = forms.read_form_number(inputs, "version") if inputs.get("version") else None
-    decision = aliases.Decision(forms.read_form_reason(inputs), _parse_shown_production(inputs))
+    decision = aliases.AliasMoveDecision(
+        forms.read_form_reason(inputs), _parse_shown_production(inputs)
+    )
 
     def roll_back() -> str | None:
         return aliases.roll_alias_back(db, actor, model, PRODUCTION, decision, version)[1]
@@ -225,7 +229,7 @@ async def delete_model(
     inputs = await forms.read_form_values(request)
     db = service.db
 
-    def delete_confirmed() -> str:
+    def delete_model_if_confirmed() -> str:
         model_response = models.read_model(db, service.catalogue(), actor, model)
         if inputs.get("name") != model_response["name"]:
             raise Invalid(
@@ -235,8 +239,8 @@ async def delete_model(
         model_deletion.delete_model(db, service.store, service.blobs, actor, model_response["id"])
         return model_response["id"]
 
-    deleted_id = await to_thread.run_sync(delete_confirmed)
-    return RedirectResponse(f"{root_of(request.scope)}/ui?deleted={deleted_id}", 303)
+    deleted_id = await to_thread.run_sync(delete_model_if_confirmed)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui?deleted={deleted_id}", 303)
 
 
 async def apply_change_and_redirect(
@@ -246,4 +250,4 @@ async def apply_change_and_redirect(
     job = await to_thread.run_sync(change)
     if job is not None:
         bell.notify_workers(job)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}", 303)

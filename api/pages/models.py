@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.dependencies import Cursor, Read, Service, ServiceParts
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
 from core.contract.responses.model import ModelPage
 from core.errors import PerennialError
@@ -22,7 +22,7 @@ ROWS = 50
 
 
 @dataclass(frozen=True)
-class Filters:
+class ModelListFilters:
     """The models of a page: a text in their names, their order, and where the page begins."""
 
     q: str
@@ -38,8 +38,8 @@ async def _build_model_filters(
         Literal["newest", "oldest"], Query(description="Order of the models")
     ] = "newest",
     cursor: Cursor = None,
-) -> Filters:
-    return Filters(q, sort, cursor)
+) -> ModelListFilters:
+    return ModelListFilters(q, sort, cursor)
 
 
 @router.get("/ui")
@@ -47,7 +47,7 @@ def show_models(
     request: Request,
     actor: Read,
     service: Service,
-    filters: Annotated[Filters, Depends(_build_model_filters)],
+    filters: Annotated[ModelListFilters, Depends(_build_model_filters)],
     deleted: Annotated[
         str | None, Query(max_length=40, description="A model that was just deleted")
     ] = None,
@@ -56,7 +56,7 @@ def show_models(
 
     Without a model, show three ways to the first one.
     """
-    listing = models.Listing(
+    listing = models.ModelListQuery(
         filters.q.strip() or None, summary=True, newest_first=filters.sort == "newest"
     )
     model_page = models.list_models(
@@ -70,10 +70,10 @@ def render_models_with_error(
     request: Request, actor: Actor, service: ServiceParts, error: PerennialError
 ) -> Response:
     """Show the models and why a new one was not made, for a form that was refused."""
-    listing = models.Listing(summary=True, newest_first=True)
+    listing = models.ModelListQuery(summary=True, newest_first=True)
     model_page = models.list_models(service.db, service.catalogue(), actor, ROWS, None, listing)
     return _render_model_list(
-        request, service, model_page, Filters("", "newest", None), None, error
+        request, service, model_page, ModelListFilters("", "newest", None), None, error
     )
 
 
@@ -81,7 +81,7 @@ def _render_model_list(
     request: Request,
     service: ServiceParts,
     model_page: ModelPage,
-    filters: Filters,
+    filters: ModelListFilters,
     deleted: str | None,
     error: PerennialError | None = None,
 ) -> Response:
@@ -99,7 +99,7 @@ def _render_model_list(
         "of_class": sample_pictures.OF_CLASS,
         "most": service.settings.max_body_bytes,
         "types": forms.ARCHIVE_TYPES,
-        "url": f"{request.url.scheme}://{request.url.netloc}{root_of(request.scope)}",
+        "url": f"{request.url.scheme}://{request.url.netloc}{get_root_path(request.scope)}",
     }
     context |= {**vars(filters), "width": WIDTH, "height": HEIGHT}
     return render_page(request, "models.html", context, error.status if error else 200)

@@ -12,8 +12,8 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import CatalogueOf, Config, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
-from core.admission.admission import Admission
+from api.pages.parts.render import get_root_path, render_page
+from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.catalogue import Catalogue
 from core.contract.gate import GateLimits
@@ -22,9 +22,9 @@ from core.contract.responses.model import ModelOut, Scenario
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
 from core.models import models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.packaged import imagenet_base, packaged_base
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.text import characters
 
 router = APIRouter(include_in_schema=False)
@@ -44,7 +44,7 @@ GATES = (
 Filled = Annotated[str, Query(max_length=63, description="What a link has filled in")]
 
 
-async def _build_form_link_values(
+async def _build_prefilled_form_values(
     name: Filled = "",
     scenario: Filled = "",
     base: Filled = "",
@@ -67,7 +67,7 @@ def show_new_model_form(
     actor: Write,
     catalogue: CatalogueOf,
     settings: Config,
-    inputs: Annotated[dict[str, str], Depends(_build_form_link_values)],
+    inputs: Annotated[dict[str, str], Depends(_build_prefilled_form_values)],
 ) -> Response:
     """Show the form that creates a model."""
     del actor
@@ -83,7 +83,7 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
     inputs = await forms.read_form_values(request)
     db = service.db
     catalogue_value = await to_thread.run_sync(service.catalogue)
-    bounds = Admission.from_settings(service.settings)
+    bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)
 
     def create_model_from_form() -> ModelOut:
@@ -94,8 +94,10 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
             size, channels = source["image"]["size"], source["image"]["channels"]
             new_model["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
             new_model["image"] = {"size": size, "channels": channels}
-        resources = Resources(db, service.blobs, catalogue_value)
-        return models.create_model(resources, actor, new_model, None, Limits(bounds, terms))[0]
+        resources = UseCaseResources(db, service.blobs, catalogue_value)
+        return models.create_model(
+            resources, actor, new_model, None, NewModelLimits(bounds, terms)
+        )[0]
 
     try:
         model_response = await to_thread.run_sync(create_model_from_form)
@@ -103,7 +105,7 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
         return _render_model_form(request, catalogue_value, terms.photos, inputs, error)
     if model_response["job"] is not None:
         service.bell.notify_workers(model_response["job"])
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model_response['id']}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model_response['id']}", 303)
 
 
 def _parse_model_form(inputs: dict[str, str]) -> NewModel:

@@ -14,8 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
-from api.predict.asking import VersionRequest, predict_requested_images
+from api.pages.parts.render import get_root_path, render_page
+from api.predict.asking import PredictRequestTarget, predict_requested_images
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.contract.responses.model import ModelOut
@@ -43,7 +43,7 @@ Head = Annotated[int | None, Query(ge=1, lt=2**31, description="Task scenario: w
 
 
 @dataclass(frozen=True)
-class Prediction:
+class ShownPrediction:
     """A prediction for a photo.
 
     Attributes:
@@ -77,7 +77,7 @@ class _PredictPageContent:
     number: int
     heads: list[int]
     task: int | None = None
-    predictions: list[Prediction] | None = None
+    predictions: list[ShownPrediction] | None = None
     error: PerennialError | None = None
 
 
@@ -116,7 +116,7 @@ async def show_predictions(
     content = await to_thread.run_sync(
         _load_predict_page_content, db, actor, model_response, version
     )
-    question = VersionRequest(actor, model_response["id"], version, task, TOP)
+    question = PredictRequestTarget(actor, model_response["id"], version, task, TOP)
     try:
         response, images, place = await predict_requested_images(
             request, question, db, service.blobs, service.settings
@@ -142,11 +142,11 @@ async def redirect_to_export(
 ) -> Response:
     """Redirect to the download of a version in a format, or to the job that creates it."""
     await forms.read_form_values(request)
-    root = root_of(request.scope)
+    root = get_root_path(request.scope)
     db, max_open_jobs = service.db, service.settings.max_open_jobs
 
     def request_export() -> str:
-        download = exports.Download(model, version, format)
+        download = exports.RequestedDownload(model, version, format)
         if exports.find_stored_export(db, service.blobs, actor, download) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
         job, fresh = export_jobs.request_export(
@@ -169,16 +169,16 @@ def _load_predict_page_content(
     )
 
 
-def _build_shown_predictions(body: bytes, photos: object) -> list[Prediction]:
+def _build_shown_predictions(body: bytes, photos: object) -> list[ShownPrediction]:
     response: PredictOut = json.loads(body)
     predictions = []
     for index, (one, photo) in enumerate(zip(response["predictions"], photos, strict=True)):  # type: ignore[call-overload]
         photo_url = _encode_photo_data_url(photo) if index < THUMBS else None
         if "error" in one:
-            predictions.append(Prediction(one["name"], photo_url, [], one["error"]["detail"]))
+            predictions.append(ShownPrediction(one["name"], photo_url, [], one["error"]["detail"]))
         else:
             predictions.append(
-                Prediction(
+                ShownPrediction(
                     one["name"],
                     photo_url,
                     list(one["probabilities"].items())[:TOP],

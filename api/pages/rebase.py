@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Read, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.schemas.common import ModelPath
 from core.contract.responses.model import ModelOut
 from core.contract.responses.versions.rebase import RebaseOut
@@ -21,7 +21,9 @@ from core.requests.actor import Actor
 router = APIRouter(include_in_schema=False)
 
 
-def find_rebase_to_show(db: Database, actor: Actor, model: ModelOut) -> RebaseOut | None:
+def find_rebase_shown_on_model_page(
+    db: Database, actor: Actor, model: ModelOut
+) -> RebaseOut | None:
     """Return the rebase to show on a model's page, by counts alone, or None.
 
     A finished one is shown on the model that production moved to, to allow the way back.
@@ -59,11 +61,11 @@ async def finish_rebase(
     reason, missing = forms.read_form_reason(inputs), _parse_missing_policy(inputs)
 
     def finish_rebase() -> RebaseOut:
-        decision = rebase_finish.Decision(reason, missing, shown_versions)
+        decision = rebase_finish.RebaseDecision(reason, missing, shown_versions)
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
     await service.picture_work.run_work_in_turn(actor.owner_id, finish_rebase)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}", 303)
 
 
 def _parse_missing_policy(inputs: dict[str, str]) -> rebase_finish.Missing:

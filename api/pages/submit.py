@@ -20,22 +20,22 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Service, Write
 from api.pages.parts import forms, recipe_form, trials_form
 from api.pages.parts.recipe_form import RecipeForm
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.trials_form import NO_TRIALS, TrialsForm, read_trials_form
 from api.schemas.common import ModelPath
 from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload
 from api.uploads.body import receive_body_into_spool as receive
 from api.uploads.head import UploadRules
-from api.uploads.order import BatchRequest, Order, parse_reading_options
-from api.uploads.upload import Upload
+from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest, parse_reading_options
+from api.uploads.upload import UploadReception
 from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import FORMATS
 from core.ingest.rules.options import OPTIONS
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.models import models
 from core.tasks.held_out_batch import submit_or_measure_batch
 from core.text import characters
@@ -54,7 +54,7 @@ _PLAIN = ("name", "do", "conflicts", "again", *trials_form.INPUTS)
 
 
 @dataclass(frozen=True)
-class Prefill:
+class SubmitFormPrefill:
     """Inputs that a link to the form has filled in.
 
     Attributes:
@@ -74,7 +74,7 @@ def show_submit_form(
     model: ModelPath,
     actor: Write,
     service: Service,
-    prefill: Annotated[Prefill, Depends()],
+    prefill: Annotated[SubmitFormPrefill, Depends()],
 ) -> Response:
     """Show the form that sends a batch."""
     db, catalogue = service.db, service.catalogue()
@@ -132,25 +132,27 @@ async def check_upload(
         )
     )
     # Nothing is received here: the order needs the settings and a place among the owner's uploads.
-    upload = Upload(request, actor, UploadRules(f"POST {PATH}"), db, settings, None)
+    upload = UploadReception(request, actor, UploadRules(f"POST {PATH}"), db, settings, None)
     trials = read_trials_form(form, inputs)
     override = None if form.errors else form.patch or None
-    batch_request = BatchRequest(
+    batch_request = BatchRequestOptions(
         model_response["id"],
         validate="only",
         conflicts_policy=_parse_conflicts_policy(inputs),
         options=parse_reading_options(inputs),
         again=_is_learning_again_wanted(inputs),
     )
-    order = Order(
+    order = BatchSubmissionRequest(
         *(batch_request, override, actor, upload, store),
         *(service.bell, service.catalogue, trials.asked),
     )
     whole = await to_thread.run_sync(
         whole_uploads.find_whole_upload, db, actor, inputs.get("upload", "")
     )
-    with upload.take_upload_place():
-        async with join_upload_pieces(db, store, actor, whole, detect_format, settings) as file:
+    with upload.take_place_for_upload_in_progress():
+        async with join_upload_pieces(
+            db, store, actor, whole, detect_upload_format, settings
+        ) as file:
             submission = await order.build_submission(file, None, whole)
             report = await to_thread.run_sync(submission.preview_submission)
     # The page shows the form's own warnings beside the recipe.
@@ -161,7 +163,7 @@ async def check_upload(
 
 
 @router.post(PATH)
-async def process_plain_form(
+async def submit_or_check_plain_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Check or submit the file of a plain form."""
@@ -176,9 +178,9 @@ async def process_plain_form(
         f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
     )
     # Browsers send no idempotency key with a form.
-    upload = Upload(request, actor, terms, db, settings, None)
-    order = Order(
-        BatchRequest(model_response["id"]),
+    upload = UploadReception(request, actor, terms, db, settings, None)
+    order = BatchSubmissionRequest(
+        BatchRequestOptions(model_response["id"]),
         None,
         actor,
         upload,
@@ -194,7 +196,7 @@ async def process_plain_form(
         head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("A batch is sent by the form of this page, as multipart/form-data.")
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             await to_thread.run_sync(order.refuse_batch_by_length, head.length)
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
@@ -203,7 +205,7 @@ async def process_plain_form(
                         db, catalogue_value, actor, model_response, inputs
                     )
                 )
-                return await _check_or_submit_file(request, order, model_response, form, file)
+                return await _check_or_submit_batch_file(request, order, model_response, form, file)
     except PerennialError as error:
         if isinstance(error, InvalidRecipe):
             form.add_service_errors(error)
@@ -213,15 +215,19 @@ async def process_plain_form(
         return _render_submit_form(request, content, error.status)
 
 
-async def _check_or_submit_file(
-    request: Request, order: Order, model: ModelOut, form: RecipeForm, file: ReceivedUpload
+async def _check_or_submit_batch_file(
+    request: Request,
+    order: BatchSubmissionRequest,
+    model: ModelOut,
+    form: RecipeForm,
+    file: ReceivedUpload,
 ) -> Response:
     """Check or submit a received file with the values of its form.
 
     Raises:
         InvalidRecipe: the form's recipe has errors.
         Invalid: another value of the form is invalid.
-        PerennialError: see `Submission.submit_as_next_task`.
+        PerennialError: see `BatchSubmission.submit_as_next_task`.
     """
     trials = read_trials_form(form, form.inputs)
     if form.errors:
@@ -232,7 +238,7 @@ async def _check_or_submit_file(
         _parse_batch_name(form.inputs.get("name", "")),
         parse_reading_options(form.inputs),
     )
-    batch_request = BatchRequest(
+    batch_request = BatchRequestOptions(
         model["id"],
         name,
         "only" if is_check else None,
@@ -253,7 +259,7 @@ async def _check_or_submit_file(
         order.bell.notify_workers(result.job)
     # A held batch that is sent with another recipe is learned again, by a new job.
     again = "?sent_again=true" if "repeats" in result.response and not result.is_new else ""
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}{again}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/jobs/{result.job}{again}", 303)
 
 
 def _is_learning_again_wanted(inputs: Mapping[str, str]) -> bool:
@@ -269,7 +275,7 @@ def detect_file_kind(file: ReceivedUpload) -> str:
     if not file.size:
         raise Invalid(f"No file was chosen: choose a {FORMATS} of labelled images.")
     with file.path.open("rb") as opened:
-        return detect_format(opened.read(SNIFF_BYTES), None)
+        return detect_upload_format(opened.read(SNIFF_BYTES), None)
 
 
 def _parse_conflicts_policy(inputs: Mapping[str, str]) -> ConflictsPolicy:
@@ -332,7 +338,7 @@ def _build_equivalent_commands(
     model, patch = shown.model["name"], shown.form.json
     recipe = f" --recipe {shlex.quote(patch)}" if shown.form.patch else ""
     header = f" \\\n  -H {shlex.quote(f'Perennial-Recipe: {patch}')}" if shown.form.patch else ""
-    base = f"{request.url.scheme}://{request.url.netloc}{root_of(request.scope)}"
+    base = f"{request.url.scheme}://{request.url.netloc}{get_root_path(request.scope)}"
     commands, curl_commands = [], []
     for file in files:
         # A program would take a name that begins with a dash for an option.

@@ -10,21 +10,21 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import Read, Service, Write
 from api.pages.model import apply_change_and_redirect
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
-from core.admission.admission import Admission, JobLimits
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.responses.task import TaskOut
 from core.contract.responses.task_image import Split
 from core.database.session import Database
 from core.errors import Invalid, PerennialError, Unavailable
 from core.models import models
 from core.requests.actor import Actor
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.tasks import settling, task_images, tasks
 from core.versions import metrics
-from core.versions.metrics import Window
+from core.versions.metrics import MatrixWindow
 
 router = APIRouter(include_in_schema=False)
 
@@ -36,7 +36,7 @@ _PARTS: tuple[Split, ...] = ("train", "held_out")
 
 
 @dataclass(frozen=True)
-class Samples:
+class ClassSampleIndices:
     """Indices of some images of each class of a part; `why`: why there are none."""
 
     split: Split
@@ -92,7 +92,7 @@ async def delete_task_data(
     await to_thread.run_sync(
         tasks.delete_task_data, service.db, service.store, service.blobs, actor, model, n
     )
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/tasks/{n}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}/tasks/{n}", 303)
 
 
 @router.post("/ui/models/{model}/tasks/{n}/{verb}")
@@ -109,7 +109,7 @@ async def settle_task(
     reason, recipe = forms.read_form_reason(inputs), forms.read_chosen_recipe(inputs)
     db, settings = service.db, service.settings
 
-    def apply_verb() -> str | None:
+    def settle_by_requested_action() -> str | None:
         if verb == "continue":
             return settling.continue_without_task(db, actor, model, n, reason)[1]
         if verb == "discard":
@@ -124,11 +124,11 @@ async def settle_task(
             model,
             n,
             recipe,
-            JobLimits(settings.max_open_jobs, Admission.from_settings(settings)),
+            JobLimits(settings.max_open_jobs, AdmissionLimits.from_settings(settings)),
         )
         return job_response["id"] if fresh else None
 
-    return await apply_change_and_redirect(request, model, apply_verb, service.bell)
+    return await apply_change_and_redirect(request, model, settle_by_requested_action, service.bell)
 
 
 def _load_accuracy_history(
@@ -138,8 +138,8 @@ def _load_accuracy_history(
     order.
     """
     try:
-        model_metrics = metrics.build_model_metrics(
-            db, actor, model, version="latest", window=Window(tasks=(n, n))
+        model_metrics = metrics.read_model_accuracy_metrics(
+            db, actor, model, version="latest", window=MatrixWindow(tasks=(n, n))
         )
     except PerennialError:  # there is no version yet
         return []
@@ -152,26 +152,28 @@ def _load_accuracy_history(
 
 
 def _load_sample_images(
-    db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
-) -> Samples:
+    db: Database, blobs: BlobStorage, actor: Actor, model: str, task: TaskOut
+) -> ClassSampleIndices:
     """Return images to show, from the training part while it is retained, else the held-out
     part.
     """
     why = ""
     for split in _PARTS:
         try:
-            part = task_images.find_task_split(db, actor, model, task["number"], split)
-            with task_images.translate_deleted_part_errors(db, actor, model, part):
-                return Samples(split, _choose_sample_rows(blobs, part))
+            part = task_images.find_task_image_part(db, actor, model, task["number"], split)
+            with task_images.explain_errors_of_deleted_part(db, actor, model, part):
+                return ClassSampleIndices(split, _choose_sample_rows(blobs, part))
         # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
             raise
         except PerennialError as error:
             why = error.detail
-    return Samples("held_out", {}, why)
+    return ClassSampleIndices("held_out", {}, why)
 
 
-def _choose_sample_rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
+def _choose_sample_rows(
+    blobs: BlobStorage, part: task_images.TaskImagePart
+) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
         images = task_images.list_part_images(blobs, part, label=label, limit=TILES, cursor=None)[

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Config, Cursor, Db, Read, Write
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.routes.webhooks import DeliveryPath, WebhookPath
 from core.contract.responses.webhook import NewWebhook
 from core.contract.webhook import EVENTS, FORMATS, WebhookEvent, WebhookFormat
@@ -55,7 +55,7 @@ async def create_webhook(request: Request, actor: Write, db: Db, settings: Confi
         (one for one in FORMATS if one == inputs.get("format")), "standard"
     )
 
-    def create_from_form() -> Response:
+    def create_webhook_from_form() -> Response:
         try:
             requested = webhooks.RequestedWebhook(url, chosen_events, model or None, chosen)
             hook = webhooks.create_webhook(db, settings, actor, requested)
@@ -69,7 +69,7 @@ async def create_webhook(request: Request, actor: Write, db: Db, settings: Confi
             return _render_webhook_list(request, db, actor, filled=filled, wrong=error)
         return _render_webhook_page(request, db, actor, hook["id"], made=hook)
 
-    return await to_thread.run_sync(create_from_form)
+    return await to_thread.run_sync(create_webhook_from_form)
 
 
 @router.get("/ui/webhooks/{webhook}")
@@ -87,7 +87,7 @@ async def apply_webhook_action(
     """Test, rotate, disable, enable or delete a webhook."""
     inputs = await forms.read_form_values(request)
 
-    def run_action() -> Response:
+    def run_webhook_action() -> Response:
         # Shown by this response: after a redirect, the secret would no longer be at hand.
         if verb == "rotate":
             return _render_webhook_page(
@@ -99,9 +99,9 @@ async def apply_webhook_action(
             )
         _apply_webhook_verb(db, settings, actor, webhook, verb, sure=inputs.get("sure") == "yes")
         where = "/ui/webhooks" if verb == "delete" else f"/ui/webhooks/{webhook}"
-        return RedirectResponse(f"{root_of(request.scope)}{where}", 303)
+        return RedirectResponse(f"{get_root_path(request.scope)}{where}", 303)
 
-    return await to_thread.run_sync(run_action)
+    return await to_thread.run_sync(run_webhook_action)
 
 
 @router.post("/ui/webhooks/{webhook}/deliveries/{delivery}/redeliver")
@@ -111,7 +111,7 @@ async def resend_delivery(
     """Send a delivery again."""
     await forms.read_form_values(request)
     await to_thread.run_sync(webhook_deliveries.resend_delivery, db, actor, webhook, delivery)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/webhooks/{webhook}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/webhooks/{webhook}", 303)
 
 
 def _apply_webhook_verb(

@@ -6,9 +6,9 @@ from anyio import to_thread
 from fastapi import Request
 
 from api.limits.predict_limits import PredictLimits
-from api.predict.images import Images, read_declared_kind, read_request_images
-from api.predict.line import PredictLine, QueuePlace
-from api.predict.predictor import Predictor, Question
+from api.predict.images import SentImages, read_declared_body_kind, read_request_images
+from api.predict.line import PredictQueue, QueuePlace
+from api.predict.predictor import PredictionRequest, Predictor
 from core.database.session import Database
 from core.errors import Invalid, StoreCorrupt
 from core.predictions.predictions import (
@@ -18,11 +18,11 @@ from core.predictions.predictions import (
 )
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
-class VersionRequest:
+class PredictRequestTarget:
     """The version that a request asks, in the task scenario the task; `top_k`: labels per image."""
 
     actor: Actor
@@ -33,16 +33,20 @@ class VersionRequest:
 
 
 async def predict_requested_images(
-    request: Request, asked: VersionRequest, db: Database, blobs: Blobs, settings: Settings
-) -> tuple[bytes, Images, QueuePlace]:
+    request: Request,
+    asked: PredictRequestTarget,
+    db: Database,
+    blobs: BlobStorage,
+    settings: Settings,
+) -> tuple[bytes, SentImages, QueuePlace]:
     """Return the JSON response, the images that were sent, and the place, which the caller
     releases.
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `VersionCache.find_version`, `read_declared_kind`,
-            `PredictLine.take_request_place`, `read_request_images`,
-            `PredictLimits.charge_further_images`, `Question.fetch_question` and
+        PerennialError: see `VersionCache.find_version`, `read_declared_body_kind`,
+            `PredictQueue.take_request_place`, `read_request_images`,
+            `PredictLimits.charge_further_images`, `PredictionRequest.fetch_question` and
             `Predictor.predict_and_encode_response`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
@@ -56,8 +60,8 @@ async def predict_requested_images(
         versions.find_version, actor, model, version, task
     )
     _require_top_k_within(asked.top_k, settings.predict_max_top_k)
-    kind = read_declared_kind(request)
-    predict_line: PredictLine = request.app.state.predict_line
+    kind = read_declared_body_kind(request)
+    predict_line: PredictQueue = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
     place = predict_line.take_request_place(actor.owner_id, key)
     try:
@@ -71,7 +75,7 @@ async def predict_requested_images(
             # Outside the helper's turn: a store in an outage would delay versions whose parts are
             # here.
             question = await to_thread.run_sync(
-                Question.fetch_question, predictable_version, blobs, task, asked.top_k
+                PredictionRequest.fetch_question, predictable_version, blobs, task, asked.top_k
             )
             return (
                 await helper.predict_and_encode_response(actor.owner_id, question, images),

@@ -24,7 +24,7 @@ BoundOf = Callable[[bytes], int]
 """Function that returns a body's maximum size in bytes, given its first bytes."""
 
 
-async def read_counted_body(
+async def read_body_within_queue_limits(
     receive: Receive,
     place: QueuePlace,
     max_bytes: int,
@@ -90,7 +90,7 @@ PIECE_BYTES = 64 << 10
 """Bytes per piece of a response; at most this many are in the server's buffers."""
 
 
-class HeldResponse(Response):
+class QueuePlaceHoldingResponse(Response):
     """A JSON response that keeps its request's place until the client has read it or gives up.
 
     Args:

@@ -16,9 +16,9 @@ from typing import Any
 
 from core.errors import Invalid, Unavailable
 from core.ingest.limits import Limits
-from core.ingest.members import write_all_bytes
+from core.ingest.members import write_all_bytes_to_descriptor
 from core.processes import helper_process
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 from core.settings import Settings
 
 CRASHED = "it crashed the decoder, or took too much memory"
@@ -26,7 +26,7 @@ _SAID_BYTES = 64 << 10
 """Maximum size of a message without pixels."""
 
 
-class _DecoderEnded(Exception):
+class _DecoderProcessEnded(Exception):
     """The decoder process ended in the middle of a request."""
 
 
@@ -74,7 +74,7 @@ class DecodedImages:
     spent_s: float = 0.0
     paused: bool = False
 
-    def is_turn_done(self, wanted: DecodeRequest) -> bool:
+    def is_decoding_turn_done(self, wanted: DecodeRequest) -> bool:
         """Return True if nothing is left to do in this turn."""
         if self.count is None:
             return False
@@ -108,12 +108,12 @@ class ImageDecoder:
         """
         so_far = DecodedImages()
         died_at: int | None = None
-        while not so_far.is_turn_done(wanted):
+        while not so_far.is_decoding_turn_done(wanted):
             done_before = len(so_far.images)
             try:
                 self._decode_remaining_images(wanted, so_far)
             # Try each image twice: the first crash may have had another cause.
-            except _DecoderEnded:
+            except _DecoderProcessEnded:
                 if len(so_far.images) > done_before or died_at != len(so_far.images):
                     died_at = len(so_far.images)
                 elif so_far.count is None:
@@ -136,14 +136,14 @@ class ImageDecoder:
         process = self._ensure_decoder_running()
         assert process.stdin is not None and process.stdout is not None
         try:
-            write_message(
+            write_framed_message(
                 process.stdin, json.dumps(self._build_decoder_header(wanted, so_far)).encode()
             )
             for data in wanted.body:
-                write_all_bytes(process.stdin.fileno(), data)
+                write_all_bytes_to_descriptor(process.stdin.fileno(), data)
             # The first message says that the process is ready: its start-up does not count as
             # decoding time.
-            read_message(process.stdout, _SAID_BYTES)
+            read_framed_message(process.stdout, _SAID_BYTES)
             began = time.monotonic()
             try:
                 self._read_decoder_messages(
@@ -153,7 +153,7 @@ class ImageDecoder:
                 so_far.spent_s += time.monotonic() - began
         except (EOFError, BrokenPipeError):
             self._end_decoder_process()
-            raise _DecoderEnded from None
+            raise _DecoderProcessEnded from None
 
     def _read_decoder_messages(
         self,
@@ -169,9 +169,9 @@ class ImageDecoder:
             raise Invalid(
                 f"The images cannot be used: {self.describe_late_images()}; send fewer or smaller ones."
             )
-        so_far.count = _parse_image_count(wanted, read_message(process.stdout, _SAID_BYTES))
+        so_far.count = _parse_image_count(wanted, read_framed_message(process.stdout, _SAID_BYTES))
         pixels = 1 + wanted.size * wanted.size * wanted.channels
-        while not so_far.is_turn_done(wanted):
+        while not so_far.is_decoding_turn_done(wanted):
             image_end = time.monotonic() + self._settings.predict_image_s
             if not _wait_until_readable(process.stdout, min(image_end, end)):
                 self._end_decoder_process()
@@ -182,7 +182,7 @@ class ImageDecoder:
                 else:
                     so_far.paused = True  # the request has no time left
                 return
-            message = read_message(process.stdout, max(pixels, _SAID_BYTES))
+            message = read_framed_message(process.stdout, max(pixels, _SAID_BYTES))
             kind, payload = message[:1], message[1:]
             if kind == b"E":
                 so_far.paused = True

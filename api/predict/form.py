@@ -48,7 +48,7 @@ def parse_form_files(body: bytes | bytearray, boundary: bytes, max_images: int) 
         BodyTruncated: the closing boundary is missing.
         ImageInvalid: there is no image.
     """
-    form = _Form(max_images)
+    form = _ImageFormParser(max_images)
     parser = MultipartParser(
         boundary,
         {
@@ -73,7 +73,7 @@ def parse_form_files(body: bytes | bytearray, boundary: bytes, max_images: int) 
     return form.files
 
 
-class _Form:
+class _ImageFormParser:
     def __init__(self, max_images: int) -> None:
         self.max_images = max_images
         self.files: list[FormImage] = []

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from api.limits.turns import ResourcePool
-from api.predict.network import NetworkProcess, PredictionResult
+from api.predict.network import PredictionProcess, PredictionResult
 from core.errors import PerennialError
 
 GATHER_S = 0.005
@@ -32,7 +32,7 @@ the turn.
 
 
 @dataclass
-class _Piece:
+class _QueuedImages:
     """Images of one request, with the question about them and the results so far."""
 
     header: bytes
@@ -49,17 +49,17 @@ class _Piece:
         return self.pixels[len(self.answered.items) :]
 
 
-class Gathering:
+class PredictionBatcher:
     """Sends the images of all requests to the process. For one event loop.
 
     Args:
         network: the process; its calls run in `thread`.
     """
 
-    def __init__(self, network: NetworkProcess, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, network: PredictionProcess, thread: ThreadPoolExecutor) -> None:
         self._turns = ResourcePool([network])
         self._thread = thread
-        self._waiting: dict[str, deque[_Piece]] = {}
+        self._waiting: dict[str, deque[_QueuedImages]] = {}
         self._coming: Counter[str] = Counter()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._changed: dict[str, asyncio.Event] = {}
@@ -70,7 +70,7 @@ class Gathering:
         """
 
     @contextlib.contextmanager
-    def announce_images_to_come(self, owner: str) -> Iterator[None]:
+    def announce_images_being_decoded(self, owner: str) -> Iterator[None]:
         """Announce, for the length of the block, that images of an owner's request are being
         decoded.
         """
@@ -81,26 +81,26 @@ class Gathering:
             self._coming[owner] -= 1
             if not self._coming[owner]:
                 del self._coming[owner]
-            self._signal_owner_change(owner)
+            self._wake_waiting_requests_of_owner(owner)
 
     async def predict_in_shared_batch(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> PredictionResult:
         """Return the predictions of all images. Arguments and errors are those of
-        `NetworkProcess.predict_first_images`.
+        `PredictionProcess.predict_first_images`.
         """
         loop = asyncio.get_running_loop()
         if self._last[0] != owner:
             self._last_other = self._last[1]
         self._last = (owner, loop.time())
-        piece = _Piece(header, manifest, pixels, loop.time(), loop.create_future())
+        piece = _QueuedImages(header, manifest, pixels, loop.time(), loop.create_future())
         self._waiting.setdefault(owner, deque()).append(piece)
-        self._signal_owner_change(owner)
+        self._wake_waiting_requests_of_owner(owner)
         if owner not in self._asking:
             self._asking[owner] = asyncio.create_task(self._predict_waiting_of_owner(owner))
         return await piece.result
 
-    def _signal_owner_change(self, owner: str) -> None:
+    def _wake_waiting_requests_of_owner(self, owner: str) -> None:
         if owner in self._changed:
             self._changed[owner].set()
 
@@ -145,7 +145,7 @@ class Gathering:
                     changed.clear()
                     await changed.wait()
 
-    def _choose_pieces_of_turn(self, owner: str) -> list[_Piece]:
+    def _choose_pieces_of_turn(self, owner: str) -> list[_QueuedImages]:
         """Return the pieces of one turn: the longest-waiting one, and others with the same
         question.
         """
@@ -172,7 +172,9 @@ class Gathering:
         other_at = self._last_other if self._last[0] == owner else self._last[1]
         return other_at > asyncio.get_running_loop().time() - SHARED_S
 
-    async def _predict_pieces_together(self, network: NetworkProcess, pieces: list[_Piece]) -> None:
+    async def _predict_pieces_together(
+        self, network: PredictionProcess, pieces: list[_QueuedImages]
+    ) -> None:
         first, pixels = pieces[0], [one for piece in pieces for one in piece.remaining_images]
         call = asyncio.get_running_loop().run_in_executor(
             self._thread, network.predict_first_images, first.header, first.manifest, pixels

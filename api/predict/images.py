@@ -10,9 +10,9 @@ from anyio import to_thread
 from starlette.requests import Request
 
 from api.authentication.guard import read_declared_length
-from api.limits.fair_share import release_current_slot
+from api.limits.fair_share import release_request_slot_during_wait
 from api.predict import form, instances
-from api.predict.body import read_counted_body
+from api.predict.body import read_body_within_queue_limits
 from api.predict.line import QueuePlace, compute_held_bytes_limit
 from core.errors import Invalid, UnsupportedType
 from core.ingest.limits import PREDICT_IMAGES
@@ -31,7 +31,7 @@ _COMMON = {"image/jpg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
 
 
 @dataclass(frozen=True)
-class Images:
+class SentImages:
     """Images as they were sent. kind: `files`, one each with its name, or `arrays`, one
     JSON text.
     """
@@ -42,14 +42,14 @@ class Images:
 
 
 @dataclass(frozen=True)
-class BodyKind:
+class PredictBodyKind:
     """The kind of body that a request declares; `boundary`: of a form."""
 
     kind: Literal["file", "form", "json"]
     boundary: bytes = b""
 
 
-def read_declared_kind(request: Request) -> BodyKind:
+def read_declared_body_kind(request: Request) -> PredictBodyKind:
     """Return the kind of body that a request declares.
 
     Raises:
@@ -59,11 +59,11 @@ def read_declared_kind(request: Request) -> BodyKind:
     content_type = request.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == FORM:
-        return BodyKind("form", form.parse_form_boundary(content_type))
+        return PredictBodyKind("form", form.parse_form_boundary(content_type))
     if media_type == JSON:
-        return BodyKind("json")
+        return PredictBodyKind("json")
     if _COMMON.get(media_type, media_type) in FILES:
-        return BodyKind("file")
+        return PredictBodyKind("file")
     sent = repr(media_type[:60]) if media_type else "missing"
     raise UnsupportedType(
         f"Content-Type is {sent}. Send one image file as its body, with {', '.join(FILES[:-1])} or "
@@ -72,13 +72,13 @@ def read_declared_kind(request: Request) -> BodyKind:
 
 
 async def read_request_images(
-    request: Request, place: QueuePlace, kind: BodyKind, settings: Settings
-) -> Images:
+    request: Request, place: QueuePlace, kind: PredictBodyKind, settings: Settings
+) -> SentImages:
     """Read the images of a request, counting their bytes at its place.
 
     Raises:
         Invalid: a key of scope predict sends nested arrays.
-        PerennialError: see `read_counted_body`, `form.parse_form_files` and
+        PerennialError: see `read_body_within_queue_limits`, `form.parse_form_files` and
             `instances.decode_base64_instances`.
     """
     max_bytes = min(settings.predict_body_bytes, compute_held_bytes_limit(settings, place.key))
@@ -98,23 +98,23 @@ async def read_request_images(
 
     declared = read_declared_length(request.headers.get("content-length"))
     # For the rest of the request, too: `place` limits how many an owner has in progress.
-    release_current_slot()
+    release_request_slot_during_wait()
     is_json = kind.kind == "json"
-    body = await read_counted_body(
+    body = await read_body_within_queue_limits(
         request.receive, place, max_bytes, declared, settings, get_body_limit if is_json else None
     )
     if kind.kind == "file":
-        return Images("files", [body], [None])
+        return SentImages("files", [body], [None])
     if is_json and not has_instances:
-        return Images("arrays", [body])
+        return SentImages("arrays", [body])
     if len(body) <= INLINE_BYTES:
         return _parse_body_images(body, kind)
     return await to_thread.run_sync(_parse_body_images, body, kind)
 
 
-def _parse_body_images(body: bytearray, kind: BodyKind) -> Images:
+def _parse_body_images(body: bytearray, kind: PredictBodyKind) -> SentImages:
     if kind.kind == "json":
         files = instances.decode_base64_instances(body, PREDICT_IMAGES)
-        return Images("files", files, [None] * len(files))
+        return SentImages("files", files, [None] * len(files))
     sent = form.parse_form_files(body, kind.boundary, PREDICT_IMAGES)
-    return Images("files", [image.data for image in sent], [image.name for image in sent])
+    return SentImages("files", [image.data for image in sent], [image.name for image in sent])

@@ -12,7 +12,7 @@ from core.settings import Settings
 RETRY_S = 1
 
 
-class PredictLine:
+class PredictQueue:
     """The places of all predict requests. For one event loop."""
 
     def __init__(self, settings: Settings) -> None:
@@ -36,7 +36,10 @@ class PredictLine:
             Unavailable: all places are taken.
         """
         used, limit = self.requests[owner], self._settings.predict_owner_requests
-        of_key, most_of_key = 0 if key is None else self.key_requests[key], _halve_limit(limit)
+        of_key, most_of_key = (
+            0 if key is None else self.key_requests[key],
+            _halve_queue_limit(limit),
+        )
         if of_key >= most_of_key:
             raise TooManyRequests(
                 f"This key has {of_key} predictions under way, as many as a key of scope predict "
@@ -56,11 +59,11 @@ class PredictLine:
             self.key_requests[key] += 1
         return QueuePlace(self, owner, key)
 
-    def count_held_bytes(self, owner: str, key: str | None, count: int) -> None:
+    def add_held_request_bytes(self, owner: str, key: str | None, count: int) -> None:
         """Count bytes for an owner and a key. Raises TooManyRequests or Unavailable."""
         # Check all limits before counting, so that a refusal leaves nothing counted.
         used, limit = self.bytes[owner], self._settings.predict_owner_bytes
-        of_key, most_of_key = 0 if key is None else self.key_bytes[key], _halve_limit(limit)
+        of_key, most_of_key = 0 if key is None else self.key_bytes[key], _halve_queue_limit(limit)
         if key is not None and of_key + count > most_of_key:
             raise TooManyRequests(
                 f"The predictions under way by this key hold {of_key} bytes of images and answers, "
@@ -81,35 +84,37 @@ class PredictLine:
         if key is not None:
             self.key_bytes[key] += count
 
-    def release_held_counts(self, owner: str, key: str | None, requests: int, count: int) -> None:
+    def release_request_places_and_bytes(
+        self, owner: str, key: str | None, requests: int, count: int
+    ) -> None:
         """Return places and bytes of an owner and of a key."""
-        _subtract_held_count(self.requests, owner, requests)
-        _subtract_held_count(self.bytes, owner, count)
+        _subtract_held_request_count(self.requests, owner, requests)
+        _subtract_held_request_count(self.bytes, owner, count)
         if key is not None:
-            _subtract_held_count(self.key_requests, key, requests)
-            _subtract_held_count(self.key_bytes, key, count)
+            _subtract_held_request_count(self.key_requests, key, requests)
+            _subtract_held_request_count(self.key_bytes, key, count)
 
 
 class QueuePlace:
     """One request's place. `release_request_place` may be called more than once."""
 
-    def __init__(self, line: PredictLine, owner: str, key: str | None = None) -> None:
+    def __init__(self, line: PredictQueue, owner: str, key: str | None = None) -> None:
         self.owner = owner
         self.key = key
-        self._line: PredictLine | None = line
+        self._line: PredictQueue | None = line
         self._bytes = 0
 
     def count_request_bytes(self, count: int) -> None:
         """Count more bytes for this request. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
-        self._line.count_held_bytes(self.owner, self.key, count)
+        self._line.add_held_request_bytes(self.owner, self.key, count)
         self._bytes += count
 
-    def count_only_response_bytes(self, count: int) -> None:
+    def replace_request_bytes_by_response_bytes(self, count: int) -> None:
         """Count only the response's bytes from now on. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
         # Released first, or images and response would count together against the limit.
-        self._line.release_held_counts(self.owner, self.key, 0, self._bytes)
+        self._line.release_request_places_and_bytes(self.owner, self.key, 0, self._bytes)
         self._bytes = 0
         self.count_request_bytes(count)
 
@@ -117,21 +122,23 @@ class QueuePlace:
         """Release the place and all of its bytes."""
         predict_line, self._line = self._line, None
         if predict_line is not None:
-            predict_line.release_held_counts(self.owner, self.key, 1, self._bytes)
+            predict_line.release_request_places_and_bytes(self.owner, self.key, 1, self._bytes)
 
 
 def compute_held_bytes_limit(settings: Settings, key: str | None) -> int:
     """Return the bytes that all predictions in progress of an owner, or of a key, may hold."""
     return (
-        settings.predict_owner_bytes if key is None else _halve_limit(settings.predict_owner_bytes)
+        settings.predict_owner_bytes
+        if key is None
+        else _halve_queue_limit(settings.predict_owner_bytes)
     )
 
 
-def _halve_limit(limit: int) -> int:
+def _halve_queue_limit(limit: int) -> int:
     return max(1, limit // 2)
 
 
-def _subtract_held_count(held: Counter[str], name: str, count: int) -> None:
+def _subtract_held_request_count(held: Counter[str], name: str, count: int) -> None:
     held[name] -= count
     # A Counter keeps names whose count is 0.
     if not held[name]:

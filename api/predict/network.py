@@ -17,7 +17,7 @@ import structlog
 from core.errors import Invalid, PerennialError, StoreCorrupt, Unavailable
 from core.files.spool import ScratchFolder
 from core.processes import helper_process
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 from core.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -45,7 +45,7 @@ class PredictionResult:
             self.engines |= more.engines
 
 
-class NetworkProcess:
+class PredictionProcess:
     """The helper process. For one thread at a time.
 
     Args:
@@ -92,9 +92,9 @@ class NetworkProcess:
         watchdog, expired = self._start_process_watchdog(process, self._settings.predict_answer_s)
         try:
             for message in (header, manifest, b"".join(pixels)):
-                write_message(process.stdin, message)
-            status = json.loads(read_message(process.stdout))
-            items = read_message(process.stdout).split(b"\n") if status.get("ok") else []
+                write_framed_message(process.stdin, message)
+            status = json.loads(read_framed_message(process.stdout))
+            items = read_framed_message(process.stdout).split(b"\n") if status.get("ok") else []
             engines = {str(status["engine"])} if items else set()
         except (EOFError, OSError, ValueError, KeyError, struct.error):
             # Whatever it sent, it is out of step now: the next question needs another process.
@@ -144,7 +144,7 @@ class NetworkProcess:
         assert process.stdout is not None
         watchdog, _ = self._start_process_watchdog(process, START_S)
         try:
-            read_message(process.stdout)
+            read_framed_message(process.stdout)
         except (EOFError, OSError, struct.error):
             self._end_network_process()
             raise Unavailable("The predict helper could not be started; try again.") from None

@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 
 from api.limits.turns import ResourcePool
 from api.predict.decoder import DecodedImages, DecodeRequest, ImageDecoder
-from api.predict.gathering import Gathering
-from api.predict.images import Images
-from api.predict.network import NetworkProcess, PredictionResult
+from api.predict.gathering import PredictionBatcher
+from api.predict.images import SentImages
+from api.predict.network import PredictionProcess, PredictionResult
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.errors import ImageInvalid, Invalid
 from core.predictions.predictions import PredictableVersion
 from core.settings import Settings
-from core.storage.blobs import Blobs
+from core.storage.blobs import BlobStorage
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _NOBODY = ""
 
 
 @dataclass(frozen=True)
-class Question:
+class PredictionRequest:
     """A question about images to a version.
 
     Attributes:
@@ -64,14 +64,14 @@ class Question:
 
     @staticmethod
     def fetch_question(
-        version: PredictableVersion, blobs: Blobs, task: int | None, top_k: int
-    ) -> "Question":
+        version: PredictableVersion, blobs: BlobStorage, task: int | None, top_k: int
+    ) -> "PredictionRequest":
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
         """
         paths, classes = version.fetch_part_paths(blobs), version.count_classes(task)
         manifest = json.dumps(version.manifest.to_json()).encode()
-        return Question(
+        return PredictionRequest(
             version.id,
             version.number,
             version.manifest,
@@ -97,24 +97,24 @@ class Predictor:
         self,
         settings: Settings,
         *,
-        network: NetworkProcess | None = None,
+        network: PredictionProcess | None = None,
         decoders: Sequence[ImageDecoder] | None = None,
     ) -> None:
         self._settings = settings
-        self._network = network or NetworkProcess(settings)
+        self._network = network or PredictionProcess(settings)
         self._decoders = decoders or [
             ImageDecoder(settings) for _ in range(settings.predict_decoders)
         ]
         self._decoding = ResourcePool(self._decoders, len(self._decoders))
         self._decode_threads = ThreadPoolExecutor(len(self._decoders), thread_name_prefix="decode")
-        # One thread, because `NetworkProcess` serves one at a time.
+        # One thread, because `PredictionProcess` serves one at a time.
         self._ask_thread = ThreadPoolExecutor(1, thread_name_prefix="predict")
-        self._gathering = Gathering(self._network, self._ask_thread)
+        self._gathering = PredictionBatcher(self._network, self._ask_thread)
         self._under_way = 0
         self._rest: asyncio.TimerHandle | None = None
 
     async def predict_and_encode_response(
-        self, owner: str, question: Question, images: Images
+        self, owner: str, question: PredictionRequest, images: SentImages
     ) -> bytes:
         """Return the response as JSON: a prediction or an error for each image, in the order sent.
 
@@ -134,7 +134,9 @@ class Predictor:
             self._under_way -= 1
             self._schedule_idle_end()
 
-    async def _predict_in_pieces(self, owner: str, question: Question, images: Images) -> bytes:
+    async def _predict_in_pieces(
+        self, owner: str, question: PredictionRequest, images: SentImages
+    ) -> bytes:
         # Start the process now, so that it becomes ready while images are decoded.
         if self._network.pid is None:
             loop = asyncio.get_running_loop()
@@ -151,7 +153,7 @@ class Predictor:
         asking: asyncio.Task[tuple[list[bytes | str], PredictionResult]] | None = None
         try:
             while count is None or decoded_images < count:
-                with self._gathering.announce_images_to_come(owner):
+                with self._gathering.announce_images_being_decoded(owner):
                     decoded, count = await self._decode_image_piece(
                         owner, question, images, decoded_images, count, left_s
                     )
@@ -161,7 +163,7 @@ class Predictor:
                 if count == 1 and decoded.images and isinstance(decoded.images[0], str):
                     raise ImageInvalid(_describe_unusable_image(decoded.images[0]))
                 if asking is not None:
-                    _append_piece_results(items, engines, images.names, *await asking)
+                    _append_prediction_results(items, engines, images.names, *await asking)
                 prediction = self._predict_decoded_images(
                     owner, header, question.manifest_json, decoded.images
                 )
@@ -169,7 +171,7 @@ class Predictor:
                 asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_mark_exception_retrieved)
             if asking is not None:
-                _append_piece_results(items, engines, images.names, *await asking)
+                _append_prediction_results(items, engines, images.names, *await asking)
         finally:
             if asking is not None:
                 asking.cancel()
@@ -194,8 +196,8 @@ class Predictor:
     async def _decode_image_piece(
         self,
         owner: str,
-        question: Question,
-        images: Images,
+        question: PredictionRequest,
+        images: SentImages,
         begin: int,
         count: int | None,
         left_s: float,
@@ -217,7 +219,7 @@ class Predictor:
                 return DecodedImages(count, [late] * (count - begin)), count
         body, passed_over = images.body, begin
         if images.kind == "files":
-            body, passed_over = _select_files_of_turn(images.body, begin, max_images), 0
+            body, passed_over = _select_files_for_decoding_turn(images.body, begin, max_images), 0
         images_to_decode = DecodeRequest(
             images.kind,
             body,
@@ -241,7 +243,7 @@ class Predictor:
             self._require_label_count_allowed(count, question)
         return decoded, count
 
-    def _require_label_count_allowed(self, count: int, question: Question) -> None:
+    def _require_label_count_allowed(self, count: int, question: PredictionRequest) -> None:
         """Raise Invalid if the response would contain more labels than allowed."""
         labels, limit = min(question.top_k, question.classes), self._settings.predict_max_labels
         if count * labels > limit:
@@ -285,7 +287,7 @@ class Predictor:
                 await _run_in_thread(self._decode_threads, decoder.end_process)
 
 
-def _encode_prediction_request(owner: str, question: Question, turn_s: float) -> bytes:
+def _encode_prediction_request(owner: str, question: PredictionRequest, turn_s: float) -> bytes:
     """Return a question about images as `core.predictions.helper.answers` reads it."""
     header = {
         "owner": owner,
@@ -300,7 +302,7 @@ def _encode_prediction_request(owner: str, question: Question, turn_s: float) ->
     return json.dumps(header).encode()
 
 
-def _append_piece_results(
+def _append_prediction_results(
     items: list[bytes],
     engines: set[str],
     names: Sequence[str | None],
@@ -322,7 +324,7 @@ def _append_piece_results(
 
 
 def _encode_prediction_response(
-    question: Question, items: Sequence[bytes], engines: set[str]
+    question: PredictionRequest, items: Sequence[bytes], engines: set[str]
 ) -> bytes:
     """Return the whole response. If several engines took part, it names torch."""
     engine = "torch" if "torch" in engines else next(iter(engines), None)
@@ -357,7 +359,7 @@ def _mark_exception_retrieved(start: "asyncio.Future[Any]") -> None:
         start.exception()
 
 
-def _select_files_of_turn(
+def _select_files_for_decoding_turn(
     files: Sequence[bytes | bytearray | memoryview], begin: int, max_images: int
 ) -> list[bytes | bytearray | memoryview]:
     """Return the files from `begin` on for one turn."""

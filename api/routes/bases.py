@@ -20,9 +20,9 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.uploads.body import ReceivedUpload
 from api.uploads.head import UploadRules
-from api.uploads.upload import Upload, make_upload_dependency
+from api.uploads.upload import UploadReception, make_upload_dependency
 from api.uploads.weights import (
-    BaseRequest,
+    BaseUploadOptions,
     load_expected_tensors,
     parse_requested_classes,
     resolve_requested_base,
@@ -109,8 +109,8 @@ async def _parse_base_query(
             max_length=MAX_CLASSES_CHARS,
         ),
     ] = None,
-) -> BaseRequest:
-    return BaseRequest(
+) -> BaseUploadOptions:
+    return BaseUploadOptions(
         architecture, image_size, channels, parse_image_config(config, preset), classes
     )
 
@@ -124,9 +124,9 @@ async def _parse_base_query(
     openapi_extra=_upload,
 )
 async def create_base(
-    asked: Annotated[BaseRequest, Depends(_parse_base_query)],
+    asked: Annotated[BaseUploadOptions, Depends(_parse_base_query)],
     actor: Write,
-    upload: Annotated[Upload, Depends(make_upload_dependency(WEIGHTS))],
+    upload: Annotated[UploadReception, Depends(make_upload_dependency(WEIGHTS))],
     service: Service,
     work: ShapeWork,
 ) -> Response:
@@ -139,10 +139,10 @@ async def create_base(
     db, settings, catalogue = service.db, service.settings, service.catalogue
     head = upload.check_request_head(min(MAX_BYTES, settings.max_body_bytes))
 
-    def require_base_room(length: int | None) -> None:
+    def require_storage_room_for_base(length: int | None) -> None:
         quota.require_storage_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
-    with upload.take_upload_place():
+    with upload.take_place_for_upload_in_progress():
         # Before the upload, so that an impossible architecture costs no transfer.
         weights = await to_thread.run_sync(
             resolve_requested_base, asked, head.length, catalogue, settings
@@ -150,10 +150,10 @@ async def create_base(
         expected = await load_expected_tensors(weights, settings, work, actor.owner_id)
 
         async def check_and_store_base(
-            file: ReceivedUpload, repeat: idempotency.Request | None
+            file: ReceivedUpload, repeat: idempotency.IdempotentRequest | None
         ) -> Response:
             classes = parse_requested_classes(asked, file, settings)
-            network = bases.Network(**vars(weights), expected=expected, classes=classes)
+            network = bases.BaseNetwork(**vars(weights), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_use_case_resources)
             base_response = await to_thread.run_sync(
                 bases.create_base, resources, settings, actor, network, file.path, repeat
@@ -162,7 +162,9 @@ async def create_base(
                 base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"}
             )
 
-        return await upload.receive_and_commit_upload(head, require_base_room, check_and_store_base)
+        return await upload.receive_and_commit_upload(
+            head, require_storage_room_for_base, check_and_store_base
+        )
 
 
 @router.get("/v1/bases", response_model=BasePage)

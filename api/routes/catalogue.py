@@ -14,7 +14,7 @@ from core.contract.responses.catalogue import (
     MethodOut,
 )
 from core.errors import NotFound
-from core.requests.pages import cut_page_from_mapping
+from core.requests.pages import cut_list_page_from_mapping
 
 router = make_router("catalogue")
 
@@ -28,7 +28,7 @@ def list_methods(actor: Read, catalogue: CatalogueOf, page: Page) -> Response:
     items: dict[str, MethodOut] = {
         name: {"name": name, **entry} for name, entry in sorted(catalogue_value["methods"].items())
     }
-    item_page = cut_page_from_mapping(items, page.limit, page.cursor)
+    item_page = cut_list_page_from_mapping(items, page.limit, page.cursor)
     response: MethodList = {
         "items": list(item_page.rows),
         "next_cursor": item_page.next_cursor,
@@ -60,7 +60,7 @@ def list_architectures(actor: Read, catalogue: CatalogueOf, page: Page) -> Respo
     items: dict[str, ArchitectureOut] = {
         name: {"name": name, **entry} for name, entry in sorted(architectures.items())
     }
-    item_page = cut_page_from_mapping(items, page.limit, page.cursor)
+    item_page = cut_list_page_from_mapping(items, page.limit, page.cursor)
     response: ArchitectureList = {
         "items": list(item_page.rows),
         "next_cursor": item_page.next_cursor,

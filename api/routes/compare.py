@@ -12,7 +12,7 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
-from core.comparisons.compared_tasks import Pair
+from core.comparisons.compared_tasks import VersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
 
 router = make_router("versions")
@@ -38,7 +38,7 @@ _responses = describe_problem_responses(409, 410)
 
 
 @dataclass(frozen=True)
-class Flips:
+class FlippedImagesQuery:
     """The versions to compare, and which images whose prediction flipped are listed."""
 
     a: str
@@ -50,8 +50,8 @@ class Flips:
 
 async def _build_flips_query(
     a: A, b: B, kind: Kind = "negative", task: OnTask = None, class_: OfClass = None
-) -> Flips:
-    return Flips(a, b, kind, task, class_)
+) -> FlippedImagesQuery:
+    return FlippedImagesQuery(a, b, kind, task, class_)
 
 
 @router.get("/v1/models/{model}/compare", response_model=CompareOut, responses=_responses)
@@ -61,11 +61,13 @@ async def compare_versions(
     """Compare two versions on the same held-out images: changes by task and by class."""
     db, blobs = service.db, service.blobs
     # Before the turn, so that a wrong request is refused without waiting for the work of others.
-    pair = await to_thread.run_sync(compared_tasks.find_version_pair, db, actor, model, a, b, task)
+    pair = await to_thread.run_sync(
+        compared_tasks.load_version_pair_to_compare, db, actor, model, a, b, task
+    )
 
     # Data of a task may be deleted meanwhile: then the remaining tasks are compared.
     def compare_pair() -> CompareOut:
-        return compared_tasks.run_without_deleted_tasks(
+        return compared_tasks.compare_without_deleted_tasks(
             db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
         )
 
@@ -81,25 +83,25 @@ async def compare_images(
     model: ModelPath,
     actor: Read,
     service: Service,
-    flips: Annotated[Flips, Depends(_build_flips_query)],
+    flips: Annotated[FlippedImagesQuery, Depends(_build_flips_query)],
     page: Page,
 ) -> Response:
     """List the images whose prediction flipped between two versions, with both predictions."""
     db, blobs = service.db, service.blobs
     pair = await to_thread.run_sync(
-        compared_tasks.find_version_pair, db, actor, model, flips.a, flips.b, flips.task
+        compared_tasks.load_version_pair_to_compare, db, actor, model, flips.a, flips.b, flips.task
     )
 
-    def list_image_flips(left: Pair) -> ComparedImagePage:
+    def list_image_flips(left: VersionPair) -> ComparedImagePage:
         return compare.list_compared_images(
             blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
         )
 
-    def load_flips() -> ComparedImagePage:
-        return compared_tasks.run_without_deleted_tasks(
+    def load_flipped_images() -> ComparedImagePage:
+        return compared_tasks.compare_without_deleted_tasks(
             db, actor, pair, flips.task, list_image_flips
         )
 
     return build_json_response(
-        await service.picture_work.run_work_in_turn(actor.owner_id, load_flips)
+        await service.picture_work.run_work_in_turn(actor.owner_id, load_flipped_images)
     )

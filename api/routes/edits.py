@@ -10,7 +10,7 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.edits import EditIn, UndoIn
-from core.admission.admission import Admission, JobLimits
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.edit import ClassAliasPage, EditOut, EditPage, EditPlanOut
 from core.edits import accept, listing, purge, undo
 from core.edits.accept import EditRequest
@@ -47,9 +47,11 @@ def submit_edit(
         return build_json_response(accept.plan_edit(resources, actor, model, body.operations))
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
-        mark = idempotency.digest_request_parts(model, body.model_dump_json())
-        repeat = idempotency.Request("POST /v1/models/{model}/edits", key, mark)
-    limits = JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings))
+        mark = idempotency.digest_request_for_idempotency(model, body.model_dump_json())
+        repeat = idempotency.IdempotentRequest("POST /v1/models/{model}/edits", key, mark)
+    limits = JobLimits(
+        service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
+    )
     request = EditRequest(model, body.operations, body.reason, body.parent, repeat)
     edit, is_replay = accept.accept_edit(resources, actor, request, limits)
     if not is_replay:

@@ -14,7 +14,7 @@ from api.event_stream import (
     EVENT_STREAM,
     PAGE,
     LastEventId,
-    Look,
+    NewEvents,
     StreamEvent,
     build_event_stream_response,
     parse_last_event_id,
@@ -37,7 +37,7 @@ Types = Annotated[
 
 
 @dataclass(frozen=True)
-class Filters:
+class EventStreamFilters:
     """The model and the types of events that a request asks for; None: all."""
 
     model: str | None
@@ -47,8 +47,8 @@ class Filters:
 async def _build_event_filters(
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
     type: Types = None,
-) -> Filters:
-    return Filters(model, None if type is None else tuple(type.split(",")))
+) -> EventStreamFilters:
+    return EventStreamFilters(model, None if type is None else tuple(type.split(",")))
 
 
 @router.get(
@@ -68,7 +68,7 @@ async def stream_owner_events(
     request: Request,
     actor: Read,
     db: Db,
-    filters: Annotated[Filters, Depends(_build_event_filters)],
+    filters: Annotated[EventStreamFilters, Depends(_build_event_filters)],
     page: Page,
     last_event_id: LastEventId = None,
 ) -> Response:
@@ -106,11 +106,11 @@ def _select_visible_events(db: Database, actor: Actor, model: str | None) -> Eve
 
 async def _poll_owner_events(
     reads: PollingReads, about: EventFilter, types: tuple[str, ...] | None, after: int
-) -> Look:
+) -> NewEvents:
     rows = await reads.read_owner_events(about, after, PAGE, types)
     stream_events = [StreamEvent(row.id, row.type, _event_to_json(row)) for row in rows]
     # An owner's events have no last one, so the stream ends by its time alone.
-    return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
+    return NewEvents(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
 
 
 def _event_to_json(row: OwnerEventRow) -> OwnerEventOut:

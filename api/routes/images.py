@@ -50,7 +50,7 @@ _if_none_match: dict[str, JsonValue] = {
 
 
 @dataclass(frozen=True)
-class ImageFilter:
+class TaskImagesQuery:
     """The part of a task's data, and the class in it; None: all classes."""
 
     split: Split
@@ -62,23 +62,23 @@ async def _build_image_filter(
     class_: Annotated[
         str | None, Query(alias="class", max_length=100, description="Only those of this class")
     ] = None,
-) -> ImageFilter:
-    return ImageFilter(split, class_)
+) -> TaskImagesQuery:
+    return TaskImagesQuery(split, class_)
 
 
 @dataclass(frozen=True)
-class ImagePlace:
+class TaskImagePlace:
     """An image of a task: its part, and its number in it."""
 
     split: Split
     index: int
 
 
-async def _build_image_place(
+async def _build_task_image_place(
     split: Annotated[Split, Path(description="Of which part")],
     i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
-) -> ImagePlace:
-    return ImagePlace(split, i)
+) -> TaskImagePlace:
+    return TaskImagePlace(split, i)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ class ContactSheetQuery:
     rows: str
 
 
-async def _build_sheet_query(rows: Rows, split: SplitQuery = "held_out") -> ContactSheetQuery:
+async def _build_contact_sheet_query(
+    rows: Rows, split: SplitQuery = "held_out"
+) -> ContactSheetQuery:
     return ContactSheetQuery(split, rows)
 
 
@@ -103,15 +105,17 @@ async def list_images(
     n: Number,
     actor: Read,
     service: Service,
-    images: Annotated[ImageFilter, Depends(_build_image_filter)],
+    images: Annotated[TaskImagesQuery, Depends(_build_image_filter)],
     page: Page,
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
     db, blobs = service.db, service.blobs
-    part = await to_thread.run_sync(task_images.find_task_split, db, actor, model, n, images.split)
+    part = await to_thread.run_sync(
+        task_images.find_task_image_part, db, actor, model, n, images.split
+    )
 
     def load_image_page() -> TaskImagePage:
-        with task_images.translate_deleted_part_errors(db, actor, model, part):
+        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
             return task_images.list_part_images(
                 blobs, part, label=images.label, limit=page.limit, cursor=page.cursor
             )
@@ -132,20 +136,22 @@ async def read_task_image(
     request: Request,
     model: ModelPath,
     n: Number,
-    image: Annotated[ImagePlace, Depends(_build_image_place)],
+    image: Annotated[TaskImagePlace, Depends(_build_task_image_place)],
     actor: Read,
     service: Service,
 ) -> Response:
     """Return one image as it is used for learning: decoded, resized, not augmented."""
     db, blobs = service.db, service.blobs
-    part = await to_thread.run_sync(task_images.find_task_split, db, actor, model, n, image.split)
+    part = await to_thread.run_sync(
+        task_images.find_task_image_part, db, actor, model, n, image.split
+    )
     # Known without drawing: a client that has the picture costs no turn.
     tag = part.build_picture_etag([image.index])
     if matches_etag(request.headers.get("if-none-match", ""), tag):
         return _build_unchanged_response(tag)
 
     def render_picture() -> bytes:
-        with task_images.translate_deleted_part_errors(db, actor, model, part):
+        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
             return task_images.render_task_image(blobs, part, image.index)
 
     png = await service.picture_work.run_work_in_turn(actor.owner_id, render_picture)
@@ -165,22 +171,24 @@ async def read_contact_sheet(
     n: Number,
     actor: Read,
     service: Service,
-    tiles: Annotated[ContactSheetQuery, Depends(_build_sheet_query)],
+    tiles: Annotated[ContactSheetQuery, Depends(_build_contact_sheet_query)],
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs
     row_numbers = task_images.parse_row_numbers(tiles.rows)
-    part = await to_thread.run_sync(task_images.find_task_split, db, actor, model, n, tiles.split)
+    part = await to_thread.run_sync(
+        task_images.find_task_image_part, db, actor, model, n, tiles.split
+    )
     # With the count, so that a sheet of one image has another tag than the image itself.
     tag = part.build_picture_etag([len(row_numbers), *row_numbers])
     if matches_etag(request.headers.get("if-none-match", ""), tag):
         return _build_unchanged_response(tag)
 
-    def render_sheet_png() -> bytes:
-        with task_images.translate_deleted_part_errors(db, actor, model, part):
+    def render_contact_sheet_png() -> bytes:
+        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
             return task_images.render_contact_sheet(blobs, part, row_numbers)
 
-    png = await service.picture_work.run_work_in_turn(actor.owner_id, render_sheet_png)
+    png = await service.picture_work.run_work_in_turn(actor.owner_id, render_contact_sheet_png)
     return _build_picture_response(png, tag)
 
 

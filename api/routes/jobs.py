@@ -8,7 +8,7 @@ from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import build_json_response, build_queued_job_response, matches_etag
-from api.authentication.guard import mark_as_polling_route
+from api.authentication.guard import mark_route_to_skip_dependencies
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -27,7 +27,7 @@ from api.event_stream import (
     EVENT_STREAM,
     PAGE,
     LastEventId,
-    Look,
+    NewEvents,
     StreamEvent,
     build_event_stream_response,
     parse_last_event_id,
@@ -35,7 +35,7 @@ from api.event_stream import (
 from api.problems import describe_problem_responses
 from api.schemas.common import JobPath
 from api.schemas.jobs import Choice, Retry
-from core.admission.admission import Admission, JobLimits
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.responses.event import (
     EventOut,
     EventPage,
@@ -49,9 +49,9 @@ from core.contract.responses.event import (
     ProgressData,
 )
 from core.contract.responses.job import JobOut, JobPage, TrialsOut
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.polling import EventRow, JobRow, PollingReads
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.errors import Invalid
 from core.jobs import job_response, jobs
 from core.jobs.anytime import get_best_state_download
@@ -83,7 +83,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
     response_model=JobOut,
     responses={200: {"headers": _etag}, **_not_modified},
 )
-@mark_as_polling_route
+@mark_route_to_skip_dependencies
 async def read_job(
     request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -97,7 +97,7 @@ async def read_job(
             return Response(status_code=304, headers={"ETag": tag})
     # Retry-After asks a client to poll again, which a finished job does not need.
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
-    encoded_jobs: job_response.EncodedJobs = request.app.state.encoded_jobs
+    encoded_jobs: job_response.EncodedJobCache = request.app.state.encoded_jobs
     return Response(
         encoded_jobs.encode_job_response_cached(row, facts, tag), 200, headers, "application/json"
     )
@@ -108,8 +108,8 @@ def list_jobs(
     actor: Read,
     db: Db,
     page: Page,
-    state: State | None = None,
-    kind: Kind | None = None,
+    state: JobState | None = None,
+    kind: JobKind | None = None,
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
 ) -> Response:
     """List your jobs, newest first."""
@@ -124,10 +124,10 @@ def list_jobs(
     return build_json_response(job_page)
 
 
-def _build_action_handler(action: Action) -> Any:
+def _build_action_handler(action: JobAction) -> Any:
     def apply_action(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
         job_json = jobs.apply_job_action(db, actor, job, action)
-        if action is not Action.PAUSE:
+        if action is not JobAction.PAUSE:
             # wakes a worker for the model's next job, or for this one again
             bell.notify_workers(job_json["id"])
         return build_json_response(job_json)
@@ -137,10 +137,10 @@ def _build_action_handler(action: Action) -> Any:
 
 
 _DOCS = {
-    Action.CANCEL: "End the job; the model's next job follows. It can be retried while its data is "
+    JobAction.CANCEL: "End the job; the model's next job follows. It can be retried while its data is "
     "kept.",
-    Action.PAUSE: "Stop the job and keep its place: later jobs of the model wait.",
-    Action.RESUME: "Let a paused job go on, from its newest snapshot.",
+    JobAction.PAUSE: "Stop the job and keep its place: later jobs of the model wait.",
+    JobAction.RESUME: "Let a paused job go on, from its newest snapshot.",
 }
 for _action in _DOCS:
     router.add_api_route(
@@ -170,7 +170,7 @@ def retry_job(job: JobPath, actor: Write, service: Service, body: Retry | None =
         actor,
         job,
         override,
-        JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings)),
+        JobLimits(service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)),
     )
     if fresh:
         service.bell.notify_workers(job_json["id"])
@@ -211,7 +211,7 @@ def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -
         **_not_modified,
     },
 )
-@mark_as_polling_route
+@mark_route_to_skip_dependencies
 async def stream_job_events(
     request: Request,
     actor: Read,
@@ -352,7 +352,7 @@ def event_to_json(event: EventRow) -> EventOut:
 
 async def _poll_job_events(
     reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int
-) -> Look:
+) -> NewEvents:
     """Read the events of a job after an id; the stream ends once the job has finished."""
     # Read the job first: if it finished after the page was read, its last events could be missed.
     job = await reads.find_job(job_id)
@@ -365,7 +365,7 @@ async def _poll_job_events(
         for row in rows
         if types is None or row.type in types
     ]
-    return Look(
+    return NewEvents(
         new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None
     )
 
@@ -380,7 +380,7 @@ async def _load_job_response_facts(request: Request, row: JobRow) -> job_respons
     if row.stop_task is None or base is not None:
         return job_response.JobResponseFacts(row.outcome, base=base, device=device)
     stop_fields = await _get_polling_reads(request).find_stopping_task(row.model_id, row.stop_task)
-    stop = None if stop_fields is None else job_response.Stop(row.stop_task, *stop_fields)
+    stop = None if stop_fields is None else job_response.LineageStop(row.stop_task, *stop_fields)
     return job_response.JobResponseFacts(row.outcome, stop, device=device)
 
 

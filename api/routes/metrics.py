@@ -12,7 +12,7 @@ from api.description.described import make_router
 from api.schemas.common import ModelPath
 from core.contract.responses.versions.metrics import MetricsOut
 from core.versions import metrics
-from core.versions.metrics import Window
+from core.versions.metrics import MatrixWindow
 
 router = make_router("metrics")
 
@@ -46,7 +46,7 @@ class MatrixQuery:
     """The version whose ancestors the summary follows, and the window of the matrix."""
 
     version: str
-    window: Window
+    window: MatrixWindow
 
 
 async def _build_matrix_query(
@@ -56,7 +56,7 @@ async def _build_matrix_query(
     if tasks is not None:
         first, last = tasks.split(",")
         columns = (int(first), int(last))
-    return MatrixQuery(version, Window((from_, to), columns))
+    return MatrixQuery(version, MatrixWindow((from_, to), columns))
 
 
 @router.get(

@@ -21,13 +21,13 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.responses.model import ModelOut, ModelPage
 from core.contract.responses.model_change import ModelChange, NewModel
 from core.contract.responses.versions.memory import MemoryOut
 from core.models import memory, model_deletion, models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.requests import idempotency
 
 router = make_router("models")
@@ -50,12 +50,12 @@ def create_model(
     new_model = cast(NewModel, body.model_dump(exclude_unset=True))
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
-        mark = idempotency.digest_request_parts(body.model_dump_json())
-        repeat = idempotency.Request("POST /v1/models", key, mark)
-    bounds = Admission.from_settings(service.settings)
+        mark = idempotency.digest_request_for_idempotency(body.model_dump_json())
+        repeat = idempotency.IdempotentRequest("POST /v1/models", key, mark)
+    bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)
     model_response, replay = models.create_model(
-        service.load_use_case_resources(), actor, new_model, repeat, Limits(bounds, terms)
+        service.load_use_case_resources(), actor, new_model, repeat, NewModelLimits(bounds, terms)
     )
     # A repeated response starts no job: the first request has notified the worker.
     if model_response["job"] is not None and not replay:
@@ -86,7 +86,7 @@ def list_models(
         actor,
         page.limit,
         page.cursor,
-        models.Listing(q, summary=include is not None),
+        models.ModelListQuery(q, summary=include is not None),
     )
     return build_json_response(model_page)
 
@@ -109,7 +109,9 @@ def change_model(
     """Change the recipe or gate for later tasks, or the texts about the model."""
     patch = cast(ModelChange, body.model_dump(exclude_unset=True))
     return build_json_response(
-        models.change_model(db, catalogue(), actor, model, patch, Admission.from_settings(settings))
+        models.change_model(
+            db, catalogue(), actor, model, patch, AdmissionLimits.from_settings(settings)
+        )
     )
 
 
@@ -127,7 +129,7 @@ def read_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Resp
     """Return bytes and counts of the production version's replay buffer and exemplars, never
     images.
     """
-    return build_json_response(memory.read_memory(db, blobs, actor, model))
+    return build_json_response(memory.read_replay_memory(db, blobs, actor, model))
 
 
 @router.delete("/v1/models/{model}/memory", status_code=204)
@@ -139,5 +141,5 @@ def delete_memory(
     Versions stay: they can be downloaded and used for predictions as before. A running job restarts
     without these images, and the next version starts with an empty replay buffer.
     """
-    memory.delete_memory(db, store, blobs, actor, model)
+    memory.delete_replay_memory(db, store, blobs, actor, model)
     return Response(status_code=204)

@@ -7,8 +7,8 @@ from pydantic import JsonValue
 
 from api.dependencies import Predict, Service
 from api.description.described import make_router
-from api.predict.asking import VersionRequest, predict_requested_images
-from api.predict.body import HeldResponse
+from api.predict.asking import PredictRequestTarget, predict_requested_images
+from api.predict.body import QueuePlaceHoldingResponse
 from api.predict.form import FIELDS
 from api.predict.images import FILES
 from api.problems import describe_problem_responses
@@ -93,8 +93,8 @@ async def _build_prediction_question(
     version: VersionPath,
     task: TaskNumber = None,
     top_k: TopK = TOP_K,
-) -> VersionRequest:
-    return VersionRequest(request.state.actor, model, version, task, top_k)
+) -> PredictRequestTarget:
+    return PredictRequestTarget(request.state.actor, model, version, task, top_k)
 
 
 @router.post(
@@ -108,7 +108,7 @@ async def predict_labels(
     request: Request,
     actor: Predict,
     service: Service,
-    question: Annotated[VersionRequest, Depends(_build_prediction_question)],
+    question: Annotated[PredictRequestTarget, Depends(_build_prediction_question)],
 ) -> Response:
     """Return labels and probabilities for images, in the order sent; decoded as for training.
 
@@ -123,9 +123,9 @@ async def predict_labels(
     # Free the images now: a slow client may delay the end of the response.
     del images
     try:
-        place.count_only_response_bytes(len(predictions))
+        place.replace_request_bytes_by_response_bytes(len(predictions))
         # From here on, the response owns the place.
-        return HeldResponse(predictions, place, settings)
+        return QueuePlaceHoldingResponse(predictions, place, settings)
     except BaseException:
         place.release_request_place()
         raise

@@ -18,11 +18,11 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import RebaseFinish, RebaseIn
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.base import ModelBase
 from core.contract.responses.versions.rebase import RebaseOut
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.rebase import rebase, rebase_comparison, rebase_finish
 from core.requests import idempotency
 
@@ -52,12 +52,17 @@ def begin_rebase(
     new_base = rebase.RebaseRequest(cast(ModelBase, fields["base"]), fields.get("name"))
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
-        mark = idempotency.digest_request_parts(model, body.model_dump_json())
-        repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
-    bounds = Admission.from_settings(service.settings)
+        mark = idempotency.digest_request_for_idempotency(model, body.model_dump_json())
+        repeat = idempotency.IdempotentRequest("POST /v1/models/{model}/rebase", key, mark)
+    bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)
     rebase_response, queued_jobs, replay = rebase.begin_rebase(
-        service.load_use_case_resources(), actor, model, new_base, repeat, Limits(bounds, terms)
+        service.load_use_case_resources(),
+        actor,
+        model,
+        new_base,
+        repeat,
+        NewModelLimits(bounds, terms),
     )
     # A repeated response has none: the first request has notified the workers.
     for job in queued_jobs:
@@ -98,7 +103,7 @@ async def finish_rebase(
     request = body or RebaseFinish()
 
     def finish_rebase() -> RebaseOut:
-        decision = rebase_finish.Decision(request.reason, request.missing)
+        decision = rebase_finish.RebaseDecision(request.reason, request.missing)
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
     return build_json_response(await work.run_work_in_turn(actor.owner_id, finish_rebase))

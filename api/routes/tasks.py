@@ -25,7 +25,7 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_router
-from api.limits.fair_share import release_current_slot, retake_current_slot
+from api.limits.fair_share import release_request_slot_during_wait, retake_request_slot_after_wait
 from api.problems import describe_problem_responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
@@ -33,18 +33,18 @@ from api.schemas.tasks import MAX_SECONDS_MEANING, MAX_TRIAL_S, FromUpload, Sett
 from api.strict_json import parse_strict_json
 from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload, require_announced_digest
-from api.uploads.head import Head, UploadRules
+from api.uploads.head import UploadRequestHead, UploadRules
 from api.uploads.order import (
-    BatchRequest,
-    Order,
+    BatchRequestOptions,
+    BatchSubmissionRequest,
     build_requested_trials,
     parse_reading_options,
     parse_recipe_override,
     parse_trials,
 )
-from api.uploads.repeat import Repeat
-from api.uploads.upload import Upload, make_upload_dependency
-from core.admission.admission import Admission, JobLimits
+from api.uploads.repeat import UploadIdempotency
+from api.uploads.upload import UploadReception, make_upload_dependency
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy, Report
@@ -53,14 +53,14 @@ from core.contract.responses.task import Accepted, TaskOut, TaskPage
 from core.errors import Invalid, InvalidRecipe
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
-from core.ingest.sniff import detect_format
+from core.ingest.sniff import detect_upload_format
 from core.requests import idempotency
 from core.requests.actor import require_visible_model
 from core.tasks import held_out_batch, settling, tasks, validations
 from core.tasks.sent_batch import SentBatch
 from core.trials.plan import TrialsRequest
 from core.uploads import whole_uploads
-from core.uploads.whole_uploads import WholeUpload
+from core.uploads.whole_uploads import CompleteUpload
 
 router = make_router("tasks")
 log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ ARCHIVE = UploadRules(
     "POST /v1/models/{model}/tasks",
     headers=("perennial-recipe",),
     fields=("recipe",),
-    look=detect_format,
+    look=detect_upload_format,
 )
 JSON = "application/json"
 
@@ -176,7 +176,7 @@ async def _parse_batch_query(
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
-) -> BatchRequest:
+) -> BatchRequestOptions:
     texts = {
         **{"classes": classes, "max_bad": max_bad, "image": image, "label": label},
         **{"table": table, "names_pattern": names_pattern, "names": names},
@@ -186,7 +186,7 @@ async def _parse_batch_query(
         layout=layout,
         one_class=one_class,
     )
-    return BatchRequest(
+    return BatchRequestOptions(
         *(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again),
         trials=trials,
         choose=choose,
@@ -211,9 +211,9 @@ async def _parse_batch_query(
     openapi_extra=_upload,
 )
 async def submit_batch(
-    batch_request: Annotated[BatchRequest, Depends(_parse_batch_query)],
+    batch_request: Annotated[BatchRequestOptions, Depends(_parse_batch_query)],
     actor: Write,
-    upload: Annotated[Upload, Depends(make_upload_dependency(ARCHIVE))],
+    upload: Annotated[UploadReception, Depends(make_upload_dependency(ARCHIVE))],
     store: ObjectStore,
     bell: Bell,
     catalogue: CatalogueOf,
@@ -233,8 +233,10 @@ async def submit_batch(
             upload, key=None
         )  # It changes nothing, so a repetition is processed again.
     trials = parse_trials(batch_request)
-    order = Order(batch_request, override, actor, upload, store, bell, catalogue, trials)
-    with upload.take_upload_place():
+    order = BatchSubmissionRequest(
+        batch_request, override, actor, upload, store, bell, catalogue, trials
+    )
+    with upload.take_place_for_upload_in_progress():
         if head.media_type == JSON:
             return await _process_resumable_upload(order, head)
         return await upload.receive_and_commit_upload(
@@ -243,10 +245,10 @@ async def submit_batch(
 
 
 async def _validate_or_submit_file(
-    order: Order,
+    order: BatchSubmissionRequest,
     file: ReceivedUpload,
-    repeat: idempotency.Request | None,
-    whole: WholeUpload | None = None,
+    repeat: idempotency.IdempotentRequest | None,
+    whole: CompleteUpload | None = None,
 ) -> Response:
     """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
     batch_submission = await order.build_submission(file, repeat, whole)
@@ -260,7 +262,9 @@ async def _validate_or_submit_file(
     return _build_accepted_response(result, result.response["job"], order.bell)
 
 
-async def _process_resumable_upload(order: Order, head: Head) -> Response:
+async def _process_resumable_upload(
+    order: BatchSubmissionRequest, head: UploadRequestHead
+) -> Response:
     """Handle a batch that was uploaded in pieces; a validation keeps the upload, a submit consumes
     it.
 
@@ -270,9 +274,9 @@ async def _process_resumable_upload(order: Order, head: Head) -> Response:
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
     await to_thread.run_sync(require_visible_model, db, actor, order.request.model)
-    release_current_slot()
+    release_request_slot_during_wait()
     body = await read_small_body(upload.request.receive, MAX_JSON_BYTES, head.length)
-    await retake_current_slot()
+    await retake_request_slot_after_wait()
     sha256 = hashlib.sha256(body).hexdigest()
     require_announced_digest(head, sha256)
     fields = _parse_upload_reference(body)
@@ -280,9 +284,9 @@ async def _process_resumable_upload(order: Order, head: Head) -> Response:
         _merge_batch_name(order.request, fields),
         _merge_recipe_override(order.override, fields),
     )
-    trials = _merge_trials(order.trials, fields)
+    trials = _merge_trial_options(order.trials, fields)
     order = replace(order, request=batch_request, override=override, trials=trials, is_here=True)
-    async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
+    async with UploadIdempotency(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
         request = repeat.add_body_fingerprint(sha256, sha256)
         # The first request may have consumed the upload.
         if repeat.earlier is not None:
@@ -290,7 +294,7 @@ async def _process_resumable_upload(order: Order, head: Head) -> Response:
         await to_thread.run_sync(order.refuse_batch_by_length, None)
         whole = await to_thread.run_sync(whole_uploads.find_whole_upload, db, actor, fields.upload)
         async with join_upload_pieces(
-            db, order.store, actor, whole, detect_format, settings
+            db, order.store, actor, whole, detect_upload_format, settings
         ) as file:
             response = await _validate_or_submit_file(order, file, request, whole)
             repeat.is_done = True
@@ -307,7 +311,7 @@ def _parse_upload_reference(body: bytes) -> FromUpload:
         raise RequestValidationError(wrong, body=value) from None
 
 
-def _merge_batch_name(batch_request: BatchRequest, body: FromUpload) -> BatchRequest:
+def _merge_batch_name(batch_request: BatchRequestOptions, body: FromUpload) -> BatchRequestOptions:
     if body.name is not None and batch_request.name is not None:
         raise Invalid("Send the name in the query or in the body, not in both.")
     return batch_request if body.name is None else replace(batch_request, name=body.name)
@@ -321,7 +325,7 @@ def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> Re
     return override if body.recipe is None else body.recipe
 
 
-def _merge_trials(trials: TrialsRequest | None, body: FromUpload) -> TrialsRequest | None:
+def _merge_trial_options(trials: TrialsRequest | None, body: FromUpload) -> TrialsRequest | None:
     asked = build_requested_trials(body.trials, body.choose, body.max_seconds)
     if asked is None:
         return trials
@@ -406,7 +410,7 @@ def relearn_task(
         model,
         n,
         override,
-        JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings)),
+        JobLimits(service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)),
     )
     if fresh:
         service.bell.notify_workers(job_response["id"])

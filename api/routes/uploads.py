@@ -16,7 +16,7 @@ from api.problems import describe_problem_responses
 from api.uploads import tus
 from api.uploads.head import UploadRules, parse_sha256_field
 from api.uploads.piece import check_piece_size, hold_upload_lease, receive_upload_piece
-from api.uploads.upload import Upload, make_upload_dependency
+from api.uploads.upload import UploadReception, make_upload_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.errors import BodyTooLarge, UnsupportedType
 from core.requests import idempotency
@@ -76,7 +76,7 @@ async def _declare_upload_headers(
     pass
 
 
-async def _declare_piece_headers(
+async def _declare_upload_piece_headers(
     upload_offset: Annotated[
         str | None, Header(alias="Upload-Offset", description="Where this piece goes on; required")
     ] = None,
@@ -124,23 +124,23 @@ def create_upload(
             "An upload begins without a body: send its bytes by PATCH to the Location of the "
             "answer."
         )
-    length = tus.get_byte_count(headers, "Upload-Length")
+    length = tus.parse_byte_count_header(headers, "Upload-Length")
     if length > settings.max_body_bytes:
         raise BodyTooLarge(
             f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
         )
     details, sha256 = (
         tus.get_upload_metadata(headers),
-        parse_sha256_field(tus.get_single_header(headers, "Repr-Digest"), "Repr-Digest"),
+        parse_sha256_field(tus.get_unrepeated_header(headers, "Repr-Digest"), "Repr-Digest"),
     )
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
-        mark = idempotency.digest_request_parts(str(length), details, sha256)
-        repeat = idempotency.Request("POST /v1/uploads", key, mark)
+        mark = idempotency.digest_request_for_idempotency(str(length), details, sha256)
+        repeat = idempotency.IdempotentRequest("POST /v1/uploads", key, mark)
     upload_response, replay = uploads.create_upload(
         db,
         actor,
-        uploads.NewUpload(length, details, sha256),
+        uploads.AnnouncedUpload(length, details, sha256),
         uploads.UploadLimits.from_settings(settings),
         repeat,
     )
@@ -184,12 +184,12 @@ def read_upload_offset(upload: UploadPath, actor: Read, db: Db) -> Response:
     status_code=204,
     responses=describe_problem_responses(409, 412, 423, 429, 460),
     openapi_extra=_piece,
-    dependencies=[Depends(_declare_piece_headers)],
+    dependencies=[Depends(_declare_upload_piece_headers)],
 )
 async def append_to_upload(
     upload: UploadPath,
     actor: Write,
-    sent: Annotated[Upload, Depends(make_upload_dependency(PIECE))],
+    sent: Annotated[UploadReception, Depends(make_upload_dependency(PIECE))],
     store: ObjectStore,
 ) -> Response:
     """Send the next piece. The received part of an interrupted piece is kept: HEAD says where to
@@ -200,17 +200,17 @@ async def append_to_upload(
     await to_thread.run_sync(uploads.read_upload_progress, db, actor, upload)
     head = sent.check_request_head(settings.max_body_bytes)
     offset, checksum = (
-        tus.get_byte_count(request.headers, "Upload-Offset"),
+        tus.parse_byte_count_header(request.headers, "Upload-Offset"),
         tus.get_upload_checksum(request.headers),
     )
     # For its check alone: an invalid value is refused before a byte is read.
     tus.is_last_piece(request.headers)
     terms = uploads.UploadLimits.from_settings(settings)
-    with sent.take_upload_place():
+    with sent.take_place_for_upload_in_progress():
         async with hold_upload_lease(db, actor, upload, offset) as writing:
             check_piece_size(request, head, writing)
             await to_thread.run_sync(
-                uploads.require_room_for_piece, db, writing, head.length, terms
+                uploads.require_storage_room_for_piece, db, writing, head.length, terms
             )
             async with receive_upload_piece(request, head, writing, checksum, settings) as (
                 piece,

@@ -91,7 +91,7 @@ def list_version_results(
 
 
 @dataclass(frozen=True)
-class Download:
+class DownloadQuery:
     """The format of a download, and whether to redirect to the object store where it has URLs."""
 
     format: str
@@ -103,8 +103,8 @@ async def _build_download_choice(
     redirect: Annotated[
         bool, Query(description="307 to the object store, where it has URLs")
     ] = False,
-) -> Download:
-    return Download(format, redirect)
+) -> DownloadQuery:
+    return DownloadQuery(format, redirect)
 
 
 async def download_version(
@@ -113,7 +113,7 @@ async def download_version(
     version: VersionPath,
     actor: Read,
     service: Service,
-    download: Annotated[Download, Depends(_build_download_choice)],
+    download: Annotated[DownloadQuery, Depends(_build_download_choice)],
 ) -> Response:
     """Download a version as one zip: weights, configuration, and a model card with loading code.
 
@@ -122,24 +122,24 @@ async def download_version(
     """
     db, blobs, format = service.db, service.blobs, download.format
 
-    def find_stored_download() -> exports.ExportFile | None:
+    def find_stored_download() -> exports.FinishedDownload | None:
         with translate_deleted_file_errors(db, actor, model):
             return exports.find_stored_export(
-                db, blobs, actor, exports.Download(model, version, format)
+                db, blobs, actor, exports.RequestedDownload(model, version, format)
             )
 
-    def build_export() -> exports.ExportFile:
+    def build_export() -> exports.FinishedDownload:
         with translate_deleted_file_errors(db, actor, model):
             spool = service.settings.make_folder("spool")
             return exports.get_or_build_export(
                 service.load_use_case_resources(),
                 actor,
-                exports.Download(model, version, format),
+                exports.RequestedDownload(model, version, format),
                 spool,
             )
 
     # Hash the file before any of it is sent, here or by redirect.
-    def build_download_response(file: exports.ExportFile) -> Response:
+    def build_download_response(file: exports.FinishedDownload) -> Response:
         with translate_deleted_file_errors(db, actor, model):
             redirection = None
             if download.redirect:

@@ -20,7 +20,14 @@ from api import problems
 from api.pages import errors
 from api.server.headers import add_security_headers
 from core.database import session, soundness
-from core.errors import BadRequest, DatabaseCorrupt, NoSpace, NotFound, PerennialError, Unavailable
+from core.errors import (
+    BadRequest,
+    DatabaseCorrupt,
+    NotFound,
+    PerennialError,
+    ServiceDiskFull,
+    Unavailable,
+)
 from core.files import descriptors, disk
 
 log = structlog.get_logger(__name__)
@@ -42,7 +49,7 @@ _numbers = itertools.count(secrets.randbits(64))
 """Source of request ids. It starts at a random number, since every process counts on its own."""
 
 
-class Boundary:
+class RequestBoundaryMiddleware:
     """Pure ASGI middleware that names requests, converts errors and closes unread connections."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -171,19 +178,19 @@ def _send_error_response(
 ) -> tuple[int, dict[str, str], bytes]:
     # First, because SQLite reports a full disk by the class of errors that an outage has, too.
     if disk.is_disk_full_error(error) or session.is_database_full(error):
-        error = NoSpace("There is no room left on a disk of the service. Try again later.")
+        error = ServiceDiskFull("There is no room left on a disk of the service. Try again later.")
     # A typed error says what to do, even if a shortage is among its causes.
     elif not isinstance(error, PerennialError) and descriptors.is_out_of_descriptors(error):
         error = Unavailable(
             "The service has too many files and connections open. Try again in a few seconds."
         )
-    elif soundness.is_damage(error):
+    elif soundness.is_sqlite_damage_error(error):
         error = DatabaseCorrupt(soundness.DAMAGED)
     if isinstance(error, PerennialError):
         if error.status >= 500:
             log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)
         return problems.convert_error_to_response(error)
-    if isinstance(error, SQLAlchemyError) and session.is_outage(error):
+    if isinstance(error, SQLAlchemyError) and session.is_database_outage(error):
         log.error("database outage", path=scope["path"], error=str(error)[:500])
         status, headers, _ = problems.convert_status_to_response(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
@@ -191,7 +198,7 @@ def _send_error_response(
         return (
             status,
             headers,
-            problems.encode_problem("unavailable", "Temporarily unavailable", 503, detail),
+            problems.encode_problem_json("unavailable", "Temporarily unavailable", 503, detail),
         )
     # Only the log gets the exception: its text may contain private data.
     log.exception("unexpected error", method=scope["method"], path=scope["path"])
@@ -200,7 +207,7 @@ def _send_error_response(
     return (
         status,
         headers,
-        problems.encode_problem(
+        problems.encode_problem_json(
             "internal", "Internal error", 500, detail, extra={"request": request_id}
         ),
     )

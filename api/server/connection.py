@@ -21,15 +21,15 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from api import problems
-from api.server.connections import Connections
-from api.server.delivery import Delivery
+from api.server.connections import ConnectionLimiter
+from api.server.delivery import SlowReaderDetector
 from api.server.headers import add_security_headers
-from api.server.proxies import derive_counting_key
+from api.server.proxies import derive_address_counting_key
 from core.errors import (
     BadRequest,
-    HeadTimeout,
-    HeadTooLarge,
     PerennialError,
+    RequestHeadTimeout,
+    RequestHeadTooLarge,
     TooManyConnections,
     TooManyRequests,
 )
@@ -44,12 +44,12 @@ once, the operating system would discard the response that the client has not re
 
 # uvicorn makes a protocol for each connection, and the state of the server is all that they share.
 @functools.lru_cache(4)
-def get_server_connections(server: ServerState) -> Connections:
+def get_connection_limiter_of_server(server: ServerState) -> ConnectionLimiter:
     """Return the connections of a server, with the limits from the environment."""
-    return Connections(Settings(), asyncio.get_running_loop())
+    return ConnectionLimiter(Settings(), asyncio.get_running_loop())
 
 
-class Connection(HttpToolsProtocol):
+class LimitedHttpConnection(HttpToolsProtocol):
     """A connection of uvicorn's HTTP protocol with limits."""
 
     def __init__(
@@ -61,10 +61,10 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         """Set up the limits of a new connection."""
         super().__init__(config, server_state, app_state, _loop)
-        self._all = get_server_connections(server_state)
+        self._all = get_connection_limiter_of_server(server_state)
         self._limits = self._all.settings
         self._most = self._limits.max_head_bytes
-        self._delivery: Delivery = None  # type: ignore[assignment]
+        self._delivery: SlowReaderDetector = None  # type: ignore[assignment]
         self._until = math.inf
         """Deadline on the event loop's clock; infinite while a response is in progress."""
         self._is_new = True
@@ -94,7 +94,9 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Register a new connection and start the time limit for its first head."""
         super().connection_made(transport)
-        self._delivery = Delivery(transport, self._limits.send_idle_s, self._limits.send_min_rate)
+        self._delivery = SlowReaderDetector(
+            transport, self._limits.send_idle_s, self._limits.send_min_rate
+        )
         descriptor = transport.get_extra_info("socket").fileno()
         try:
             self._is_of_proxy = self._all.register_connection(
@@ -151,7 +153,7 @@ class Connection(HttpToolsProtocol):
                 # Sizes of chunks and trailers are no body, and could go on without end.
                 part = "head of a request" if self._in_head else "framing or trailer of a body"
                 self._refuse_request_and_close(
-                    HeadTooLarge(
+                    RequestHeadTooLarge(
                         f"The {part} may have {self._most} bytes. Send fewer or shorter fields."
                     )
                 )
@@ -198,7 +200,7 @@ class Connection(HttpToolsProtocol):
         if len(self.headers) > self._limits.max_headers:
             max_headers = self._limits.max_headers
             self._refuse_while_parsing(
-                HeadTooLarge(f"A request may have {max_headers} header fields. Send fewer.")
+                RequestHeadTooLarge(f"A request may have {max_headers} header fields. Send fewer.")
             )
         self._refuse_ambiguous_head()
         is_waiting = self._is_response_in_progress()
@@ -253,10 +255,10 @@ class Connection(HttpToolsProtocol):
         if client is None:
             return None
         try:
-            self._all.increment_address_count(derive_counting_key(client))
+            self._all.increment_address_count(derive_address_counting_key(client))
         except TooManyConnections as error:
             self._refuse_while_parsing(error)
-        return derive_counting_key(client)
+        return derive_address_counting_key(client)
 
     def _decrement_client_requests(self, client: str | None) -> None:
         if client is not None:
@@ -368,7 +370,7 @@ class Connection(HttpToolsProtocol):
         if self._in_head and not self._is_deaf:
             seconds = self._limits.head_s
             self._refuse_request_and_close(
-                HeadTimeout(f"The head of the request was not complete after {seconds:g} s.")
+                RequestHeadTimeout(f"The head of the request was not complete after {seconds:g} s.")
             )
         else:
             self.transport.close()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from api.server.proxies import Proxies, derive_counting_key
+from api.server.proxies import TrustedProxies, derive_address_counting_key
 from core import telemetry
 from core.errors import TooManyConnections
 from core.files import descriptors
@@ -42,7 +42,7 @@ class WatchedConnection(Protocol):
         """Abort the connection unless a request is in progress; return True if aborted."""
 
 
-class Connections:
+class ConnectionLimiter:
     """Counts and watches the connections of one process.
 
     Args:
@@ -51,7 +51,7 @@ class Connections:
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
-        self.proxies = Proxies(settings.trusted_proxies)
+        self.proxies = TrustedProxies(settings.trusted_proxies)
         reserved = settings.reserved_descriptors
         allowed = descriptors.raise_descriptor_limit(2 * settings.max_connections + reserved)
         # Half of the descriptors: a request may need an open file beside its connection.
@@ -89,7 +89,7 @@ class Connections:
         key = (
             None
             if address is None or self.proxies.is_trusted_proxy(address)
-            else derive_counting_key(address)
+            else derive_address_counting_key(address)
         )
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of

@@ -24,7 +24,7 @@ PREFLIGHT_S = 600
 _VARY = (b"vary", b"Origin")
 
 
-class Cors:
+class CorsMiddleware:
     """Pure ASGI middleware that adds CORS headers, to problems too.
 
     Args:

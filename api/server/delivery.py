@@ -25,7 +25,7 @@ UNSENT_BYTES = 256 << 10
 """Bytes that the system may buffer for a connection beyond those in flight; its default is 4 MB."""
 
 
-class Delivery:
+class SlowReaderDetector:
     """Token bucket, in seconds, that detects a client that reads too slowly.
 
     The bucket runs empty after `idle_s` without progress. Each byte that is read adds `1 /

@@ -24,11 +24,11 @@ def render_metrics_page(metrics: QueueMetrics, version: str) -> bytes:
     """Return the whole page in Prometheus's text format."""
     # Apart from telemetry's own figures, which are summed over all processes.
     gauges = CollectorRegistry()
-    gauges.register(_Gauges(metrics, version))
+    gauges.register(_QueueGauges(metrics, version))
     return generate_latest(gauges) + telemetry.render_metrics()
 
 
-class Latency:
+class LatencyMiddleware:
     """Pure ASGI middleware that measures every HTTP request under its route's template."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -40,7 +40,7 @@ class Latency:
             return
         began = time.perf_counter()
 
-        async def send_timed(message: Message) -> None:
+        async def send_and_measure_latency(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # Never label by the path itself: it would create a time series per object.
                 route = getattr(scope.get("route"), "path", "none")
@@ -50,7 +50,7 @@ class Latency:
                 _get_latency_histogram(method, route, message["status"]).observe(seconds)
             await send(message)
 
-        await self.app(scope, receive, send_timed)
+        await self.app(scope, receive, send_and_measure_latency)
 
 
 @cache
@@ -59,7 +59,7 @@ def _get_latency_histogram(method: str, route: str, status: int) -> Histogram:
     return telemetry.HTTP_SECONDS.labels(method, route, str(status))
 
 
-class _Gauges(Collector):
+class _QueueGauges(Collector):
     def __init__(self, metrics: QueueMetrics, version: str) -> None:
         self._metrics = metrics
         self._version = version

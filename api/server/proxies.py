@@ -16,7 +16,7 @@ _IPV6_PREFIX = 64
 """Bits of an IPv6 address that identify a client, who usually controls the whole /64 network."""
 
 
-class Proxies:
+class TrustedProxies:
     """The trusted proxies in front of the service.
 
     Args:
@@ -59,7 +59,7 @@ class Proxies:
 
 
 @lru_cache(4096)
-def derive_counting_key(address: str) -> str:
+def derive_address_counting_key(address: str) -> str:
     """Return the key under which to count an address: IPv6 by network, IPv4 in IPv6 as IPv4."""
     parsed = _parse_address(address)
     # One client may send from any address of its network.

@@ -10,12 +10,12 @@ from api.uploads.body import ReceivedUpload, open_spool_file
 from api.uploads.head import RESERVED_DISK_BYTES, Look
 from api.uploads.spool_file import SpoolFile
 from core.database.session import Database
-from core.errors import DigestMismatch, NoSpace
+from core.errors import DigestMismatch, ServiceDiskFull
 from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import Store
-from core.uploads.whole_uploads import WholeUpload, read_upload_bytes
+from core.storage import ObjectStorage
+from core.uploads.whole_uploads import CompleteUpload, read_upload_bytes
 
 _assemblies = CapacityLimiter(2)
 """Limits uploads being joined at once in one process: each keeps a core and a disk busy."""
@@ -23,20 +23,25 @@ _assemblies = CapacityLimiter(2)
 
 @asynccontextmanager
 async def join_upload_pieces(
-    db: Database, store: Store, actor: Actor, whole: WholeUpload, look: Look, settings: Settings
+    db: Database,
+    store: ObjectStorage,
+    actor: Actor,
+    whole: CompleteUpload,
+    look: Look,
+    settings: Settings,
 ) -> AsyncIterator[ReceivedUpload]:
     """Join the pieces of an upload in a spool file, which is removed at the end of the block.
 
     Raises:
         NotFound: it was submitted or removed meanwhile.
-        NoSpace: the disk of the spool has no room for it.
+        ServiceDiskFull: the disk of the spool has no room for it.
         StoreCorrupt: a piece is missing or damaged.
         DigestMismatch: its SHA-256 is not the announced one.
     """
     # A full disk would fail other requests, too: refuse before a byte is copied.
     free = shutil.disk_usage(settings.make_folder("spool")).free
     if whole.length + RESERVED_DISK_BYTES > free:
-        raise NoSpace("There is no room on the service's disk to put this upload together.")
+        raise ServiceDiskFull("There is no room on the service's disk to put this upload together.")
     with open_spool_file(settings, whole.length, None, look) as file:
         await to_thread.run_sync(
             _copy_upload_pieces, db, store, actor, whole, file, limiter=_assemblies
@@ -51,7 +56,7 @@ async def join_upload_pieces(
 
 
 def _copy_upload_pieces(
-    db: Database, store: Store, actor: Actor, whole: WholeUpload, file: SpoolFile
+    db: Database, store: ObjectStorage, actor: Actor, whole: CompleteUpload, file: SpoolFile
 ) -> None:
     for data in read_upload_bytes(db, store, actor, whole):
         file.append_piece(memoryview(data))

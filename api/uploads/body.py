@@ -14,9 +14,9 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from api.limits.fair_share import release_current_slot
-from api.uploads.form import FormFile
-from api.uploads.head import Head, Look, UploadRules
+from api.limits.fair_share import release_request_slot_during_wait
+from api.uploads.form import UploadFormParser
+from api.uploads.head import Look, UploadRequestHead, UploadRules
 from api.uploads.spool_file import SpoolFile
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, DigestMismatch
 from core.files import spool
@@ -50,7 +50,7 @@ class ReceivedUpload:
 
 @asynccontextmanager
 async def receive_body_into_spool(
-    request: Request, head: Head, terms: UploadRules, settings: Settings
+    request: Request, head: UploadRequestHead, terms: UploadRules, settings: Settings
 ) -> AsyncIterator[ReceivedUpload]:
     """Read the body into a spool file, which is removed at the end of the block.
 
@@ -62,11 +62,17 @@ async def receive_body_into_spool(
         Invalid: the form cannot be read.
     """
     with open_spool_file(settings, head.limit, head.media_type, terms.look) as file:
-        form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
+        form = (
+            None
+            if head.boundary is None
+            else UploadFormParser(file, head.boundary, terms.fields or ())
+        )
         sink = form or file
-        # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
-        release_current_slot()
-        await stream_body_to_writer(request, Writer(sink), head.length, head.body_limit, settings)
+        # For the rest of the request, too: `take_place_for_upload_in_progress` limits an owner's uploads in progress.
+        release_request_slot_during_wait()
+        await stream_body_to_writer(
+            request, DoubleBufferedWriter(sink), head.length, head.body_limit, settings
+        )
         require_announced_digest(head, sink.body_sha256)
         fields = {} if form is None else form.values
         yield ReceivedUpload(file.path, file.size, file.sha256, sink.body_sha256, file.kind, fields)
@@ -88,7 +94,7 @@ def open_spool_file(
         path.unlink(missing_ok=True)
 
 
-def require_announced_digest(head: Head, sha256: str) -> None:
+def require_announced_digest(head: UploadRequestHead, sha256: str) -> None:
     """Raise DigestMismatch if the head announced another digest of the body."""
     if head.digest is not None and head.digest != sha256:
         raise DigestMismatch(
@@ -97,7 +103,11 @@ def require_announced_digest(head: Head, sha256: str) -> None:
 
 
 async def stream_body_to_writer(
-    request: Request, writer: "Writer", length: int | None, most: int, settings: Settings
+    request: Request,
+    writer: "DoubleBufferedWriter",
+    length: int | None,
+    most: int,
+    settings: Settings,
 ) -> None:
     """Pass a body of at most `most` bytes to a writer, until its end.
 
@@ -139,7 +149,7 @@ async def stream_body_to_writer(
         raise BodyTruncated(f"Content-Length says {length} bytes, {size} came.")
 
 
-class Writer:
+class DoubleBufferedWriter:
     """Two buffers: one is written to the sink in a thread while the next bytes fill the other.
 
     Fresh memory for every piece would cost more than disk and hash. The buffers are pages of their
@@ -147,7 +157,7 @@ class Writer:
     from shrinking.
     """
 
-    def __init__(self, sink: SpoolFile | FormFile) -> None:
+    def __init__(self, sink: SpoolFile | UploadFormParser) -> None:
         self._sink = sink
         self._filling, self._other = mmap.mmap(-1, FLUSH_BYTES), mmap.mmap(-1, FLUSH_BYTES)
         self._filled = 0

@@ -13,7 +13,7 @@ from core.text.nearest import suggest_nearest_path
 MAX_FIELD_BYTES = 64 << 10
 
 
-class FormFile:
+class UploadFormParser:
     """Parser that extracts the one `file` and the fields of a multipart body."""
 
     def __init__(self, file: SpoolFile, boundary: bytes, fields: tuple[str, ...]) -> None:

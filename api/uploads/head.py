@@ -11,7 +11,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 
 from api.authentication.guard import read_declared_length
-from core.errors import BodyTooLarge, Invalid, NoSpace, UnsupportedType
+from core.errors import BodyTooLarge, Invalid, ServiceDiskFull, UnsupportedType
 from core.settings import Settings
 
 MULTIPART_OVERHEAD = 1 << 20
@@ -46,7 +46,7 @@ class UploadRules:
 
 
 @dataclass(frozen=True)
-class Head:
+class UploadRequestHead:
     """The properties of a body that its request's head declares.
 
     Attributes:
@@ -65,7 +65,9 @@ class Head:
     boundary: bytes | None
 
 
-def check_upload_head(request: Request, terms: UploadRules, limit: int, settings: Settings) -> Head:
+def check_upload_head(
+    request: Request, terms: UploadRules, limit: int, settings: Settings
+) -> UploadRequestHead:
     """Check the head of a request and return what it declares.
 
     Args:
@@ -73,7 +75,7 @@ def check_upload_head(request: Request, terms: UploadRules, limit: int, settings
 
     Raises:
         BodyTooLarge, UnsupportedType, Invalid: the head declares an unacceptable body.
-        NoSpace: the disk has no room for it.
+        ServiceDiskFull: the disk has no room for it.
     """
     headers = request.headers
     # Limits and digests apply to the bytes as sent: nothing is decompressed here.
@@ -97,11 +99,11 @@ def check_upload_head(request: Request, terms: UploadRules, limit: int, settings
             raise BodyTooLarge(f"The body may have {body_limit} bytes; this one has {length}.")
         free = shutil.disk_usage(settings.make_folder("spool")).free
         if length + RESERVED_DISK_BYTES > free:
-            raise NoSpace("There is no room on the service's disk for this upload.")
+            raise ServiceDiskFull("There is no room on the service's disk for this upload.")
     digest = parse_sha256_field(headers.get("content-digest"), "Content-Digest")
     if terms.media_types and media_type not in terms.media_types:
         raise UnsupportedType(terms.not_taken)
-    return Head(limit, body_limit, length, digest, media_type, boundary)
+    return UploadRequestHead(limit, body_limit, length, digest, media_type, boundary)
 
 
 def parse_sha256_field(header: str | None, name: str) -> str | None:

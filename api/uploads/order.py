@@ -11,8 +11,8 @@ from anyio import CapacityLimiter, to_thread
 
 from api.strict_json import parse_strict_json
 from api.uploads.body import ReceivedUpload
-from api.uploads.upload import Upload
-from core.admission.admission import Admission
+from api.uploads.upload import UploadReception
+from core.admission.admission import AdmissionLimits
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
@@ -22,18 +22,18 @@ from core.ingest.inspect import inspect_archive
 from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
-from core.ingest.rules.options import parse_option_texts
-from core.jobs.doorbell import Doorbell
-from core.recipe.catalogue import Catalogue
+from core.ingest.rules.options import parse_reading_option_texts
+from core.jobs.doorbell import WorkerNotifier
+from core.recipe.catalogue import LazyCatalogue
 from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency
 from core.requests.actor import Actor
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.tasks import batch_report, held_out_batch, submission
-from core.tasks.sent_batch import Batch
-from core.tasks.submission import Submission
+from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submission import BatchSubmission
 from core.trials.plan import AUTO, TrialsRequest
-from core.uploads.whole_uploads import WholeUpload
+from core.uploads.whole_uploads import CompleteUpload
 
 _inspections = CapacityLimiter(2)
 """Limits archives inspected at once in one process: each takes up to 300 bytes per entry and a
@@ -42,7 +42,7 @@ core.
 
 
 @dataclass(frozen=True)
-class BatchRequest:
+class BatchRequestOptions:
     """Batch settings of a request.
 
     Attributes:
@@ -68,7 +68,7 @@ class BatchRequest:
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchSubmissionRequest:
     """A batch that a client sends.
 
     Attributes:
@@ -78,13 +78,13 @@ class Order:
         former_names: former class names of the model; `refuse_batch_by_length` reads them.
     """
 
-    request: BatchRequest
+    request: BatchRequestOptions
     override: RecipePatch | None
     actor: Actor
-    upload: Upload
-    store: Store
-    bell: Doorbell
-    catalogue: Catalogue
+    upload: UploadReception
+    store: ObjectStorage
+    bell: WorkerNotifier
+    catalogue: LazyCatalogue
     trials: TrialsRequest | None = None
     is_here: bool = False
     former_names: dict[str, str | None] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Order:
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
         about = self.upload.db, self.actor, self.request.model
-        has_former_names = submission.check_before_upload(
+        has_former_names = submission.check_model_before_batch_upload(
             *about,
             max_open_jobs=jobs,
             max_bytes=room,
@@ -110,9 +110,9 @@ class Order:
     async def build_submission(
         self,
         file: ReceivedUpload,
-        repeat: idempotency.Request | None,
-        whole: WholeUpload | None = None,
-    ) -> Submission:
+        repeat: idempotency.IdempotentRequest | None,
+        whole: CompleteUpload | None = None,
+    ) -> BatchSubmission:
         """Inspect the received file and return its submission to the model.
 
         Args:
@@ -141,12 +141,14 @@ class Order:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         except ArchiveHeldOutOnly:
             model_query = self.upload.db, self.actor, request.model
-            if not await to_thread.run_sync(held_out_batch.may_have_held_out_alone, *model_query):
+            if not await to_thread.run_sync(
+                held_out_batch.may_batch_have_held_out_images_alone, *model_query
+            ):
                 raise
             alone = replace(reading, options=replace(request.options, held_out_alone=True))
             inspect_file = partial(inspect_archive, *archive, alone, request.duplicates_policy)
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
-        batch = Batch(
+        batch = SpooledBatch(
             file.path,
             file.sha256,
             file.size,
@@ -160,8 +162,12 @@ class Order:
         )
         # In a thread: the first use of the catalogue may take seconds.
         catalogue = await to_thread.run_sync(self.catalogue)
-        bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.from_settings(settings)
-        return Submission(
+        bounds = (
+            settings.max_owner_bytes,
+            settings.max_open_jobs,
+            AdmissionLimits.from_settings(settings),
+        )
+        return BatchSubmission(
             self.upload.db,
             self.store,
             catalogue,
@@ -187,12 +193,12 @@ class Order:
 def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
     """Return the options for reading a batch from a query or a form. Raises Invalid."""
     try:
-        return parse_option_texts(texts)
+        return parse_reading_option_texts(texts)
     except ValueError as error:
         raise Invalid(str(error)) from None
 
 
-def parse_trials(batch_request: BatchRequest) -> TrialsRequest | None:
+def parse_trials(batch_request: BatchRequestOptions) -> TrialsRequest | None:
     """Return the trials of a query. Raises Invalid."""
     text = batch_request.trials
     recipes = None if text is None else parse_trial_recipes(text)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.database.session import is_outage
+from core.database.session import is_database_outage
 
 log = structlog.get_logger(__name__)
 
 
 @contextlib.contextmanager
-def suppress_outage(held: str) -> Iterator[None]:
+def suppress_database_outage(held: str) -> Iterator[None]:
     """Suppress a database outage within the block, so that the upload continues.
 
     Args:
@@ -21,6 +21,6 @@ def suppress_outage(held: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        if not is_outage(error):
+        if not is_database_outage(error):
             raise
         log.warning(f"{held} not renewed or freed", error=type(error).__name__)

@@ -12,16 +12,16 @@ from contextlib import asynccontextmanager
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.limits.fair_share import release_current_slot
+from api.limits.fair_share import release_request_slot_during_wait
 from api.uploads.body import (
-    Writer,
+    DoubleBufferedWriter,
     open_spool_file,
     require_announced_digest,
     stream_body_to_writer,
 )
-from api.uploads.head import Head
-from api.uploads.outage import suppress_outage
-from api.uploads.tus import Checksum, is_last_piece
+from api.uploads.head import UploadRequestHead
+from api.uploads.outage import suppress_database_outage
+from api.uploads.tus import PieceChecksum, is_last_piece
 from core.database.session import Database
 from core.errors import (
     BodyTimeout,
@@ -35,7 +35,7 @@ from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.uploads import uploads
-from core.uploads.uploads import LEAST_BYTES, LeasedUpload, Piece
+from core.uploads.uploads import LEAST_BYTES, LeasedUpload, ReceivedUploadPiece
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ async def hold_upload_lease(
         yield writing
     # A block that succeeds has released the upload itself, by appending or explicitly.
     except BaseException:
-        with suppress_outage("upload"):
+        with suppress_database_outage("upload"):
             await to_thread.run_sync(uploads.release_upload_lease, db, writing)
         raise
     finally:
@@ -60,7 +60,7 @@ async def hold_upload_lease(
             await renewing
 
 
-def check_piece_size(request: Request, head: Head, writing: LeasedUpload) -> None:
+def check_piece_size(request: Request, head: UploadRequestHead, writing: LeasedUpload) -> None:
     """Refuse a piece by its declared length, before a byte of it is read.
 
     Raises:
@@ -90,11 +90,11 @@ def check_piece_size(request: Request, head: Head, writing: LeasedUpload) -> Non
 @asynccontextmanager
 async def receive_upload_piece(
     request: Request,
-    head: Head,
+    head: UploadRequestHead,
     writing: LeasedUpload,
-    checksum: Checksum | None,
+    checksum: PieceChecksum | None,
     settings: Settings,
-) -> AsyncIterator[tuple[Piece, PerennialError | None]]:
+) -> AsyncIterator[tuple[ReceivedUploadPiece, PerennialError | None]]:
     """Read a piece into the spool; yield it with the error that cut it off, or None.
 
     The received part of a piece that is cut off is kept, unless a checksum was announced: only the
@@ -108,10 +108,10 @@ async def receive_upload_piece(
     """
     left = writing.length - writing.offset
     with open_spool_file(settings, left) as file:
-        writer = Writer(file)
+        writer = DoubleBufferedWriter(file)
         cut: PerennialError | None = None
-        # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
-        release_current_slot()
+        # For the rest of the request, too: `take_place_for_upload_in_progress` limits an owner's uploads in progress.
+        release_request_slot_during_wait()
         try:
             await stream_body_to_writer(request, writer, head.length, left, settings)
         except (BodyTruncated, BodyTimeout) as error:
@@ -131,11 +131,11 @@ async def receive_upload_piece(
                     f"{file.size} bytes have another. Nothing of them is kept: send them again "
                     f"from {writing.offset} on."
                 )
-        yield Piece(file.path, file.size, file.sha256), cut
+        yield ReceivedUploadPiece(file.path, file.size, file.sha256), cut
 
 
 async def _renew_upload_lease(db: Database, writing: LeasedUpload) -> None:
     while True:
         await asyncio.sleep(uploads.RENEW_S)
-        with suppress_outage("upload"):
+        with suppress_database_outage("upload"):
             await to_thread.run_sync(uploads.renew_upload_lease, db, writing)

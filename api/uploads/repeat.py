@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from api.answers import build_json_response
 from api.uploads.body import ReceivedUpload
-from api.uploads.head import Head, UploadRules
-from api.uploads.outage import suppress_outage
+from api.uploads.head import UploadRequestHead, UploadRules
+from api.uploads.outage import suppress_database_outage
 from core.database.session import Database
 from core.requests import idempotency
 from core.requests.actor import Actor
 
 
-class Repeat:
+class UploadIdempotency:
     """Holds an upload's idempotency key while the upload is in progress.
 
     Args:
@@ -35,19 +35,19 @@ class Repeat:
         self, db: Database, actor: Actor, terms: UploadRules, request: Request, key: str | None
     ) -> None:
         self._db, self._actor, self._terms = db, actor, terms
-        self._request: idempotency.Request | None = None
+        self._request: idempotency.IdempotentRequest | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
             # The body is not known yet: `add_body_fingerprint` adds it.
-            fingerprint = idempotency.digest_request_parts(
+            fingerprint = idempotency.digest_request_for_idempotency(
                 *request.path_params.values(), request.url.query, *headers
             )
-            self._request = idempotency.Request(terms.route, key, "", fingerprint)
+            self._request = idempotency.IdempotentRequest(terms.route, key, "", fingerprint)
         self._renewing: asyncio.Task[None] | None = None
-        self.earlier: idempotency.Replay | None = None
+        self.earlier: idempotency.ReplayedResponse | None = None
         self.is_done = False
 
-    async def __aenter__(self) -> "Repeat":
+    async def __aenter__(self) -> "UploadIdempotency":
         request = self._request
         if request is not None:
             self.earlier = await to_thread.run_sync(
@@ -57,10 +57,10 @@ class Repeat:
                 self._renewing = asyncio.create_task(self._renew_idempotency_key(request))
         return self
 
-    async def _renew_idempotency_key(self, request: idempotency.Request) -> None:
+    async def _renew_idempotency_key(self, request: idempotency.IdempotentRequest) -> None:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
-            with suppress_outage("idempotency key"):
+            with suppress_database_outage("idempotency key"):
                 await to_thread.run_sync(
                     idempotency.renew_idempotent_request, self._db, self._actor, request
                 )
@@ -73,12 +73,12 @@ class Repeat:
             await self._renewing
         # The client may send a failed upload again at once, without waiting for the lease to end.
         if not self.is_done:
-            with suppress_outage("idempotency key"):
+            with suppress_database_outage("idempotency key"):
                 await to_thread.run_sync(
                     idempotency.release_idempotency_key, self._db, self._actor, self._request
                 )
 
-    def find_response_by_head(self, head: Head) -> Response | None:
+    def find_response_by_head(self, head: UploadRequestHead) -> Response | None:
         """Return the earlier response if the head alone identifies the request, else None.
 
         Raises:
@@ -86,15 +86,15 @@ class Repeat:
         """
         assert self.earlier is not None and self._request is not None
         if self.earlier.request != self._request.request:
-            raise idempotency.make_reused_key_error()
+            raise idempotency.make_reused_idempotency_key_error()
         if head.digest is not None and head.digest == self.earlier.content_sha256:
             return _build_repeated_response(self.earlier)
         # A form's digest differs with its boundary, so its file has to be compared.
         if head.digest is not None and head.boundary is None:
-            raise idempotency.make_reused_key_error()
+            raise idempotency.make_reused_idempotency_key_error()
         return None
 
-    def find_response_by_body(self, whole: idempotency.Request | None) -> Response:
+    def find_response_by_body(self, whole: idempotency.IdempotentRequest | None) -> Response:
         """Return the earlier response to this request, compared with its body.
 
         Raises:
@@ -102,15 +102,17 @@ class Repeat:
         """
         assert self.earlier is not None and whole is not None
         if self.earlier.fingerprint != whole.fingerprint:
-            raise idempotency.make_reused_key_error()
+            raise idempotency.make_reused_idempotency_key_error()
         return _build_repeated_response(self.earlier)
 
-    def add_file_fingerprint(self, file: ReceivedUpload) -> idempotency.Request | None:
+    def add_file_fingerprint(self, file: ReceivedUpload) -> idempotency.IdempotentRequest | None:
         """Return the repeatable request with the fingerprint of its file; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
         return self.add_body_fingerprint(file.body_sha256, *fields, file.sha256)
 
-    def add_body_fingerprint(self, sha256: str, *parts: str | None) -> idempotency.Request | None:
+    def add_body_fingerprint(
+        self, sha256: str, *parts: str | None
+    ) -> idempotency.IdempotentRequest | None:
         """Return the repeatable request with its body's digest and fingerprint; None without a key.
 
         Args:
@@ -119,9 +121,9 @@ class Repeat:
         """
         if self._request is None:
             return None
-        whole = idempotency.digest_request_parts(self._request.request, *parts)
+        whole = idempotency.digest_request_for_idempotency(self._request.request, *parts)
         return replace(self._request, fingerprint=whole, content_sha256=sha256)
 
 
-def _build_repeated_response(earlier: idempotency.Replay) -> Response:
+def _build_repeated_response(earlier: idempotency.ReplayedResponse) -> Response:
     return build_json_response(earlier.body, earlier.status, earlier.headers, replay=True)

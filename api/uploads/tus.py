@@ -16,8 +16,8 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.errors import Invalid, ProtocolVersion
-from core.uploads.uploads import LEAST_BYTES, State
+from core.errors import Invalid, UnsupportedTusVersion
+from core.uploads.uploads import LEAST_BYTES, UploadState
 
 PATH = "/v1/uploads"
 VERSION = "1.0.0"
@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _PAIR = re.compile(r"([\x21-\x2b\x2d-\x7e]{1,100})(?: ([A-Za-z0-9+/]*={0,2}))?")
 
 
-class Tus:
+class TusVersionMiddleware:
     """Pure ASGI middleware that adds the tus version to every response of these paths."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -63,7 +63,7 @@ class Tus:
 
 
 @dataclass(frozen=True)
-class Checksum:
+class PieceChecksum:
     """The announced checksum of a piece: the algorithm, and the digest in hex."""
 
     algorithm: str
@@ -76,12 +76,12 @@ class Checksum:
 
 
 def require_tus_version(headers: Headers) -> None:
-    """Raise ProtocolVersion if a request names another version of tus; the draft's requests name
+    """Raise UnsupportedTusVersion if a request names another version of tus; the draft's requests name
     none.
     """
-    version = get_single_header(headers, "tus-resumable")
+    version = get_unrepeated_header(headers, "tus-resumable")
     if version not in (None, VERSION):
-        raise ProtocolVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
+        raise UnsupportedTusVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
 
 def require_known_extension(headers: Headers) -> None:
@@ -95,7 +95,7 @@ def require_known_extension(headers: Headers) -> None:
             )
 
 
-def get_single_header(headers: Headers, name: str) -> str | None:
+def get_unrepeated_header(headers: Headers, name: str) -> str | None:
     """Return the value of a header, or None without it. Raises Invalid if it is repeated."""
     values = headers.getlist(name)
     # Of two values, a proxy could act on one and this service on the other.
@@ -107,13 +107,13 @@ def get_single_header(headers: Headers, name: str) -> str | None:
     return values[0] if values else None
 
 
-def get_byte_count(headers: Headers, name: str) -> int:
+def parse_byte_count_header(headers: Headers, name: str) -> int:
     """Return the number of bytes in a header.
 
     Raises:
         Invalid: it is missing, or not a number from 0 to 10^18 − 1.
     """
-    value = get_single_header(headers, name)
+    value = get_unrepeated_header(headers, name)
     if value is None or not _NUMBER.fullmatch(value):
         problem = "is missing" if value is None else f"is {value[:40]!r}"
         raise Invalid(
@@ -127,7 +127,7 @@ def get_upload_metadata(headers: Headers) -> str | None:
     """Return Upload-Metadata as it was sent: `name base64, …`. Raises Invalid if malformed or too
     long.
     """
-    value = get_single_header(headers, "Upload-Metadata")
+    value = get_unrepeated_header(headers, "Upload-Metadata")
     if not value:
         return None
     if len(value) > MAX_DETAILS:
@@ -148,9 +148,9 @@ def get_upload_metadata(headers: Headers) -> str | None:
     return value
 
 
-def get_upload_checksum(headers: Headers) -> Checksum | None:
+def get_upload_checksum(headers: Headers) -> PieceChecksum | None:
     """Return the checksum in Upload-Checksum, or None. Raises Invalid if it cannot be used."""
-    value = get_single_header(headers, "Upload-Checksum")
+    value = get_unrepeated_header(headers, "Upload-Checksum")
     if value is None:
         return None
     algorithm, _, text = value.partition(" ")
@@ -167,14 +167,14 @@ def get_upload_checksum(headers: Headers) -> Checksum | None:
                 {"field": "Upload-Checksum", "message": "no such algorithm, or no digest of it"}
             ],
         )
-    return Checksum(algorithm, raw.hex())
+    return PieceChecksum(algorithm, raw.hex())
 
 
 def is_last_piece(headers: Headers) -> bool | None:
     """Return True if the draft's Upload-Complete marks the last piece; None without it. Raises
     Invalid.
     """
-    value = get_single_header(headers, "Upload-Complete")
+    value = get_unrepeated_header(headers, "Upload-Complete")
     if value not in (None, "?0", "?1"):
         raise Invalid(
             f"Upload-Complete is {value[:40]!r}: send ?1 with the last piece, else ?0.",
@@ -183,7 +183,7 @@ def is_last_piece(headers: Headers) -> bool | None:
     return None if value is None else value == "?1"
 
 
-def build_upload_state_headers(state: State) -> dict[str, str]:
+def build_upload_state_headers(state: UploadState) -> dict[str, str]:
     """Return offset and expiry of an upload as headers of both protocols."""
     return {
         "Upload-Offset": str(state.offset),

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from api.dependencies import Config, Db, IdempotencyKey
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
-from api.uploads.head import Head, UploadRules, check_upload_head
-from api.uploads.repeat import Repeat
+from api.uploads.head import UploadRequestHead, UploadRules, check_upload_head
+from api.uploads.repeat import UploadIdempotency
 from core.database.session import Database
 from core.errors import TooManyRequests
 from core.requests import idempotency
@@ -21,7 +21,7 @@ from core.settings import Settings
 
 Precheck = Callable[[int | None], None]
 """Refuses an upload by the declared length of its body in bytes; runs in a thread."""
-Commit = Callable[[ReceivedUpload, idempotency.Request | None], Awaitable[Response]]
+Commit = Callable[[ReceivedUpload, idempotency.IdempotentRequest | None], Awaitable[Response]]
 """Performs the purpose of the upload, and stores its response under the key."""
 ContentDigest = Annotated[
     str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")
@@ -29,11 +29,11 @@ ContentDigest = Annotated[
 
 
 @dataclass(frozen=True)
-class Upload:
+class UploadReception:
     """One upload, from the head of its request to its response.
 
         head = upload.check_request_head(limit)
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             return await upload.receive_and_commit_upload(head, precheck, commit)
 
     Attributes:
@@ -47,7 +47,7 @@ class Upload:
     settings: Settings
     key: str | None
 
-    def check_request_head(self, limit: int) -> Head:
+    def check_request_head(self, limit: int) -> UploadRequestHead:
         """Check the request's head; raises as `api.uploads.head.check_upload_head`.
 
         Args:
@@ -56,7 +56,7 @@ class Upload:
         return check_upload_head(self.request, self.terms, limit, self.settings)
 
     @contextmanager
-    def take_upload_place(self) -> Iterator[None]:
+    def take_place_for_upload_in_progress(self) -> Iterator[None]:
         """Take one of the owner's places for uploads in progress.
 
         Raises:
@@ -78,7 +78,7 @@ class Upload:
                 del under_way[owner]
 
     async def receive_and_commit_upload(
-        self, head: Head, precheck: Precheck, commit: Commit
+        self, head: UploadRequestHead, precheck: Precheck, commit: Commit
     ) -> Response:
         """Check, receive and commit an upload; or return the earlier response to the same key.
 
@@ -86,7 +86,9 @@ class Upload:
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
             PerennialError: as `precheck`, `api.uploads.body.receive_body_into_spool` and `commit`.
         """
-        async with Repeat(self.db, self.actor, self.terms, self.request, self.key) as repeat:
+        async with UploadIdempotency(
+            self.db, self.actor, self.terms, self.request, self.key
+        ) as repeat:
             # A repeated response needs no room.
             if repeat.earlier is None:
                 await to_thread.run_sync(precheck, head.length)
@@ -103,17 +105,17 @@ class Upload:
                 return response
 
 
-def make_upload_dependency(terms: UploadRules) -> Callable[..., Awaitable[Upload]]:
+def make_upload_dependency(terms: UploadRules) -> Callable[..., Awaitable[UploadReception]]:
     """Return a dependency for `Depends`: an upload of a route with these terms."""
 
-    async def build_upload(
+    async def make_upload_reception(
         request: Request,
         db: Db,
         settings: Config,
         idempotency_key: IdempotencyKey = None,
         content_digest: ContentDigest = None,
-    ) -> Upload:
+    ) -> UploadReception:
         del content_digest  # declared for the documentation; `check_request_head` reads it
-        return Upload(request, request.state.actor, terms, db, settings, idempotency_key)
+        return UploadReception(request, request.state.actor, terms, db, settings, idempotency_key)
 
-    return build_upload
+    return make_upload_reception

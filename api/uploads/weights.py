@@ -7,7 +7,7 @@ from anyio import to_thread
 
 from api.dependencies import ShapeWork
 from api.uploads.body import ReceivedUpload
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import bases
 from core.bases.expected_base import get_cached_base, load_expected_base
 from core.contract.base import ExpectedBase
@@ -15,13 +15,13 @@ from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import BaseInvalid, Invalid
 from core.ingest.class_list import parse_class_list
-from core.recipe.base_images import BaseConfig
-from core.recipe.images import Images
+from core.recipe.base_images import BaseImageSettings
+from core.recipe.images import ModelImageSettings
 from core.settings import Settings
 
 
 @dataclass(frozen=True)
-class BaseRequest:
+class BaseUploadOptions:
     """The properties of a base in its request.
 
     Attributes:
@@ -35,12 +35,12 @@ class BaseRequest:
     architecture: str
     image_size: int | None
     channels: int | None
-    config: BaseConfig
+    config: BaseImageSettings
     classes: str | None = None
 
 
 def parse_requested_classes(
-    asked: BaseRequest, file: ReceivedUpload, settings: Settings
+    asked: BaseUploadOptions, file: ReceivedUpload, settings: Settings
 ) -> list[str] | None:
     """Return the classes of a request; None if it names none.
 
@@ -58,17 +58,20 @@ def parse_requested_classes(
 
 
 @dataclass(frozen=True)
-class RequestedBase:
+class RequestedBaseNetwork:
     """The complete architecture and images that a base is for, and the architecture's family."""
 
     architecture: ArchitectureChoice
-    images: Images
+    images: ModelImageSettings
     family: str
 
 
 def resolve_requested_base(
-    asked: BaseRequest, length: int | None, catalogue: Callable[[], Catalogue], settings: Settings
-) -> RequestedBase:
+    asked: BaseUploadOptions,
+    length: int | None,
+    catalogue: Callable[[], Catalogue],
+    settings: Settings,
+) -> RequestedBaseNetwork:
     """Return the complete architecture and images; the first use of the catalogue may take seconds.
 
     Raises:
@@ -79,16 +82,18 @@ def resolve_requested_base(
     resolved, images = bases.parse_architecture(
         catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
     )
-    Admission.from_settings(settings).check_network_size(catalogue_value, resolved, images.image)
+    AdmissionLimits.from_settings(settings).check_network_size(
+        catalogue_value, resolved, images.image
+    )
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
-    return RequestedBase(
+    return RequestedBaseNetwork(
         resolved, images, catalogue_value["architectures"][resolved["name"]]["family"]
     )
 
 
 async def load_expected_tensors(
-    want: RequestedBase, settings: Settings, work: ShapeWork, owner_id: str
+    want: RequestedBaseNetwork, settings: Settings, work: ShapeWork, owner_id: str
 ) -> ExpectedBase:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image

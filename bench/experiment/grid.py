@@ -30,7 +30,7 @@ from core.learning.catalogue import build_catalogue
 from core.learning.networks import parse_architecture
 from core.learning.recipe import Recipe
 from core.packaged import packaged_base
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.recipe.merge import merge_recipe
 from core.recipe.resolve import resolve_recipe
 
@@ -304,7 +304,7 @@ def _build_run_config(
         "form": files.get_image_shape(images),
         "normalise": images.normalise.model_dump(mode="json") if images.normalise else None,
         "device": device,
-        "code": compute_code_version(),
+        "code": compute_learning_code_digest(),
         "runner": _hash_runner_files(),
         "torch": importlib.metadata.version("torch"),
     }

@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from core.learning.methods import registry
 from core.learning.methods.finetune import Finetune
-from core.learning.recipe import Recipe, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import Recipe, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-class Groups(Strict):
+class Groups(StrictRecipeModel):
     """`groups`: the class names of each task."""
 
     groups: list[list[str]]
@@ -38,7 +38,7 @@ class JointHeads(Finetune):
     neutral = None  # type: ignore[assignment]  # a method may have none, but fine-tuning has one
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the cross-entropy of logits [B, classes], with the logits of classes outside the
         label's group at −∞.
         """

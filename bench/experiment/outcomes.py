@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.experiment.grid import Cell, Run
 from bench.experiment.runs import Store
-from core.statistics.matrix import Row, Stages, average_defined_values
+from core.statistics.matrix import AccuracyMatrixRow, LineageAccuracyMatrix, average_defined_values
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def collect_outcomes(
 ) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
     """Return the outcomes of finished runs, and (run, record) of each failed one."""
     outcomes, failed = [], []
-    joint: dict[tuple[Any, ...], Stages] = {}
+    joint: dict[tuple[Any, ...], LineageAccuracyMatrix] = {}
     done = []
     for run in runs:
         record = store.read_run_record(run.result_digest)
@@ -89,7 +89,7 @@ def _build_joint_run_key(run: Run, readout: str) -> tuple[Any, ...]:
     return run.data, run.scenario, readout, run.depth, run.order, run.seed, network
 
 
-def _build_matrix_stages(record: Mapping[str, Any], readout: str) -> Stages:
+def _build_matrix_stages(record: Mapping[str, Any], readout: str) -> LineageAccuracyMatrix:
     cells = {
         (stage["stage"], row["test"]): (row["correct"], row["total"])
         for stage in record["stages"]
@@ -97,18 +97,25 @@ def _build_matrix_stages(record: Mapping[str, Any], readout: str) -> Stages:
         if row["readout"] == readout and row["test"] != "source"
     }
     last = record["stages"][-1]["stage"]
-    rows = [Row(0, None, None), *(Row(i, i, i - 1) for i in range(1, last + 1))]
+    rows = [
+        AccuracyMatrixRow(0, None, None),
+        *(AccuracyMatrixRow(i, i, i - 1) for i in range(1, last + 1)),
+    ]
     if readout == "data":  # one test set for all tasks: a column is as good as another
         counts = [
             next(iter(counts for (stage, _), counts in cells.items() if stage == i))
             for i in range(1, last + 1)
         ]
         cells = {(i, j): counts[i - 1] for i in range(1, last + 1) for j in range(1, i + 1)}
-    return Stages(rows, cells, last, readout, slices=readout != "data")
+    return LineageAccuracyMatrix(rows, cells, last, readout, slices=readout != "data")
 
 
 def _build_outcome(
-    run: Run, record: dict[str, Any], readout: str, stages: Stages, joint: Stages | None
+    run: Run,
+    record: dict[str, Any],
+    readout: str,
+    stages: LineageAccuracyMatrix,
+    joint: LineageAccuracyMatrix | None,
 ) -> Outcome:
     last = stages.last
     gap: list[float | None]

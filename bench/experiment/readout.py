@@ -19,7 +19,7 @@ from torch.nn import functional
 from core.learning.data.dataset import Dataset
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors
 
 BATCH = 256
@@ -46,7 +46,11 @@ class Old:
 
 @torch.inference_mode()
 def evaluate_by_protocol(
-    network: Network, method: Method, inputs: Inputs, tests: list[HeldOut], protocols: list[str]
+    network: Network,
+    method: Method,
+    inputs: InputNormaliser,
+    tests: list[HeldOut],
+    protocols: list[str],
 ) -> list[dict[str, Any]]:
     """Evaluate a network, and return a row per protocol and test set: {"readout", "test",
     "correct", "total", "per_class"}.
@@ -75,7 +79,7 @@ def evaluate_by_protocol(
 
 
 @torch.inference_mode()
-def count_correct_on_base(network: Network, inputs: Inputs, old: Old) -> dict[str, Any]:
+def count_correct_on_base(network: Network, inputs: InputNormaliser, old: Old) -> dict[str, Any]:
     """Count correct predictions on the base's test images, by the base's own head on the present
     features.
 
@@ -91,7 +95,7 @@ def count_correct_on_base(network: Network, inputs: Inputs, old: Old) -> dict[st
     return _count_correct_images(data, logits.argmax(1) == data.labels)
 
 
-def _compute_in_batches(data: Dataset, inputs: Inputs, answer: Any) -> Tensor:
+def _compute_in_batches(data: Dataset, inputs: InputNormaliser, answer: Any) -> Tensor:
     def iterate_batch_results() -> Iterator[Tensor]:
         for images in data.images.split(BATCH):
             yield answer(inputs(images)).float().cpu()

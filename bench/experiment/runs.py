@@ -32,15 +32,23 @@ from core.contract.manifest import STATISTICS
 from core.learning.data import image_packs
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.state import TYPES
-from core.learning.training.control import Control, PipeControl
+from core.learning.training.control import LoopControl, PipeControl
 from core.learning.training.failures import classify_job_error
 from core.packaged import packaged_base
 
 AGAIN = ("killed", "memory")
 """Failures that need not come again: such runs are tried again at the next start."""
-KEPT = ("update_norm", "trainable", "parameters", "steps", "images", "warnings", "environment")
+KEPT = (
+    "update_norm",
+    "trainable",
+    "parameters",
+    "steps",
+    "images",
+    "warnings",
+    "environment",
+)
 """What a record takes over from a job's result, for each stage."""
 
 
@@ -121,7 +129,9 @@ def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
 
 
 @joint.register_joint_method()
-def execute_run_stages(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
+def execute_run_stages(
+    run: Run, store: Store, control: LoopControl, stages: Stages
+) -> dict[str, Any]:
     """Execute a run and return its record; `stages` grows with each task. Raises as
     `core.learning.training.job.learn_task`.
     """
@@ -194,7 +204,7 @@ def train_and_store_base(base: BaseRun, store: Store, control_fd: int) -> None:
 
 def run_job_and_evaluate(
     spec: dict[str, Any],
-    control: Control,
+    control: LoopControl,
     tests: list[HeldOut],
     protocols: list[str],
     old: Old | None,
@@ -209,7 +219,7 @@ def run_job_and_evaluate(
     rows: list[dict[str, Any]] = []
     clock, seconds = make_device_clock(spec["device"]), 0.0
 
-    def evaluate_network(network: Network, method: Method, inputs: Inputs) -> None:
+    def evaluate_network(network: Network, method: Method, inputs: InputNormaliser) -> None:
         nonlocal seconds
         begun = clock()
         rows.extend(evaluate_by_protocol(network, method, inputs, tests, protocols))
@@ -235,7 +245,7 @@ def run_job_and_evaluate(
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
     before = {_hash_file(Path(part["path"])) for part in spec["parent"]["parts"]}
-    stored = image_packs.restore_state(
+    stored = image_packs.restore_method_state(
         LocalPart(name=part["name"], type=part["type"], path=folder / part["file"])
         for part in result["parts"]
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.jobs.control_request import ControlRequest
-from core.learning.training.control import Control
+from core.learning.training.control import LoopControl
 
 SNAPSHOT_S = 60.0
 """Between two snapshots."""
@@ -82,7 +82,7 @@ class Stage:
 class PeriodicSnapshots:
     """A control that asks for a snapshot every `SNAPSHOT_S` besides what another one asks for."""
 
-    def __init__(self, other: Control) -> None:
+    def __init__(self, other: LoopControl) -> None:
         self._other = other
         self._last = time.monotonic()
 

@@ -25,12 +25,12 @@ from sklearn.datasets import load_digits
 from bench.experiment.data import read_idx_array
 from core.ingest.findings import contradictions
 from core.ingest.findings.contradictions import (
-    Contradictions,
+    LabelContradictions,
     add_earlier_contradictions,
-    digest_pixels,
+    digest_image_pixels,
     find_batch_contradictions,
 )
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
 from core.statistics import near
 
 IMAGES, PLANTED, TASKS, OF_TASK = 5000, 200, 200, 300
@@ -126,16 +126,16 @@ def print_check_costs(data: Data) -> None:
         steps[name] = time.process_time() - start
         return found
 
-    measure_cpu_seconds("hashes", lambda: near.hash_images(images))
-    measure_cpu_seconds("digests", lambda: digest_pixels(images))
+    measure_cpu_seconds("hashes", lambda: near.hash_images_perceptually(images))
+    measure_cpu_seconds("digests", lambda: digest_image_pixels(images))
     own = build_traces(images, labels)
     measure_cpu_seconds("within", lambda: find_batch_contradictions(own, lambda row: images[row]))
     with tempfile.TemporaryDirectory() as folder:
         paths = list(write_noisy_tasks(Path(folder), images))
 
         def find_contradictions_in_tasks() -> None:
-            tasks = [(number, read_traces(path)) for number, path in enumerate(paths)]
-            add_earlier_contradictions(Contradictions(), own, tasks, lambda row: images[row])
+            tasks = [(number, read_image_traces(path)) for number, path in enumerate(paths)]
+            add_earlier_contradictions(LabelContradictions(), own, tasks, lambda row: images[row])
 
         measure_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_in_tasks)
     listed = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
@@ -149,22 +149,22 @@ def write_noisy_tasks(folder: Path, images: Images) -> Iterator[Path]:
         some = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
         noisy = (some + random.integers(-60, 60, some.shape)).clip(0, 255).astype(np.uint8)
         path = folder / str(number)
-        write_traces(path, build_traces(noisy, random.integers(0, 100, OF_TASK)))
+        write_image_traces(path, build_traces(noisy, random.integers(0, 100, OF_TASK)))
         yield path
 
 
-def build_traces(images: Images, labels: np.ndarray) -> Traces:
+def build_traces(images: Images, labels: np.ndarray) -> ImageTraces:
     """Return traces of images that are all in the training part, with their labels' numbers as
     class names.
     """
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
-    return Traces(
-        near.hash_images(images),
+    return ImageTraces(
+        near.hash_images_perceptually(images),
         none,
         names,
-        digest_pixels(images),
+        digest_image_pixels(images),
         labels.astype(np.int64),
         classes,
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import Augmentation, draw_epoch_table
+from core.learning.data.augment import Augmentation, draw_epoch_random_numbers
 from core.learning.data.augment import _shift_by_pixel_lookup as moved_by_pixel
 
 SIZES = ((28, 1), (32, 3), (64, 3), (96, 3), (224, 3))
@@ -47,7 +47,7 @@ def measure_median_seconds(
 ) -> tuple[float, float]:
     """Return the median seconds of augmenting a batch: pixel by pixel, and as implemented."""
     images = torch.randint(0, 256, (IMAGES, size, size, channels), dtype=torch.uint8)
-    table = draw_epoch_table(0, 1, 0, IMAGES)[:batch, 1:]
+    table = draw_epoch_random_numbers(0, 1, 0, IMAGES)[:batch, 1:]
     index, augment = torch.randperm(IMAGES)[:batch], Augmentation(name, size)
 
     def augment_by_pixel_lookup() -> Tensor:

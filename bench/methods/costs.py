@@ -195,7 +195,7 @@ class Bench:
             {"name": part["name"], "type": part["type"], "path": str(result / part["file"])}
             for part in facts["parts"]
         ]
-        held = image_packs.restore_state([LocalPart.from_json(part) for part in parts]).get(
+        held = image_packs.restore_method_state([LocalPart.from_json(part) for part in parts]).get(
             "buffer"
         )
         if held is not None and case.past > 1:  # with its images, as before there were packs

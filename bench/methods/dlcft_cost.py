@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.methods.optimizer_step import measure_work_seconds
-from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.fisher import draw_rademacher_cotangents
 from core.learning.curvature.layers import list_layer_names
@@ -213,7 +213,9 @@ def _sum_tensor_bytes(tensors: Sequence[Tensor]) -> int:
 def render_seconds_table(subject: Subject, rounds: int) -> list[str]:
     """Render a table of median seconds of each pass, with ratios to the plain network."""
     network = subject.network
-    curvature = {kind: Curvature(subject.estimate_curvature(kind).build_blocks()) for kind in KINDS}
+    curvature = {
+        kind: LayerCurvatures(subject.estimate_curvature(kind).build_blocks()) for kind in KINDS
+    }
     moved = {name: p.detach() for name, p in network.displacement.named_parameters()}
     ways: dict[str, Callable[[], object]] = {
         "forward": lambda: subject.compute_plain_logits(subject.x),

@@ -28,7 +28,11 @@ from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, bui
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import PackedExperts, is_packing_faster
 from core.learning.networks.dne.task_attention import TaskAttention
-from core.learning.networks.growing import Classifier, OlderFeatures, apply_blockwise_linear
+from core.learning.networks.growing import (
+    BlockwiseClassifier,
+    OlderExpertFeatures,
+    apply_blockwise_linear,
+)
 from core.learning.precision import move_network_to_device, use_training_precision
 
 PER_TASK = 10
@@ -47,14 +51,16 @@ def count_parameters_by_formula(heads: int, sources: int) -> int:
     return layers * (4 * d + 4 * d**2 + d + mixing) + 20 * heads + 48 * d + d + 64 * d + d + 2 * d
 
 
-def build_random_expert_chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
+def build_random_expert_chain(
+    tasks: int, heads: int
+) -> tuple[ExpandedNetwork, list[BlockwiseClassifier]]:
     """Build a network of random experts, and a classifier for every version."""
     first = [str(c) for c in range(50)]
     plain = build_network({"name": "dne"}, ImageSpec(32, 3), "class", HeadSpec(tuple(first)))
     network = ExpandedNetwork(plain)
     classifiers = [copy.deepcopy(network.head)]
     for task in range(2, tasks + 1):
-        network.schedule_next_expert(heads)
+        network.set_size_of_next_expert(heads)
         names = [f"{task}-{c}" for c in range(PER_TASK)]
         network.add_task_classes(task, names, "default", torch.Generator().manual_seed(task))
         classifiers.append(copy.deepcopy(network.head))
@@ -73,7 +79,7 @@ def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> T
 class Step:
     """One training step of the newest expert and the classifier, in both organisations."""
 
-    def __init__(self, network: ExpandedNetwork, before: Classifier, x: Tensor) -> None:
+    def __init__(self, network: ExpandedNetwork, before: BlockwiseClassifier, x: Tensor) -> None:
         self.network, self.x = network, x
         self.y = torch.arange(len(x), device=x.device) % len(network.classes)
         self.before = before
@@ -85,7 +91,7 @@ class Step:
         self.previous = copy.deepcopy(network).requires_grad_(False)
         self.previous.experts = self.previous.experts[:-1]
 
-    def compute_older_features(self, packed: PackedExperts | None) -> OlderFeatures:
+    def compute_older_features(self, packed: PackedExperts | None) -> OlderExpertFeatures:
         """Return the outputs of the older experts, which the newest expert and the teacher read."""
         with use_training_precision(self.x.device):
             return self.network.compute_older_features(self.x, packed)
@@ -180,10 +186,10 @@ def main() -> None:
         )
 
 
-def _make_answer_calls(network: ExpandedNetwork, classifiers: list[Classifier], x: Tensor):  # type: ignore[no-untyped-def]
-    def answer_with_classifiers(known: list[Classifier]) -> None:
+def _make_answer_calls(network: ExpandedNetwork, classifiers: list[BlockwiseClassifier], x: Tensor):  # type: ignore[no-untyped-def]
+    def answer_with_classifiers(known: list[BlockwiseClassifier]) -> None:
         with torch.inference_mode(), use_training_precision(x.device):
-            network.compute_version_logits(x, known)
+            network.compute_logits_of_earlier_version(x, known)
 
     return lambda: answer_with_classifiers(classifiers), lambda: answer_with_classifiers(
         classifiers[-1:]

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from bench.job_run import fill_in_spec_defaults
-from core.admission.admission import Work, estimate_memory
+from core.admission.admission import JobWorkload, estimate_memory
 from core.admission.network_size import find_network_size
 from core.contract.catalogue import Catalogue
 from core.contract.jobs.job_event import DoneEvent, JobEvent
@@ -25,7 +25,7 @@ from core.recipe.architecture import complete_architecture
 from core.recipe.catalogue import load_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
-from worker.attempts.child import Zygote
+from worker.attempts.child import ForkServer
 from worker.attempts.memory import read_resident_bytes
 
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 def measure_and_estimate_memory(
-    catalogue: Catalogue, zygote: Zygote, folder: Path, network: str, method: str
+    catalogue: Catalogue, zygote: ForkServer, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
     """Return (peak, estimate) of the memory of the second task's job, in bytes."""
     asked, size = NETWORKS[network]
@@ -81,7 +81,7 @@ def measure_and_estimate_memory(
         parent = _build_parent_version(number, Path(result))
     entry, found = catalogue["methods"][method], find_network_size(asked_for, image)
     assert found is not None
-    return peak, estimate_memory(entry, found, image, recipe, Work(2, 2 * TRAIN)).total_bytes
+    return peak, estimate_memory(entry, found, image, recipe, JobWorkload(2, 2 * TRAIN)).total_bytes
 
 
 def _write_random_task(folder: Path, number: int, size: int) -> Json:
@@ -94,7 +94,7 @@ def _write_random_task(folder: Path, number: int, size: int) -> Json:
     return task
 
 
-def _run_job_in_child(zygote: Zygote, spec: Path) -> tuple[int, str]:
+def _run_job_in_child(zygote: ForkServer, spec: Path) -> tuple[int, str]:
     child = zygote.fork_child(spec)
     start, peak = read_resident_bytes(child.pid) or 0, 0
     last: JobEvent | None = None
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--networks", default="mlp,resnet18")
     asked = parser.parse_args()
-    zygote = Zygote()
+    zygote = ForkServer()
     try:
         with tempfile.TemporaryDirectory() as home:
             catalogue = load_catalogue(Settings(data_dir=Path(home)))
@@ -141,7 +141,7 @@ def main() -> None:
                     row = (network, method, f"{peak / 1e6:.0f}", f"{estimate / 1e6:.0f}")
                     print(f"| {' | '.join(row)} | {estimate / peak:.1f} |", flush=True)
     finally:
-        zygote.end_zygote()
+        zygote.end_fork_server()
 
 
 if __name__ == "__main__":

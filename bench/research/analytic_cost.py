@@ -23,8 +23,12 @@ from torch import Tensor
 
 from core.admission.admission import SOLVING
 from core.learning.analytic import ridge
-from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.linear import (
+    append_column_of_ones,
+    draw_projection_matrix,
+    project_to_random_features,
+)
+from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 BATCH, SIZE, GOAL = 256, 32, 1.3
@@ -68,9 +72,13 @@ def measure_sums_and_solve(
     """Measure the CPU seconds of sums and solve of one task on these features."""
     drawn = draw_projection_matrix(projection, features.shape[1], 0) if projection else None
 
-    def add_examples_to_sums() -> Sums:
-        h = append_ones(features) if drawn is None else project_features(features, drawn)
-        sums = Sums.make_empty_sums(h.shape[1], classes)
+    def add_examples_to_sums() -> FeatureSums:
+        h = (
+            append_column_of_ones(features)
+            if drawn is None
+            else project_to_random_features(features, drawn)
+        )
+        sums = FeatureSums.make_empty_sums(h.shape[1], classes)
         sums.add_examples(h, labels)
         return sums
 
@@ -89,13 +97,13 @@ def measure_sums_and_solve(
 def measure_large_solve() -> None:
     """Measure the solve for many columns and classes."""
     labels = torch.arange(3 * LARGE) % LARGE_CLASSES
-    sums = Sums.make_empty_sums(LARGE, LARGE_CLASSES)
+    sums = FeatureSums.make_empty_sums(LARGE, LARGE_CLASSES)
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
-        sums.add_examples(append_ones(torch.randn(len(part), LARGE - 1)), part)
+        sums.add_examples(append_column_of_ones(torch.randn(len(part), LARGE - 1)), part)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     _, chosen = measure_call_seconds(lambda: ridge.choose_ridge_strength(sums))
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
-    _, solved = measure_call_seconds(lambda: ridge.solve_ridge(sums, 1.0))
+    _, solved = measure_call_seconds(lambda: ridge.solve_ridge_regression(sums, 1.0))
     print(
         f"{LARGE:,} columns, {LARGE_CLASSES} classes: {chosen:.2f} s with the choice of a "
         f"strength, {solved:.2f} s at a given one; {above + 1:.1f} square matrices at most, G "

@@ -36,13 +36,13 @@ from bench.research.closed_forms import (
 )
 from core.contract.figures import Calibration
 from core.learning.analytic import discriminant
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.calibration.error import (
     build_precision_curve,
     compute_calibration_error,
     measure_calibration,
 )
-from core.learning.evaluation.calibration.held_out import Logits
+from core.learning.evaluation.calibration.held_out import HeldOutLogits
 from core.learning.evaluation.calibration.temperature import fit_temperature
 from core.statistics.sureness import choose_confidence_threshold
 
@@ -124,7 +124,7 @@ def print_calibration_errors(streams: dict[str, Said]) -> None:
     print_table_head("stream | images | accuracy | temperature | error before | error after")
     for name, said in streams.items():
         after = measure_calibration(
-            Logits(said.logits.float(), said.targets), said.fitted_temperature
+            HeldOutLogits(said.logits.float(), said.targets), said.fitted_temperature
         )
         assert after is not None, "50 images are held out"
         before = compute_calibration_error(*said.compute_answer_probabilities(1.0))
@@ -289,7 +289,7 @@ def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Te
     """Return a function that gives the negative squared Mahalanobis distance to the nearest class
     mean.
     """
-    sums = Sums.make_empty_sums(h.shape[1], classes)
+    sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     sigma = discriminant.compute_shared_covariance(sums)
     sigma = discriminant.shrink_covariance(

@@ -24,14 +24,18 @@ from safetensors.torch import load
 from torch import Tensor
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 from core.learning.analytic import balance, choice, discriminant, ridge
-from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.linear import (
+    append_column_of_ones,
+    draw_projection_matrix,
+    project_to_random_features,
+)
+from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_backbone
 from core.learning.networks.backbones.timm_names import find_pretrained_weights
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
 from core.packaged import imagenet_base, packaged_base
 from core.processes import helper_process
@@ -173,8 +177,8 @@ class Prepared:
 
     network: torch.nn.Module
     size: int
-    resizing: Resizing
-    inputs: Inputs
+    resizing: SquareResizing
+    inputs: InputNormaliser
 
 
 def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
@@ -203,13 +207,13 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     large.load_state_dict(convert_imagenet_checkpoint(cache))
     return {
         packaged_base.PACKAGED: Prepared(
-            small.eval(), 32, Resizing(), Inputs(packaged.normalise, 3, cpu)
+            small.eval(), 32, SquareResizing(), InputNormaliser(packaged.normalise, 3, cpu)
         ),
         imagenet_base.NAME: Prepared(
             large.eval(),
             224,
-            Resizing(float(known.crop), known.interpolation),
-            Inputs(Normalisation(mean=known.mean, std=known.std), 3, cpu),
+            SquareResizing(float(known.crop), known.interpolation),
+            InputNormaliser(Normalisation(mean=known.mean, std=known.std), 3, cpu),
         ),
     }
 
@@ -253,15 +257,19 @@ def fit_ridge(
     drawn = draw_projection_matrix(columns, h.shape[1], 0) if columns else None
 
     def widen_features(features: Tensor) -> Tensor:
-        return append_ones(features) if drawn is None else project_features(features, drawn)
+        return (
+            append_column_of_ones(features)
+            if drawn is None
+            else project_to_random_features(features, drawn)
+        )
 
-    sums = Sums.make_empty_sums(columns or h.shape[1] + 1, classes)
+    sums = FeatureSums.make_empty_sums(columns or h.shape[1] + 1, classes)
     sums.add_examples(widen_features(h), labels)
     if balanced:
-        strength = balance.LeftOut(sums, widen_features(h).double(), labels).choose_strength(
-            balance.balance_class_sums(sums)
-        )
-        weight = ridge.solve_ridge(balance.balance_class_sums(sums), strength)
+        strength = balance.RidgeLeaveOneOut(
+            sums, widen_features(h).double(), labels
+        ).choose_strength(balance.balance_class_sums(sums))
+        weight = ridge.solve_ridge_regression(balance.balance_class_sums(sums), strength)
     else:
         _, weight = ridge.choose_ridge_strength(sums)
     return lambda features: widen_features(features).double() @ weight
@@ -269,10 +277,11 @@ def fit_ridge(
 
 def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit one Gaussian a class with a common covariance."""
-    sums = Sums.make_empty_sums(h.shape[1], classes)
+    sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     linear = discriminant.solve_discriminant(
-        sums, share=discriminant.LeftOut(sums, h.double(), labels).choose_shrinkage()
+        sums,
+        share=discriminant.DiscriminantLeaveOneOut(sums, h.double(), labels).choose_shrinkage(),
     )
     return lambda features: linear(features.double())
 
@@ -281,7 +290,7 @@ def fit_covariance_per_class(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit a covariance for each class, half of it the common one (FeCAM, Goswami et al. 2023, arXiv
     2309.14062).
     """
-    sums = Sums.make_empty_sums(h.shape[1], classes)
+    sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     mu, common = (
         discriminant.compute_class_means(sums),
@@ -313,20 +322,22 @@ def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | N
     current: the head of the version before; None for a first one.
     """
     plain, sums = (
-        Sums.make_empty_sums(h.shape[1], classes),
-        Sums.make_empty_sums(h.shape[1] + 1, classes),
+        FeatureSums.make_empty_sums(h.shape[1], classes),
+        FeatureSums.make_empty_sums(h.shape[1] + 1, classes),
     )
     plain.add_examples(h, labels)
-    sums.add_examples(append_ones(h), labels)
-    strength = balance.LeftOut(sums, append_ones(h).double(), labels).choose_strength(
-        balance.balance_class_sums(sums)
-    )
-    share = discriminant.LeftOut(plain, h.double(), labels).choose_shrinkage()
+    sums.add_examples(append_column_of_ones(h), labels)
+    strength = balance.RidgeLeaveOneOut(
+        sums, append_column_of_ones(h).double(), labels
+    ).choose_strength(balance.balance_class_sums(sums))
+    share = discriminant.DiscriminantLeaveOneOut(plain, h.double(), labels).choose_shrinkage()
     scores = {
-        "lda": discriminant.LeftOut(plain, h.double(), labels).compute_scores(share),
-        "balanced ridge": balance.LeftOut(sums, append_ones(h).double(), labels).compute_scores(
-            strength
+        "lda": discriminant.DiscriminantLeaveOneOut(plain, h.double(), labels).compute_scores(
+            share
         ),
+        "balanced ridge": balance.RidgeLeaveOneOut(
+            sums, append_column_of_ones(h).double(), labels
+        ).compute_scores(strength),
     }
     return choice.choose_better_head(scores, labels, current).head
 

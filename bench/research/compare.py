@@ -29,9 +29,9 @@ from PIL import Image
 
 from bench.experiment.data import read_idx_array
 from tools import digits
-from tools.compare_methods.comparison import Options, compare_methods, count_usable_cores
+from tools.compare_methods.comparison import ComparisonOptions, compare_methods, count_usable_cores
 from tools.compare_methods.outcome import WORDS, render_outcome_table
-from tools.compare_methods.split import Sample
+from tools.compare_methods.split import SplitSettings
 
 CIFAR_FILE = "classes_60-69.zip"
 """Classes that `perennial/resnet20-cifar100` was not trained on."""
@@ -58,8 +58,8 @@ def main() -> None:
     documents = {}
     with tempfile.TemporaryDirectory() as scratch:
         for stream in write_streams(Path(scratch), options.data, options.photos):
-            sample = Sample(stream.batches, options.images, options.held_out, options.seed)
-            chosen = Options(sample, options.epochs, rows=rows, model=options.model)
+            sample = SplitSettings(stream.batches, options.images, options.held_out, options.seed)
+            chosen = ComparisonOptions(sample, options.epochs, rows=rows, model=options.model)
             found = compare_methods(stream.folder, chosen, _print_flushed)
             documents[stream.name] = found.document
             learned, held_out = found.document["learned"], found.document["held_out"]

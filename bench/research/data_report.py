@@ -32,14 +32,14 @@ from torch import Tensor
 
 from bench.job_run import run_completed_spec
 from core.ingest.dataset import open_dataset
-from core.ingest.images import make_square_array
+from core.ingest.images import convert_to_square_array
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import detect_format
+from core.ingest.sniff import detect_upload_format
 from core.learning.catalogue import build_catalogue
-from core.learning.evaluation.probe import compute_features
+from core.learning.evaluation.probe import compute_image_features
 from core.learning.networks import HeadSpec, ImageSpec, build_empty_network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import SUSPECTS
 from core.learning.reports.shift import (
     LabelledSample,
@@ -95,14 +95,14 @@ def measure_near_duplicates(cifar: list[Data]) -> None:
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
     images = images[generator.permutation(len(images))[:10_000]]
-    hashes = near.hash_images(images)
+    hashes = near.hash_images_perceptually(images)
     for name, copy in {
         "saved again (JPEG 60 to 95)": _resave_as_jpeg,
         "resized (0.6 to 2 times)": _resize_and_restore,
     }.items():
         copies = np.stack([copy(image, generator) for image in images[:100]])
         found = near.find_duplicates_between(
-            near.hash_images(copies), hashes[:100]
+            near.hash_images_perceptually(copies), hashes[:100]
         ).near == np.arange(100)
         print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
     begin = time.perf_counter()
@@ -179,7 +179,7 @@ def measure_report_cost(cifar: list[Data], folder: Path) -> None:
     """Print the seconds of the data report within whole jobs."""
     pixels, digits = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    large = np.stack([make_square_array(image, SIZE, 3) for image in grey])
+    large = np.stack([convert_to_square_array(image, SIZE, 3) for image in grey])
     x, y = cifar[0]
     some = np.random.default_rng(0).permutation(len(x))[:1_000]
     base: dict[str, Any] = packaged_base.load_base_description().architecture
@@ -314,8 +314,8 @@ def _compute_image_features(images: Images) -> Tensor:
     known = packaged_base.load_base_description()
     network = build_empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
     network.backbone.load_base_weights(load(packaged_base.load_base_weights(3)))
-    return compute_features(
-        network, torch.from_numpy(images), Inputs(known.normalise, 3, torch.device("cpu"))
+    return compute_image_features(
+        network, torch.from_numpy(images), InputNormaliser(known.normalise, 3, torch.device("cpu"))
     ).clone()
 
 
@@ -323,7 +323,7 @@ def _read_digits() -> tuple[Tensor, np.ndarray]:
     pixels, numbers = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     return _compute_image_features(
-        np.stack([make_square_array(image, SIZE, 3) for image in grey])
+        np.stack([convert_to_square_array(image, SIZE, 3) for image in grey])
     ), numbers
 
 
@@ -336,7 +336,7 @@ def _read_cifar_archives(data: Path, folder: Path) -> list[Data]:
     for name in ARCHIVES:
         path = data / f"{name}.zip"
         with path.open("rb") as file:
-            media_type = detect_format(file.read(1024), None)
+            media_type = detect_upload_format(file.read(1024), None)
         made = ingest_archive(path, media_type, folder / name, IngestOptions(SIZE, 3, limits))
         images, numbers = open_dataset(made.train)
         found.append((np.array(images), np.array(numbers)))

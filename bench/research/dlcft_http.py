@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from bench.experiment.data import read_idx_array
 from core.learning.networks import ImageSpec, Network, build_network
-from core.learning.networks.linear.edits import replace_relu
+from core.learning.networks.linear.edits import replace_relu_by_leaky_relu
 from perennial import Perennial, types
 from tools import service
 
@@ -156,7 +156,7 @@ def train_base_network(mnist: Mnist, architecture: Json) -> tuple[Network, float
     network.add_task_classes(
         1, [str(c) for c in OF_BASE], "default", torch.Generator().manual_seed(0)
     )
-    replace_relu(network.backbone, SLOPE)
+    replace_relu_by_leaky_relu(network.backbone, SLOPE)
     x, y = _build_base_tensors(*mnist.train, limit=6000)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(0)

@@ -54,8 +54,8 @@ from core.learning.data.dataset import Dataset
 from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.precision import Inputs
-from core.learning.state import Section, load_tensors
+from core.learning.precision import InputNormaliser
+from core.learning.state import StateSection, load_tensors
 from core.recipe.resolve import resolve_recipe
 from worker.attempts.child import MALLOC
 
@@ -220,7 +220,7 @@ def run_update_in_child(spec: Json, out: Path, tasks: list[Path], test: Path, co
             if event["phase"] == "evaluate":
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    def predict_all_tasks(network: Network, method: Method, inputs: Inputs) -> None:
+    def predict_all_tasks(network: Network, method: Method, inputs: InputNormaliser) -> None:
         nonlocal measuring
         begun = time.perf_counter()
         for path in tasks:
@@ -257,7 +257,12 @@ def run_update_in_child(spec: Json, out: Path, tasks: list[Path], test: Path, co
 
 @torch.inference_mode()
 def predict_sample_of_file(
-    network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str], count: int
+    network: Network,
+    method: Method,
+    inputs: InputNormaliser,
+    path: Path,
+    classes: list[str],
+    count: int,
 ) -> Said:
     """Return the predictions of a network for the same `count` images of a file."""
     data = Dataset.read_dataset_file(path, classes)
@@ -276,7 +281,7 @@ def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms 
     """Return the forecast of an update and its terms, from the files of the two versions."""
     if "forecast" not in result:
         return None
-    section = Section()
+    section = StateSection()
     old, new = _load_part_tensors(parent["parts"]), _load_part_tensors(parts)
     kept = _load_part_tensors([part for part in parent["parts"] if part["type"] == "curvature"])
     section.load_content(

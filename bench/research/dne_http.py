@@ -139,7 +139,7 @@ def main() -> None:
                 )
 
 
-def open_http_client(running: service.Service) -> httpx2.Client:
+def open_http_client(running: service.RunningService) -> httpx2.Client:
     """Open an HTTP client for responses whose bytes are compared."""
     return httpx2.Client(
         base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60
@@ -192,7 +192,7 @@ def pack_files_as_zip(files: Files) -> bytes:
     return out.getvalue()
 
 
-def learn_and_compare_models(running: service.Service, stream: Stream, epochs: int) -> None:
+def learn_and_compare_models(running: service.RunningService, stream: Stream, epochs: int) -> None:
     """Learn the stream with and without kills, compare both models, and print the result."""
     client = Perennial(running.key, base_url=running.url)
     counts = [
@@ -229,7 +229,11 @@ def learn_and_compare_models(running: service.Service, stream: Stream, epochs: i
 
 
 def learn_stream_with_kills(
-    running: service.Service, stream: Stream, model: str, epochs: int, stages: tuple[str, ...]
+    running: service.RunningService,
+    stream: Stream,
+    model: str,
+    epochs: int,
+    stages: tuple[str, ...],
 ) -> None:
     """Learn task by task, with predictions by all versions after each; in task 3 the process is
     killed in each of `stages`.
@@ -256,7 +260,7 @@ def learn_stream_with_kills(
         stream.compare_probe_predictions(http, model, number)
 
 
-def kill_job_after_snapshot(running: service.Service, job: JobHandle, stage: str) -> None:
+def kill_job_after_snapshot(running: service.RunningService, job: JobHandle, stage: str) -> None:
     """Kill the process of a job some steps after a snapshot of the stage."""
     taken: types.SnapshotData | None = None
     for event in job.events(only=("progress", "snapshot")):
@@ -381,7 +385,7 @@ def render_version_sizes(versions: list[types.Version]) -> str:
     return "\n".join(lines)
 
 
-def _find_job_process(running: service.Service) -> psutil.Process:
+def _find_job_process(running: service.RunningService) -> psutil.Process:
     """Return the process that the zygote forked for the job."""
     for found in psutil.Process(running.process.pid).children(recursive=True):
         parent = found.parent()

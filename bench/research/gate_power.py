@@ -35,15 +35,15 @@ from core.contract.gate import GateCheck, GateLimits
 from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.ingest.dataset import open_dataset
 from core.learning.analytic import discriminant, ridge
-from core.learning.analytic.linear import append_ones
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.linear import append_column_of_ones
+from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_empty_network
 from core.learning.networks.network import HeadSpec
-from core.learning.precision import Inputs, move_network_to_device
-from core.lineage.checks import CHECKS, NEW_GATE, check_losses
+from core.learning.precision import InputNormaliser, move_network_to_device
+from core.lineage.checks import CHECKS, NEW_GATE, check_version_losses
 from core.packaged import imagenet_base, packaged_base
 from core.statistics.flips import compute_one_sided_mcnemar
-from core.statistics.power import compute_detection_probability
+from core.statistics.power import compute_loss_detection_probability
 
 LOSS = 0.10
 GAINS = (0.0, 0.02, 0.05)
@@ -137,7 +137,7 @@ def _print_detection_power() -> None:
     )
     for images in HELD_OUT:
         shares = [
-            compute_detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0)
+            compute_loss_detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0)
             for gain in GAINS
         ]
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
@@ -166,7 +166,9 @@ def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Fea
     for stream in (*closed_forms.iterate_streams(data), closed_forms.read_photo_stream(photos)):
         held = closed_forms.compute_stream_features(stream, imagenet_base.NAME, prepared, cache)
         parts = ((held.train, held.labels), (held.held_out, held.expected))
-        found[stream.name] = Features(*((append_ones(h).double(), labels) for h, labels in parts))
+        found[stream.name] = Features(
+            *((append_column_of_ones(h).double(), labels) for h, labels in parts)
+        )
     return found
 
 
@@ -189,7 +191,7 @@ def _extract_packaged_features(files: Files, images: Images) -> Features:
     network.backbone.load_base_weights(load(packaged_base.load_base_weights(channels)))
     device = torch.device("cpu")
     move_network_to_device(network, device)
-    inputs = Inputs(packaged_base.load_base_normalisation(channels), channels, device)
+    inputs = InputNormaliser(packaged_base.load_base_normalisation(channels), channels, device)
     network.eval()
 
     def compute_part_features(part: str) -> tuple[Tensor, Tensor]:
@@ -236,8 +238,8 @@ HEADS: dict[str, Learn] = {"ridge": _fit_ridge_head, "lda": _fit_lda_head}
 AUTO: dict[str, Learn] = {"auto": _fit_auto}
 
 
-def _sums(features: Tensor, labels: Tensor, classes: int) -> Sums:
-    sums = Sums.make_empty_sums(features.shape[1], classes)
+def _sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
+    sums = FeatureSums.make_empty_sums(features.shape[1], classes)
     sums.add_examples(features, labels)
     return sums
 
@@ -391,7 +393,7 @@ def _judge_by_gate(
         "known": missing,
         "visible": {"images": 0, "loss": None, "more": None, "then": None},
     }
-    return check_losses(gate, losses, "")
+    return check_version_losses(gate, losses, "")
 
 
 def _print_stream_losses(

@@ -37,10 +37,10 @@ from core.learning.data.known_features import KnownFeatures
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
-from core.learning.training.control import NoControl
-from core.learning.training.job import Job
+from core.learning.training.control import NoLoopControl
+from core.learning.training.job import LearningJob
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.resolve import resolve_recipe
 from core.recipe.start import build_new_recipe
@@ -308,14 +308,14 @@ class Start:
             "device": "cpu",
         }
 
-        def record_accuracy(network: Network, method: Method, inputs: Inputs) -> None:
+        def record_accuracy(network: Network, method: Method, inputs: InputNormaliser) -> None:
             accuracies.append(self._measure_mean_class_accuracy(network, method, inputs))
 
         known = self._known if self._is_backbone_frozen else None
-        learning = Job(
+        learning = LearningJob(
             fill_in_spec_defaults(spec),
             lambda event: None,
-            NoControl(),
+            NoLoopControl(),
             record_accuracy,
             inputs=known,
         )
@@ -324,7 +324,7 @@ class Start:
         return self._read_parent_version(out / "result", number, kept)
 
     def _measure_mean_class_accuracy(
-        self, network: Network, method: Method, inputs: Inputs
+        self, network: Network, method: Method, inputs: InputNormaliser
     ) -> float:
         """Return the mean accuracy over the classes that the network knows."""
         network.eval()

@@ -36,7 +36,7 @@ from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.tables import Job, Version
 from core.settings import Settings
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 from worker.loop import Worker
 
 CLASSES = 10
@@ -95,7 +95,7 @@ class Stream:
         settings = Settings(
             data_dir=folder, auth="off", threads=1, database_url="", store_url="", broker_url=""
         )
-        link_test_catalogue(folder)
+        link_catalogue_for_tests(folder)
         db = Database(settings.resolved_database_url)
         upgrade_schema(db)
         db.close()
@@ -140,7 +140,7 @@ class Stream:
 
     def _run_waiting_job(self) -> Figures:
         """Let the worker do the waiting job, and return its cost."""
-        zygote = psutil.Process(self._worker.ensure_zygote_running().pid)
+        zygote = psutil.Process(self._worker.ensure_fork_server_running().pid)
         here = psutil.Process()
         self._store.counts.clear()
         cpu, own, begin = _get_cpu_seconds(zygote), _get_cpu_seconds(here), time.perf_counter()

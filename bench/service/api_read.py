@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _compare_read_rates(
-    title: str, running: service.Service, bare: str, job: str, seconds: float
+    title: str, running: service.RunningService, bare: str, job: str, seconds: float
 ) -> None:
     url = f"{running.url}/v1/jobs/{job}"
     key = {"Authorization": f"Bearer {running.key}"}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Page, sync_playwright
 
-from tools.service import Service
+from tools.service import RunningService
 
 _ARGUMENTS = [
     "--no-sandbox",
@@ -18,7 +18,7 @@ _ARGUMENTS = [
 
 
 @contextmanager
-def open_logged_in_page(running: Service) -> Iterator[Page]:
+def open_logged_in_page(running: RunningService) -> Iterator[Page]:
     """Yield a page of Chromium that is logged in with the service's key."""
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if executable is None:

@@ -55,7 +55,7 @@ def main() -> None:
         _download_with_resume(running, "/v1/models/cifar/versions/1/download")
 
 
-def _download_with_resume(running: service.Service, path: str) -> None:
+def _download_with_resume(running: service.RunningService, path: str) -> None:
     key = {"Authorization": f"Bearer {running.key}"}
     with httpx2.Client(base_url=running.url, headers=key, timeout=60) as http:
         _download_in_two_halves(http, path)

@@ -70,7 +70,9 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _measure_job_with_crowd(running: service.Service, given: argparse.Namespace) -> list[str]:
+def _measure_job_with_crowd(
+    running: service.RunningService, given: argparse.Namespace
+) -> list[str]:
     """Measure a job alone, with many readers of its events, and alone again."""
     client = Perennial(running.key, base_url=running.url)
     batch = _build_noise_batch(100, 16)
@@ -138,7 +140,9 @@ def _compute_job_seconds(job: types.Job) -> float:
     return (end - begin).total_seconds()
 
 
-async def _follow_events_in_streams(running: service.Service, job: str, streams: int) -> list[int]:
+async def _follow_events_in_streams(
+    running: service.RunningService, job: str, streams: int
+) -> list[int]:
     """Return the number of events that each stream received until the server ended it."""
     parts = urlsplit(running.url)
     request = (
@@ -158,7 +162,7 @@ async def _follow_events_in_streams(running: service.Service, job: str, streams:
     return await asyncio.gather(*(count_stream_events() for _ in range(streams)))
 
 
-def _upload_all_at_once(running: service.Service, uploads: int, megabytes: int) -> list[str]:
+def _upload_all_at_once(running: service.RunningService, uploads: int, megabytes: int) -> list[str]:
     """Send all uploads at the same time; return what went wrong."""
     client = Perennial(running.key, base_url=running.url)
     names = [f"upload-{number}" for number in range(uploads)]

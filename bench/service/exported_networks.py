@@ -15,24 +15,24 @@ from torch.nn import functional
 from core.contract.architecture import Normalisation
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import (
-    Linear,
-    append_ones,
+    LinearWeights,
+    append_column_of_ones,
     draw_projection_matrix,
-    project_features,
+    project_to_random_features,
 )
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.calibration.temperature import fit_temperature
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.methods import registry
 from core.learning.methods.analytic import COSINE_TEMPERATURE
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.der_net import ParallelNetwork
 from core.learning.networks.growing import GrowingNetwork
-from core.learning.networks.heads import Head
+from core.learning.networks.heads import ClassifierHead
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
-from core.learning.state import State
+from core.learning.state import MethodState
 
 CLASSES, CHANNELS, IMAGES = ("cat", "dog", "emu"), 3, 60
 TASKS = ((1, ("cat", "dog")), (2, ("emu", "fox", "gnu")))
@@ -53,10 +53,10 @@ class Case:
     size: int
     build: Callable[[], tuple[Network, Method]]
 
-    def build_answers(self) -> Answers:
+    def build_answers(self) -> ProbabilityModule:
         """Return the module that is exported."""
         network, method = self.build()
-        return Answers(network.eval(), method, NORMALISE, CHANNELS)
+        return ProbabilityModule(network.eval(), method, NORMALISE, CHANNELS)
 
 
 def build_random_network(
@@ -85,7 +85,7 @@ def build_method_with_state(
 ) -> Method:
     """Build a method with the state that its predictions read."""
     kind = registry.get_method(name)
-    made = kind(kind.Hyper.model_validate(hyper), State())
+    made = kind(kind.Hyper.model_validate(hyper), MethodState())
     made.state.load_content(state or {}, {}, torch.device("cpu"))
     return made
 
@@ -132,7 +132,7 @@ def build_analytic_case(
             h = torch.cat([built.eval().features(some) for some in images.split(20)])
         if projection:
             state["projection"] = {"matrix": draw_projection_matrix(projection, h.shape[1], seed=1)}
-            h = project_features(h, state["projection"]["matrix"])
+            h = project_to_random_features(h, state["projection"]["matrix"])
         linear, told = _solve_classifier(head, h, labels, ones=not projection)
         state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
         made = build_method_with_state("analytic", state, head=head, projection=projection)
@@ -144,27 +144,27 @@ def build_analytic_case(
 
 def _solve_classifier(
     head: str, h: Tensor, labels: Tensor, *, ones: bool
-) -> tuple[Linear, dict[str, Any]]:
+) -> tuple[LinearWeights, dict[str, Any]]:
     """Return the classifier for columns [n, K] as the method solves for it, and its record; `ones`:
     a ridge has a bias.
     """
-    columns = append_ones(h) if ones and head == "ridge" else h
-    sums = Sums.make_empty_sums(columns.shape[1], len(CLASSES))
+    columns = append_column_of_ones(h) if ones and head == "ridge" else h
+    sums = FeatureSums.make_empty_sums(columns.shape[1], len(CLASSES))
     sums.add_examples(columns, labels)
     if head == "lda":
         return discriminant.solve_discriminant(sums), {}
     if head == "ncm":
         means = functional.normalize(discriminant.compute_class_means(sums)) / COSINE_TEMPERATURE
-        return Linear(means, means.new_zeros(len(means))), {}
+        return LinearWeights(means, means.new_zeros(len(means))), {}
     strength, weight = ridge.choose_ridge_strength(sums)
     cool = fit_temperature(
         ridge.compute_left_out_scores(sums, strength, weight, columns.double(), labels), labels
     )
     weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
     linear = (
-        Linear(weight[:, :-1], weight[:, -1])
+        LinearWeights(weight[:, :-1], weight[:, -1])
         if ones
-        else Linear(weight, weight.new_zeros(len(weight)))
+        else LinearWeights(weight, weight.new_zeros(len(weight)))
     )
     return linear, told
 
@@ -202,7 +202,9 @@ def build_linearised_case(
         heads = (
             {"shared": built.head}
             if built.head is not None
-            else {name: head for name, head in built.heads.items() if isinstance(head, Head)}
+            else {
+                name: head for name, head in built.heads.items() if isinstance(head, ClassifierHead)
+            }
         )
         for name, head in heads.items() if fixed else ():
             built.set_frozen_rows(name, torch.randn(head.weight.shape, generator=draw))
@@ -224,7 +226,7 @@ def build_experts_case(
         built = family(build_random_network(architecture, size))
         draw = torch.Generator().manual_seed(1)
         for task, width in ((2, 2), (3, 1)):
-            built.schedule_next_expert(width)
+            built.set_size_of_next_expert(width)
             built.add_task_classes(
                 task, [f"new {task}"], "default", torch.Generator().manual_seed(task)
             )

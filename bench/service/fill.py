@@ -47,19 +47,19 @@ from core.database.session import Database
 from core.database.tables import (
     Alias,
     AliasMove,
-    Audit,
+    AuditEntry,
     Event,
-    Export,
+    ExportedDownload,
     Job,
     Key,
-    Measurement,
     Model,
     Owner,
     OwnerEvent,
     Part,
-    Result,
     Task,
     Version,
+    VersionMeasurement,
+    VersionTaskResult,
 )
 
 DAYS = 7.0
@@ -255,7 +255,7 @@ def _iterate_job_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]
         ("version.publish", None, done),
     ):
         yield build_fill_statement(
-            Audit, SERIES, where,
+            AuditEntry, SERIES, where,
             at=S.at, owner_id=owner, actor=case((literal(where is None), key)), action=literal(action),
             object=sql_id("tsk", S.n), data=sql_json({"number": 1}),
             model_id=sql_id("mdl", S.model),
@@ -306,7 +306,7 @@ def _iterate_version_statements(size: Size, now: float, dialect: str) -> Iterato
     )  # fmt: skip
     other = SERIES.alias()
     yield build_fill_statement(
-        Result, SERIES.join(other, other.c.model == S.model),
+        VersionTaskResult, SERIES.join(other, other.c.model == S.model),
         (S.model < size.measured) & done & other.c.version.is_not(None) & (other.c.version <= S.version),
         model_id=model, version=S.version, task=other.c.number,
         correct=100 + (S.version + other.c.number) % 50,
@@ -316,12 +316,12 @@ def _iterate_version_statements(size: Size, now: float, dialect: str) -> Iterato
     )  # fmt: skip
     for name, value, detail in MEASURED:
         yield build_fill_statement(
-            Measurement, SERIES, done,
+            VersionMeasurement, SERIES, done,
             model_id=model, version=S.version, name=literal(name), task=literal(0), value=literal(value),
             **({} if detail is None else {"detail": sql_json(detail)}),
         )  # fmt: skip
     yield build_fill_statement(
-        Export, SERIES, done & (S.n % 50 == 0),
+        ExportedDownload, SERIES, done & (S.n % 50 == 0),
         version_id=sql_id("ver", S.n), format=literal("safetensors"), sha256=sql_digest("9", S.n),
         bytes=literal(990_000),
         created_at=literal(now),

@@ -136,7 +136,7 @@ def _measure_upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, f
         "begin an upload": _measure_median_milliseconds(
             calls,
             lambda: made.append(
-                uploads.create_upload(db, actor, uploads.NewUpload(9), TERMS)[0]["id"]
+                uploads.create_upload(db, actor, uploads.AnnouncedUpload(9), TERMS)[0]["id"]
             ),
         )
     }
@@ -233,7 +233,7 @@ def _measure_job_calls(db: Database, actor: Actor, calls: int) -> dict[str, floa
     def claim_next_job() -> None:
         claim = claims.claim_job(db, "w", 60.0)
         assert claim is not None
-        claims.complete_stop(db, claim)
+        claims.complete_pause_or_cancellation(db, claim)
 
     return {
         "claim a job and give it back": _measure_median_milliseconds(calls, claim_next_job),

@@ -50,7 +50,7 @@ def main() -> None:
             _print_prediction_memory(running)
 
 
-def _print_prediction_memory(running: service.Service) -> None:
+def _print_prediction_memory(running: service.RunningService) -> None:
     """Print the memory before, during and after a version's predictions."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("asked", scenario="class", base="perennial/resnet20-cifar100")
@@ -65,7 +65,7 @@ def _print_prediction_memory(running: service.Service) -> None:
         _print_process_memory(running, "in all ten minutes after the last prediction")
 
 
-def _print_process_memory(running: service.Service, words: str) -> None:
+def _print_process_memory(running: service.RunningService, words: str) -> None:
     time.sleep(SETTLE_S)
     root = psutil.Process(running.process.pid)
     total = 0.0

@@ -52,7 +52,7 @@ ENVIRONMENT = {"PERENNIAL_THREADS": "1", "PERENNIAL_SNAPSHOT_S": "2"}
 class Site:
     """A running service whose worker is killed."""
 
-    def __init__(self, running: service.Service) -> None:
+    def __init__(self, running: service.RunningService) -> None:
         self._launcher = psutil.Process(running.process.pid)
         self._work = running.data_dir / "work"
         self._db = Database(Settings(data_dir=running.data_dir).resolved_database_url)

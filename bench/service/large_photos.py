@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 from core.errors import Rejected
-from core.ingest.decoding.resizing import LATEST, Resizing
+from core.ingest.decoding.resizing import LATEST, SquareResizing
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 
@@ -148,7 +148,7 @@ def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
                 SIZE,
                 3,
                 Limits(),
-                resizing=Resizing(decoding=LATEST),
+                resizing=SquareResizing(decoding=LATEST),
                 held_out_share=0.0,
                 processes=1,
             )

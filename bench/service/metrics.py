@@ -30,18 +30,18 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from bench.service import load
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import migrate
-from core.database.measurements import remove_figures
+from core.database.measurements import remove_figures_from_manifest
 from core.database.session import Database
 from core.database.tables import Model, Version
-from core.publishing.measured import Measurements, store_version_measurements
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.publish import publish_result
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_object_store
 from tools import service
 
 CLIENTS = 4
@@ -111,7 +111,7 @@ def _open_empty_database(server: str) -> Iterator[str]:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
 
-def _print_metrics_times(running: service.Service, size: int, window: str) -> None:
+def _print_metrics_times(running: service.RunningService, size: int, window: str) -> None:
     url = f"{running.url}/v1/models/m-{size}/metrics{window}"
     key = {"Authorization": f"Bearer {running.key}"}
     began = time.perf_counter()
@@ -139,7 +139,7 @@ def _print_metrics_times(running: service.Service, size: int, window: str) -> No
 
 
 def _measure_uncached_time(
-    running: service.Service, url: str, key: dict[str, str], size: int
+    running: service.RunningService, url: str, key: dict[str, str], size: int
 ) -> str:
     """Return the seconds of a metrics request whose response cannot be cached."""
     times, before = [], count_service_cpu_seconds(running)
@@ -153,7 +153,7 @@ def _measure_uncached_time(
     return f"computed again {statistics.median(times):.1f} ms, CPU {cpu_ms:.1f} ms"
 
 
-def count_service_cpu_seconds(running: service.Service) -> float:
+def count_service_cpu_seconds(running: service.RunningService) -> float:
     """Return the CPU seconds of the service's processes, without those of PostgreSQL."""
     processes = [
         p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)
@@ -165,7 +165,7 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
     """Print the median time of publishing on models of several sizes; on the last also with few
     cells.
     """
-    store = open_store(settings)
+    store = open_object_store(settings)
     store.create_folder_or_bucket()
     cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
     taken: list[list[float]] = [[] for _ in cases]
@@ -317,7 +317,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
         task_number=number or None,
         status="published",
         gate={"passed": True, "checks": []},
-        manifest=remove_figures(manifest),
+        manifest=remove_figures_from_manifest(manifest),
         bytes=988_212,
         bytes_new=12_044,
         created_at=0.0,
@@ -327,9 +327,9 @@ def _insert_version(session: Session, size: int, number: int) -> None:
     if number:
         cells = [("base", number), ("parent", number), *(("new", task) for task in tasks)]
         measured = [_build_measured_cell(which, number, task) for which, task in cells]
-        figures = Figures(**manifest.get_set_fields())
+        figures = VersionFigures(**manifest.list_fields_that_are_set())
         store_version_measurements(
-            session, model, version, Measurements(measured, figures, {}), set()
+            session, model, version, NewVersionMeasurements(measured, figures, {}), set()
         )
 
 

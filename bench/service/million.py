@@ -37,7 +37,7 @@ from bench.service.side import Side, create_filled_side, serve_side
 from core.database.session import Database
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import BlobStorage, open_object_store
 from core.upkeep import sweep, task_files
 
 CLIENTS = 4
@@ -311,26 +311,26 @@ def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
 
 def _list_worker_steps(side: Side) -> dict[str, Callable[[], object]]:
     """Return the steps of workers on a database, by name."""
-    db, store = Database(side.settings.resolved_database_url), open_store(side.settings)
-    blobs = Blobs(store, side.settings.make_folder("cache"))
+    db, store = Database(side.settings.resolved_database_url), open_object_store(side.settings)
+    blobs = BlobStorage(store, side.settings.make_folder("cache"))
     # All events are of this morning.
     settings = side.settings.model_copy(update={"event_days": 10_000.0})
 
     def claim_and_release_job() -> None:
         held = claims.claim_job(db, "bench", 60.0)
         assert held is not None
-        claims.complete_stop(db, held)
+        claims.complete_pause_or_cancellation(db, held)
 
     return {
         "claim and give back": claim_and_release_job,
         "reap": lambda: claims.take_back_expired_jobs(db),
-        "ring": lambda: sweep.find_unannounced_jobs(db),
+        "ring": lambda: sweep.find_jobs_never_announced_to_workers(db),
         "sweep: rows": lambda: sweep._delete_expired_rows(db, settings),
         "sweep: snapshots": lambda: sweep._delete_unneeded_states(
             db, store, settings, "snapshot", "snapshots/"
         ),
         "sweep: files of tasks": lambda: task_files.select_tasks_with_files(db),
-        "sweep: memories": lambda: sweep._delete_affected_memories(db, blobs),
+        "sweep: memories": lambda: sweep._delete_replay_data_of_deleted_tasks(db, blobs),
         "sweep: deleted models": lambda: sweep._delete_deleted_models_data(db, blobs),
         "sweep: one batch of blobs": lambda: _find_used_digests(db),
     }

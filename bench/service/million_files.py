@@ -15,18 +15,18 @@ from sqlalchemy import select, update
 
 from bench.service.fill import MANIFEST
 from bench.service.series import Size, make_id
-from core.contract.jobs.snapshot import StoredAnytime
+from core.contract.jobs.snapshot import StoredAnytimeState
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 BASE = make_id("bas", 0)
 ANYTIME_JOB = make_id("job", 0)
 """The first model's first job, made to look as if it were paused with a validated state."""
 
 
-def add_real_files(db: Database, store: Store, settings: Settings, size: Size) -> None:
+def add_real_files(db: Database, store: ObjectStorage, settings: Settings, size: Size) -> None:
     """Store real parts for the first model's newest version, a best state for one job, and a base."""
     draw = np.random.default_rng(0)
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {
@@ -41,7 +41,7 @@ def add_real_files(db: Database, store: Store, settings: Settings, size: Size) -
             "tasks": np.ones(200, np.int64),
         },
     }
-    blobs = Blobs(store, settings.make_folder("cache"))
+    blobs = BlobStorage(store, settings.make_folder("cache"))
     with tempfile.TemporaryDirectory() as folder, db.write() as session:
         model = make_id("mdl", 0)
         newest = session.scalars(
@@ -79,4 +79,4 @@ def add_real_files(db: Database, store: Store, settings: Settings, size: Size) -
         files["manifest.json"] = (hashlib.sha256(manifest).hexdigest(), len(manifest))
         job = session.get_one(Job, ANYTIME_JOB)
         job.state, job.finished_at, job.recipe = "paused", None, {**job.recipe, "anytime": True}
-        job.anytime = StoredAnytime(key=key, files=files, fence=1, number=1, step=9, correct=9)
+        job.anytime = StoredAnytimeState(key=key, files=files, fence=1, number=1, step=9, correct=9)

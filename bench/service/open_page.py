@@ -73,7 +73,7 @@ def main() -> None:
         sys.exit(ratio > MOST)
 
 
-def _submit_paused_job(running: service.Service) -> str:
+def _submit_paused_job(running: service.RunningService) -> str:
     """Return the id of a job that has learned for a moment and is paused."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create(MODEL, scenario="class", architecture="mlp", recipe=LASTS)

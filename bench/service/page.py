@@ -56,7 +56,7 @@ def main() -> None:
             _measure_paint_times(running, given.size, given.rounds)
 
 
-def _measure_page_requests(running: service.Service, size: int, rounds: int) -> None:
+def _measure_page_requests(running: service.RunningService, size: int, rounds: int) -> None:
     print(f"a model of {size:,} versions and tasks; {GOALS}")
     key = {"Authorization": f"Bearer {running.key}"}
     for query in ("", "?first=1", f"?last={size // 2}", f"?v={size}&t={size // 2}"):
@@ -77,7 +77,7 @@ def _measure_page_requests(running: service.Service, size: int, rounds: int) -> 
         )
 
 
-def _measure_paint_times(running: service.Service, size: int, rounds: int) -> None:
+def _measure_paint_times(running: service.RunningService, size: int, rounds: int) -> None:
     """Print milliseconds from navigation to paint, in a browser that has cached the page's files."""
     first, whole, bytes_of_heap = [], [], 0.0
     with open_logged_in_page(running) as page:

@@ -39,11 +39,11 @@ from core.contract.jobs.export_job import INPUT
 from core.contract.manifest import Manifest
 from core.database.session import Database
 from core.database.tables import Owner
-from core.ingest.decoding.resizing import FIRST, Resizing
+from core.ingest.decoding.resizing import FIRST, SquareResizing
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.packaged import imagenet_base
@@ -51,8 +51,8 @@ from core.packaged.packaged_base import PACKAGED
 from core.predictions.predictions import find_version_to_predict
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import open_store
-from core.storage.blobs import Blobs
+from core.storage import open_object_store
+from core.storage.blobs import BlobStorage
 from perennial import Perennial
 from perennial.types import Unusable
 from tools import service
@@ -80,7 +80,7 @@ class Bare:
     def decode_photos(self, photos: Sequence[Path]) -> NDArray[np.uint8]:
         """Return photos as the service decodes them, uint8 [N, size, size, channels]."""
         image = self.manifest.image
-        resizing = Resizing(image.crop, image.interpolation, image.decoding or FIRST)
+        resizing = SquareResizing(image.crop, image.interpolation, image.decoding or FIRST)
         pixels = [
             decode_image(photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing)
             for photo in photos
@@ -155,7 +155,7 @@ def main() -> None:
 
 
 def measure_image_size(
-    running: service.Service,
+    running: service.RunningService,
     photos: list[tuple[str, Path]],
     size: int,
     folder: Path,
@@ -258,15 +258,15 @@ def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bar
     with db.read() as session:
         owner_id = session.scalars(select(Owner.id).where(Owner.name == owner)).one()
     found = find_version_to_predict(db, Actor(owner_id, None, "read"), "photos", "production", None)
-    blobs = Blobs(open_store(settings), settings.make_folder("cache"))
+    blobs = BlobStorage(open_object_store(settings), settings.make_folder("cache"))
     paths = {name: Path(path) for name, path in found.fetch_part_paths(blobs).items()}
     db.close()
     manifest = found.manifest
     network, method = (
-        predicting.load_network(manifest, paths),
-        predicting.load_method(manifest, paths),
+        predicting.load_version_network(manifest, paths),
+        predicting.load_prediction_method(manifest, paths),
     )
-    answers = Answers(
+    answers = ProbabilityModule(
         network, method, manifest.normalise, manifest.image.channels, manifest.logit_divisor
     )
     folder.mkdir()
@@ -308,7 +308,7 @@ def print_prediction_differences(client: Perennial, bare: Bare, files: Sequence[
 
 
 def measure_client_load(
-    running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
+    running: service.RunningService, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> tuple[float, list[float]]:  # fmt: skip
     """Return the total seconds of clients that request predictions, and the seconds of each
@@ -319,7 +319,7 @@ def measure_client_load(
 
 
 def start_client_processes(
-    running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
+    running: service.RunningService, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> "subprocess.Popen[str]":  # fmt: skip
     """Start clients in a separate process."""
@@ -369,7 +369,7 @@ def build_photo_form(files: Sequence[Path]) -> bytes:
 
 
 def print_two_owner_rates(
-    running: service.Service,
+    running: service.RunningService,
     keys: Sequence[str],
     files: Sequence[Path],
     folder: Path,

@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 from core.database.session import Database
-from core.database.tables import Base, Owner, Scrub
+from core.database.tables import Base, Owner, ScrubProgress
 from core.ids import new_id
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import BlobStorage, open_object_store
 from core.upkeep.scrub import Scrubber
 from perennial import Perennial
 from tools import digits, service
@@ -94,7 +94,10 @@ class _Scrubbing:
     def _run(self) -> None:
         if self._settings is None:
             return
-        db, store = Database(self._settings.resolved_database_url), open_store(self._settings)
+        db, store = (
+            Database(self._settings.resolved_database_url),
+            open_object_store(self._settings),
+        )
         before = _count_scrubbed_bytes(db)
         while not self._end.is_set():
             Scrubber(db, store, self._settings, "bench", self._end.wait).run_scrub_if_due()
@@ -104,14 +107,14 @@ class _Scrubbing:
 
 def _count_scrubbed_bytes(db: Database) -> int:
     with db.read() as session:
-        row = session.get(Scrub, 1)
+        row = session.get(ScrubProgress, 1)
         return 0 if row is None else row.bytes
 
 
 def _write_random_bases(settings: Settings, size: int) -> None:
     """Store bases of random bytes that rows refer to."""
     db = Database(settings.resolved_database_url)
-    blobs = Blobs(open_store(settings), settings.make_folder("cache"))
+    blobs = BlobStorage(open_object_store(settings), settings.make_folder("cache"))
     source = settings.make_folder("spool") / "base"
     with db.read() as session:
         owner = session.query(Owner.id).limit(1).scalar()

@@ -22,7 +22,7 @@ from core.database.session import Database
 from core.keys import keys
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_object_store
 from tools import service
 
 
@@ -77,7 +77,7 @@ def create_filled_side(folder: Path, server: str, name: str, size: Size) -> Side
     if not there:
         print(f"filling {name}: {size.task_count:,} tasks")
         fill_database(db, size)
-        store = open_store(settings)
+        store = open_object_store(settings)
         store.create_folder_or_bucket()
         add_real_files(db, store, settings, size)
     side = Side(size, settings)

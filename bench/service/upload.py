@@ -96,7 +96,7 @@ def _measure_hash_rate(path: Path) -> float:
     return path.stat().st_size / MB / (time.perf_counter() - start)
 
 
-def _find_api_process(running: service.Service) -> psutil.Process:
+def _find_api_process(running: service.RunningService) -> psutil.Process:
     for process in psutil.Process(running.process.pid).children(recursive=True):
         if any("api.app" in word for word in process.cmdline()):
             return process

@@ -38,7 +38,7 @@ class ApiResponse:
         return parse_json(self.content)
 
 
-class Meter:
+class BodyLimitMeter:
     """Limits on one body while it is read.
 
     Args:

@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from perennial.text import escape_control_characters, make_one_line
-from perennial.words import explain_missing_base, format_duration, replace_requests_by_commands
+from perennial.text import escape_control_characters, make_text_one_line
+from perennial.words import (
+    explain_missing_base_weights,
+    format_duration,
+    replace_requests_by_commands,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -31,7 +35,7 @@ def open_transfer_bar(title: str, progress: bool | Progress | None) -> Iterator[
             yield None
             return
         # The total is not known before the first call.
-        row = bars.add_task(make_one_line(title), total=None)
+        row = bars.add_task(make_text_one_line(title), total=None)
         yield lambda done, total: bars.update(row, completed=done, total=total)
 
 
@@ -83,7 +87,7 @@ class _JobBar:
         self._state = "job"
 
     def __call__(self, job: Job) -> None:
-        self._state = make_one_line(describe_job_state(job) + _format_base_share(job))
+        self._state = make_text_one_line(describe_job_state(job) + _format_base_share(job))
         self._bars.update(
             self._row,
             completed=compute_job_share_done(job),
@@ -170,7 +174,7 @@ def explain_waiting_job(job: Job) -> str:
     instead."""
     return (
         replace_requests_by_commands(job.waiting_for.detail)
-        if job.waiting_for and explain_missing_base(job) is None
+        if job.waiting_for and explain_missing_base_weights(job) is None
         else ""
     )
 
@@ -200,10 +204,12 @@ def _make_notebook_transfer_bar(title: str) -> Progress:
 
 
 def _make_notebook_job_bar() -> Callable[[Job], None]:
-    from perennial.notebook import LiveHtml, render_response
+    from perennial.notebook import LiveHtml, render_response_as_html
 
     place = LiveHtml()
-    return lambda job: place.update_shown_html(render_response(job) or "", is_last=job.is_terminal)
+    return lambda job: place.update_shown_html(
+        render_response_as_html(job) or "", is_last=job.is_terminal
+    )
 
 
 @contextmanager

@@ -28,7 +28,7 @@ SERVICE_NAME = "perennial"
 
 
 @dataclass(frozen=True)
-class Connection:
+class ServiceConnection:
     """A service and its key.
 
     Attributes:
@@ -52,9 +52,9 @@ class Connection:
             )
 
 
-def find_connection(
+def find_service_connection(
     url: str | None = None, key: str | None = None, profile: str | None = None
-) -> Connection:
+) -> ServiceConnection:
     """Return the service to connect to.
 
     Raises:
@@ -76,7 +76,7 @@ def find_connection(
     # A profile given as an argument applies as a whole; otherwise the environment takes precedence.
     from_environment = None if profile else os.environ.get("PERENNIAL_URL")
     address = parse_service_url(url or from_environment or stored.get("url") or DEFAULT_URL)
-    without_key = Connection(address, None, "nowhere", name)
+    without_key = ServiceConnection(address, None, "nowhere", name)
     if key:
         return replace(without_key, key=key, source="argument")
     if not profile and os.environ.get("PERENNIAL_API_KEY"):
@@ -174,7 +174,7 @@ def store_profile(profile: str, url: str, key: str) -> str:
     return "the system's keyring" if in_keyring else str(get_config_path())
 
 
-def remove_profile(profile: str) -> bool:
+def remove_service_profile(profile: str) -> bool:
     """Remove a profile with its key; return True if it existed."""
     remaining = read_profiles()
     if profile not in remaining:

@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from perennial.text import escape_control_characters, make_one_line
+from perennial.text import escape_control_characters, make_text_one_line
 
 if TYPE_CHECKING:
     from perennial._types import Attention, Job
@@ -121,7 +121,7 @@ class APIError(PerennialError):
             problem.get("detail") or problem.get("title") or f"The service answered {status}."
         )
         # Cut before it is cleaned, so that a huge text costs little.
-        self.detail = make_one_line(detail[:MAX_DETAIL_CHARS])
+        self.detail = make_text_one_line(detail[:MAX_DETAIL_CHARS])
         field_errors = problem.get("errors")
         fields = field_errors if isinstance(field_errors, list) else []
         # A response is trusted no further than its types: anything but objects is dropped.
@@ -138,7 +138,7 @@ class APIError(PerennialError):
     def __str__(self) -> str:
         shown_errors = self.errors[:MAX_ERRORS]
         error_lines = [
-            make_one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS])
+            make_text_one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS])
             for one in shown_errors
         ]
         return "\n".join([self.detail, *(f"  {error_line}" for error_line in error_lines)])

@@ -21,7 +21,7 @@ MAX_ID_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class StreamedEvent:
     """One event of a stream: its number (None: it has none) and its data."""
 
     id: int | None
@@ -47,13 +47,13 @@ class LineSplitter:
         yield from (complete_line.removesuffix("\r") for complete_line in complete_lines)
 
 
-class Parser:
+class EventStreamParser:
     """Parses the lines of a stream into events; an empty line ends an event."""
 
     def __init__(self) -> None:
         self._id, self._data, self._size = "", list[str](), 0
 
-    def parse_stream_line(self, line: str) -> Sent | None:
+    def parse_stream_line(self, line: str) -> StreamedEvent | None:
         """Return the event that this line completes, or None. Raises BadAnswer if it is too
         large.
         """
@@ -72,7 +72,7 @@ class Parser:
             return None
         text, self._data, self._size = "\n".join(self._data), [], 0
         try:
-            return Sent(self._parse_event_id(), json.loads(text))
+            return StreamedEvent(self._parse_event_id(), json.loads(text))
         except (ValueError, RecursionError):  # cut off: it is sent again after the last id
             return None
 

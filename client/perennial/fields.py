@@ -24,7 +24,7 @@ class NotGiven(Enum):
 NOT_GIVEN: Final = NotGiven.NOT_GIVEN
 
 
-def select_given_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def drop_fields_not_given(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that were given."""
     return {name: value for name, value in fields.items() if value is not NOT_GIVEN}
 

@@ -16,7 +16,7 @@ _TIMES = "_at"
 """Suffix of fields that are RFC 3339 times."""
 
 
-def build_frame_of_response(answer: Table) -> DataFrame:
+def build_data_frame_of_response(answer: Table) -> DataFrame:
     """Return a tabular response as a DataFrame.
 
     `Metrics`: rows are versions, columns are tasks, NaN where not measured. `Predict`: one row per
@@ -31,11 +31,11 @@ def build_frame_of_response(answer: Table) -> DataFrame:
     if isinstance(answer, Predict):
         return _build_prediction_frame(answer)
     if isinstance(answer, Compare):
-        return build_frame_of_items(answer.classes)
+        return build_data_frame_of_items(answer.classes)
     raise TypeError(f"A {type(answer).__name__} is no table.")
 
 
-def build_frame_of_items(items: Sequence[Any], kind: Any = None) -> DataFrame:
+def build_data_frame_of_items(items: Sequence[Any], kind: Any = None) -> DataFrame:
     """Return a DataFrame with one row per item; nested fields are columns such as `progress.step`.
 
     Times (`created_at`) become timestamps in UTC; lists stay lists.

@@ -14,7 +14,7 @@ import unicodedata
 from urllib.parse import quote, urlsplit
 
 from perennial.errors import BadAnswer
-from perennial.text import escape_control_characters, make_one_line
+from perennial.text import escape_control_characters, make_text_one_line
 
 MAX_NAME_BYTES = 200
 """Maximum bytes of a file name: file systems allow 255, and a suffix follows."""
@@ -62,7 +62,7 @@ def quote_shell_word(text: object) -> str:
     """
     word = str(text)
     # Quoting does not help here: a quoted hyphen still begins an option.
-    if not word or word.startswith("-") or make_one_line(word) != word:
+    if not word or word.startswith("-") or make_text_one_line(word) != word:
         raise BadAnswer(
             f"The service names something {quote_refused_value(text)}, which is no name or id."
         )
@@ -126,7 +126,7 @@ def parse_whole_number(value: object, name: str) -> int:
     return value
 
 
-def parse_header_number(value: str | None, name: str) -> int:
+def parse_number_in_response_header(value: str | None, name: str) -> int:
     """Return the number in a header.
 
     Raises:
@@ -140,7 +140,7 @@ def parse_header_number(value: str | None, name: str) -> int:
     return int(value)
 
 
-def drop_unsafe_value(value: str | None) -> str:
+def drop_unsafe_header_value(value: str | None) -> str:
     """Return a value that may be sent back to the service, such as an ETag or a cursor, else ""."""
     text = value or ""
     return text if len(text) <= MAX_ECHOED_CHARS and _ECHOED.fullmatch(text) else ""
@@ -163,7 +163,7 @@ def escape_json_text(text: str) -> str:
 
 def quote_refused_value(value: object) -> str:
     """Return a refused value for an error message: on one line, quoted, and short."""
-    text = make_one_line(str(value))
+    text = make_text_one_line(str(value))
     return f"“{text[:80]}…”" if len(text) > 80 else f"“{text}”"
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
 from perennial.bars import compute_job_share_done, describe_job_state, describe_job_time_left
-from perennial.text import format_count, make_one_line
+from perennial.text import format_count, make_text_one_line
 from perennial.words import format_action_command, replace_requests_by_commands
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _FIGURE = "display:inline-block;width:9em;margin:0 .8em .8em 0;vertical-align:to
 _IMAGE = "width:100%;image-rendering:pixelated;display:block"
 
 
-def render_response(answer: Any) -> str | None:
+def render_response_as_html(answer: Any) -> str | None:
     """Return the HTML of a model, version, job, comparison or matrix; None for any other
     response."""
     for kind, show in _SHOWN.items():
@@ -272,7 +272,7 @@ def _escape_text(value: object) -> str:
     """Escape a value as one line of text, valid between tags and in attributes; long ones are
     cut."""
     # Cut before it is escaped, so that no entity is cut in two.
-    text = make_one_line(str(value)[:MOST_CHARS])
+    text = make_text_one_line(str(value)[:MOST_CHARS])
     return html.escape(text if len(str(value)) <= MOST_CHARS else f"{text}…", quote=True)
 
 

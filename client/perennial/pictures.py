@@ -43,33 +43,37 @@ def read_form_parts(images: Images) -> list[Part] | None:
             f"A {type(unsupported).__name__} is among the images: predict takes {_TAKEN}, not "
             f"mixed."
         )
-    return [("image", _read_named_image(item, number)) for number, item in enumerate(items)]
+    return [("image", _read_image_with_name(item, number)) for number, item in enumerate(items)]
 
 
-def convert_to_numbers(images: Any) -> Any:
+def convert_arrays_to_nested_lists(images: Any) -> Any:
     """Return arrays, or lists of them, as nested lists of numbers."""
     # NumPy arrays and tensors of PyTorch share this method, so neither library is imported.
     if hasattr(images, "tolist"):
         return images.tolist()
     return (
-        [convert_to_numbers(one) for one in images] if isinstance(images, (list, tuple)) else images
+        [convert_arrays_to_nested_lists(one) for one in images]
+        if isinstance(images, (list, tuple))
+        else images
     )
 
 
 def _is_image_file(image: Any) -> bool:
     return (
-        isinstance(image, (str, bytes, os.PathLike)) or _is_picture(image) or hasattr(image, "read")
+        isinstance(image, (str, bytes, os.PathLike))
+        or _is_pil_image(image)
+        or hasattr(image, "read")
     )
 
 
-def _is_picture(image: Any) -> bool:
+def _is_pil_image(image: Any) -> bool:
     """Return True for a PIL image, without importing PIL."""
     # If PIL was never imported, no object can be one of its images.
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)
 
 
-def _read_named_image(image: Any, number: int) -> tuple[str, bytes]:
+def _read_image_with_name(image: Any, number: int) -> tuple[str, bytes]:
     """Return the name that the prediction will have, and the bytes of a file."""
     # The name labels the prediction, so that a person can tell the images apart.
     unnamed = f"image-{number}"
@@ -77,8 +81,8 @@ def _read_named_image(image: Any, number: int) -> tuple[str, bytes]:
         return unnamed, image
     if isinstance(image, (str, os.PathLike)):
         return Path(image).name, Path(image).read_bytes()
-    if _is_picture(image):
-        return _get_last_path_part(
+    if _is_pil_image(image):
+        return _get_file_name_of_path(
             getattr(image, "filename", None)
         ) or unnamed, _encode_picture_as_png(image)
     content = image.read()
@@ -86,10 +90,10 @@ def _read_named_image(image: Any, number: int) -> tuple[str, bytes]:
         raise TypeError(
             f"{image!r} gives {type(content).__name__}, not bytes: open it with mode 'rb'."
         )
-    return _get_last_path_part(getattr(image, "name", None)) or unnamed, bytes(content)
+    return _get_file_name_of_path(getattr(image, "name", None)) or unnamed, bytes(content)
 
 
-def _get_last_path_part(path: Any) -> str:
+def _get_file_name_of_path(path: Any) -> str:
     """Return the last part of a path, or "".
 
     The name of an opened file may be a number, and a PIL image often has none.

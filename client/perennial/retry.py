@@ -66,7 +66,7 @@ class Retries:
         return jitter if retry_after_s is None else retry_after_s + jitter
 
 
-def may_service_recover(error: PerennialError) -> bool:
+def is_service_error_temporary(error: PerennialError) -> bool:
     """Return True if the error may pass by itself, as during a restart of the service or its
     proxy.
     """

@@ -36,7 +36,7 @@ _WORDS = {
 _LARGEST = 1 << 63
 
 
-class _Mismatch(Exception):
+class _FieldTypeMismatch(Exception):
     """A value of another type than its field."""
 
 
@@ -54,14 +54,14 @@ class Shape:
                 fields.update(value)
             # A required field may be null; an optional one that is None was not sent at all.
             elif value is not None or field.default is dataclasses.MISSING:
-                fields[_get_json_name(field.name)] = convert_to_json(value)
+                fields[_get_json_field_name(field.name)] = convert_to_json(value)
         return fields
 
     def _repr_html_(self) -> str | None:
         """Return HTML for notebooks, or None for types that have none."""
-        from perennial.notebook import render_response
+        from perennial.notebook import render_response_as_html
 
-        return render_response(self)
+        return render_response_as_html(self)
 
 
 class Table(Shape):
@@ -75,9 +75,9 @@ class Table(Shape):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_frame_of_response
+        from perennial.frames import build_data_frame_of_response
 
-        return build_frame_of_response(self)
+        return build_data_frame_of_response(self)
 
 
 def convert_to_json(value: Any) -> Any:
@@ -98,13 +98,13 @@ def convert_from_json(kind: type[T], value: Any) -> T:
         BadAnswer: a value in it has another type.
     """
     try:
-        shape: T = _get_json_reader(kind)(value)
-    except _Mismatch as error:
+        shape: T = _get_json_reader_of_type(kind)(value)
+    except _FieldTypeMismatch as error:
         raise BadAnswer(f"The service's answer cannot be used: {error}.") from None
     return shape
 
 
-def _get_json_reader(kind: Any) -> Read:
+def _get_json_reader_of_type(kind: Any) -> Read:
     """Return the function that converts JSON to a type in the annotations of a shape."""
     if kind not in _readers:
         _readers[kind] = _build_json_reader(kind)
@@ -114,18 +114,18 @@ def _get_json_reader(kind: Any) -> Read:
 def _build_json_reader(kind: Any) -> Read:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _build_shape_reader(kind)
+        return _build_object_reader(kind)
     # `Union[X, Y]` and `X | Y` have different origins.
     if origin in (Union, types.UnionType):
-        return _build_union_reader(arguments)
+        return _build_union_type_reader(arguments)
     if origin is list:
-        item = _get_json_reader(arguments[0])
+        item = _get_json_reader_of_type(arguments[0])
         return lambda value: [item(one) for one in _require_type(list, value)]
     if origin is dict:
-        item = _get_json_reader(arguments[1])
+        item = _get_json_reader_of_type(arguments[1])
         return lambda value: {key: item(one) for key, one in _require_type(dict, value).items()}
     scalars = _get_scalar_types(kind)
-    return (lambda value: _require_any_type(scalars, value)) if scalars else _return_unchanged
+    return (lambda value: _require_one_of_types(scalars, value)) if scalars else _return_unchanged
 
 
 def _return_unchanged(value: Any) -> Any:
@@ -139,7 +139,7 @@ def _get_scalar_types(kind: Any) -> tuple[type, ...]:
     return (kind,) if kind in (int, float, str, bool, types.NoneType) else ()
 
 
-def _is_of_kind(kind: type, value: Any) -> bool:
+def _is_value_of_type(kind: type, value: Any) -> bool:
     if kind is float:
         # `type` and not isinstance, because True is an int. Infinities cannot be written as JSON.
         return type(value) is int or (type(value) is float and math.isfinite(value))
@@ -149,56 +149,56 @@ def _is_of_kind(kind: type, value: Any) -> bool:
 
 
 def _require_type(kind: type, value: Any) -> Any:
-    return _require_any_type((kind,), value)
+    return _require_one_of_types((kind,), value)
 
 
-def _require_any_type(kinds: tuple[type, ...], value: Any) -> Any:
-    if any(_is_of_kind(kind, value) for kind in kinds):
+def _require_one_of_types(kinds: tuple[type, ...], value: Any) -> Any:
+    if any(_is_value_of_type(kind, value) for kind in kinds):
         return value
     allowed = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
-    raise _Mismatch(f"it has {quote_refused_value(value)} where {allowed} belongs")
+    raise _FieldTypeMismatch(f"it has {quote_refused_value(value)} where {allowed} belongs")
 
 
-def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
+def _build_union_type_reader(kinds: tuple[Any, ...]) -> Read:
     """Return a reader that picks the best-fitting shape for objects, and other types by their own
     type.
     """
     shapes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     by_type = {
-        origin: _get_json_reader(kind)
+        origin: _get_json_reader_of_type(kind)
         for kind in kinds
         if (origin := typing.get_origin(kind)) in (list, dict)
     }
     scalars = tuple(one for kind in kinds for one in _get_scalar_types(kind))
     allowed = (*scalars, *by_type, *((dict,) if shapes else ()))
 
-    def read_union(value: Any) -> Any:
+    def read_union_value(value: Any) -> Any:
         # The JSON does not say which shape it is, so its keys decide.
         if isinstance(value, dict) and shapes:
-            return _get_json_reader(max(shapes, key=lambda kind: _rank_shape_fit(kind, value)))(
-                value
-            )
+            return _get_json_reader_of_type(
+                max(shapes, key=lambda kind: _rank_response_class_fit(kind, value))
+            )(value)
         read_typed = by_type.get(type(value))
-        return _require_any_type(allowed, value) if read_typed is None else read_typed(value)
+        return _require_one_of_types(allowed, value) if read_typed is None else read_typed(value)
 
-    return read_union
+    return read_union_value
 
 
-def _rank_shape_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
+def _rank_response_class_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
     """Return a sort key of an object's fit to a shape.
 
     It is (all required fields are present, minus the number of unknown fields, number of required
     fields).
     """
     fields = [field for field in dataclasses.fields(kind) if field.name != "extra"]
-    names = {_get_json_name(field.name) for field in fields}
+    names = {_get_json_field_name(field.name) for field in fields}
     required = {
-        _get_json_name(field.name) for field in fields if field.default is dataclasses.MISSING
+        _get_json_field_name(field.name) for field in fields if field.default is dataclasses.MISSING
     }
     return required <= value.keys(), -len(value.keys() - names), len(required)
 
 
-def _build_shape_reader(kind: type[Any]) -> Read:
+def _build_object_reader(kind: type[Any]) -> Read:
     plan: list[tuple[str, str, Read]] = []
 
     def build_dataclass_from_json(value: Any) -> Any:
@@ -208,13 +208,14 @@ def _build_shape_reader(kind: type[Any]) -> Read:
             hints = typing.get_type_hints(kind)
             names = [field.name for field in dataclasses.fields(kind) if field.name != "extra"]
             plan.extend(
-                (name, _get_json_name(name), _get_json_reader(hints[name])) for name in names
+                (name, _get_json_field_name(name), _get_json_reader_of_type(hints[name]))
+                for name in names
             )
         values = {}
         for name, key, of in plan:
             try:
                 values[name] = None if value.get(key) is None else of(value[key])
-            except _Mismatch as error:
+            except _FieldTypeMismatch as error:
                 raise BadAnswer(
                     f"The service's answer cannot be used: {error}, as {kind.__name__}.{key}."
                 ) from None
@@ -224,6 +225,6 @@ def _build_shape_reader(kind: type[Any]) -> Read:
     return build_dataclass_from_json
 
 
-def _get_json_name(name: str) -> str:
+def _get_json_field_name(name: str) -> str:
     """Return a field's name in JSON: `class_` is `class`, a keyword of Python."""
     return name.removesuffix("_")

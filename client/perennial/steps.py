@@ -1,7 +1,7 @@
 """Requests that advice names, in three forms: an HTTP request, a command of the terminal, a button.
 
 A sentence of the service names a request as `str(Step(…))` writes it. The command line and the
-pages find it and replace it by their own form (`replace_requests`), so that each reader gets a form
+pages find it and replace it by their own form (`replace_requests_in_sentence`), so that each reader gets a form
 that works there, from one source. `OPERATIONS` has every request that a sentence may name.
 
 `client/perennial/steps.py` is a copy of this module, made by `python -m tools.client_sync`.
@@ -35,11 +35,11 @@ _HOLE = re.compile(r"\{(\w+)\}")
 _MAYBE = re.compile(r" \[([^\]]+)\]")
 
 
-def _quote_value(value: object) -> str:
+def _quote_step_value(value: object) -> str:
     return shlex.quote(str(value))
 
 
-class Operation(NamedTuple):
+class ApiOperation(NamedTuple):
     """A kind of request.
 
     Attributes:
@@ -58,108 +58,108 @@ class Operation(NamedTuple):
 
 # The first that fits a path is used, so the production alias precedes any alias.
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         "PUT",
         "models/{model}/aliases/production",
         "promote {model} {version} [--reason {reason}]",
         "“Promote…”",
     ),
-    Operation(
+    ApiOperation(
         "PUT",
         "models/{model}/aliases/{alias}",
         "promote {model} {version} --alias {alias} [--reason {reason}]",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/aliases/production/follow",
         "follow {model}",
         "“Let production follow”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/aliases/production/rollback",
         "rollback {model} [--to {version}] [--reason {reason}]",
         "“Roll back…”",
     ),
-    Operation(
+    ApiOperation(
         "POST", "jobs/{job}/retry", "jobs retry {job} [--recipe {recipe}]", "“Learn it again…”"
     ),
-    Operation("POST", "jobs/{job}/choose", "jobs choose {job} {trial}", "“Choose a trial”"),
-    Operation(
+    ApiOperation("POST", "jobs/{job}/choose", "jobs choose {job} {trial}", "“Choose a trial”"),
+    ApiOperation(
         "POST",
         "models/{model}/tasks/{task}/relearn",
         "tasks relearn {model} {task} [--recipe {recipe}]",
         "“Learn task {task} again…”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/tasks/{task}/discard",
         "tasks discard {model} {task} [--reason {reason}]",
         "“Discard task {task}…”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/tasks/{task}/continue",
         "tasks continue {model} {task} [--reason {reason}]",
         "“Go on without task {task}…”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/tasks",
         "submit {model} BATCH [--recipe {recipe}]",
         "“Send a batch”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/edits",
         "classes merge {model} {names} --into {into}",
         "“Merge classes” on the page “Classes”",
     ),
-    Operation("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
-    Operation(
+    ApiOperation("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
+    ApiOperation(
         "GET",
         "models/{model}/rebase",
         "models rebase {model} --status",
         "“Compare both image by image”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/rebase/finish",
         "models rebase {model} --finish",
         "“Move production…” or “Put it back…”",
     ),
-    Operation("DELETE", "models/{model}", "models rm {model}", "“Delete the model…”"),
-    Operation(
+    ApiOperation("DELETE", "models/{model}", "models rm {model}", "“Delete the model…”"),
+    ApiOperation(
         "POST",
         "models",
         "models create {name} [--scenario {scenario}] [--architecture {architecture}] [--image "
         "{image}] [--base {base}] [--recipe {recipe}] [--description {description}]",
         "“New model”",
     ),
-    Operation("GET", "models/{model}", "models show {model}", "its page"),
-    Operation("GET", "architectures", "bases architectures", "the form of a new model"),
-    Operation("GET", "methods", "methods", "the form of a new model"),
-    Operation("GET", "bases", "bases list"),
-    Operation(
+    ApiOperation("GET", "models/{model}", "models show {model}", "its page"),
+    ApiOperation("GET", "architectures", "bases architectures", "the form of a new model"),
+    ApiOperation("GET", "methods", "methods", "the form of a new model"),
+    ApiOperation("GET", "bases", "bases list"),
+    ApiOperation(
         "POST",
         "bases",
         "bases upload FILE.safetensors --architecture {architecture} [--image-size {image_size}]"
         " [--channels {channels}]",
     ),
-    Operation("POST", "keys", "keys create NAME", "“New key…”"),
-    Operation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
-    Operation("GET", "webhooks", "webhooks list", "the page of webhooks"),
-    Operation("GET", "uploads", "uploads list"),
-    Operation("POST", "uploads", "submit MODEL BATCH", "“Send a batch”"),
-    Operation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
-    Operation(
+    ApiOperation("POST", "keys", "keys create NAME", "“New key…”"),
+    ApiOperation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
+    ApiOperation("GET", "webhooks", "webhooks list", "the page of webhooks"),
+    ApiOperation("GET", "uploads", "uploads list"),
+    ApiOperation("POST", "uploads", "submit MODEL BATCH", "“Send a batch”"),
+    ApiOperation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
+    ApiOperation(
         "PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Send a batch”, with the same file"
     ),
 )
 
 
 @dataclass(frozen=True)
-class Step:
+class ApiStep:
     """A request of the API that advice names.
 
     Attributes:
@@ -185,7 +185,7 @@ class Step:
         return text
 
     def format_as_command(
-        self, word: Callable[[object], str] = _quote_value, model: str | None = None
+        self, word: Callable[[object], str] = _quote_step_value, model: str | None = None
     ) -> str | None:
         """Return `perennial jobs retry job_1 --recipe '{…}'`; None if no command makes it.
 
@@ -211,7 +211,7 @@ class Step:
         if unknown or is_empty or any(str(value).startswith("@") for value in values.values()):
             return None
 
-        def fill_placeholder(hole: re.Match[str]) -> str:
+        def fill_path_placeholder(hole: re.Match[str]) -> str:
             value = values.get(hole[1])
             if value is None or value == LEFT_OPEN:
                 return WHY if hole[1] == "reason" else hole[1].upper()
@@ -219,14 +219,14 @@ class Step:
                 return " ".join(word(str(name)) for name in value)
             return word(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
-        def drop_unfilled_option(chunk: re.Match[str]) -> str:
+        def drop_option_without_value(chunk: re.Match[str]) -> str:
             return (
                 f" {chunk[1]}"
                 if all(values.get(name) is not None for name in _HOLE.findall(chunk[1]))
                 else ""
             )
 
-        return f"perennial {_HOLE.sub(fill_placeholder, _MAYBE.sub(drop_unfilled_option, operation.command))}"
+        return f"perennial {_HOLE.sub(fill_path_placeholder, _MAYBE.sub(drop_option_without_value, operation.command))}"
 
     def get_button_label(self) -> str | None:
         """Return the label of the button or link that makes the request; None if no page has
@@ -236,7 +236,7 @@ class Step:
             return None
         return _HOLE.sub(lambda hole: match[1][hole[1]], match[0].button)
 
-    def _find_request_operation(self) -> tuple[Operation, dict[str, str]] | None:
+    def _find_request_operation(self) -> tuple[ApiOperation, dict[str, str]] | None:
         for operation in OPERATIONS:
             pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
             match = re.fullmatch(f"/v1/{pattern}", self.path)
@@ -256,17 +256,17 @@ def _name_merged_classes(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return body
 
 
-def replace_requests(text: str, render: Callable[[Step], str | None]) -> str:
+def replace_requests_in_sentence(text: str, render: Callable[[ApiStep], str | None]) -> str:
     """Replace each request in a sentence by another form; one without that form stays unchanged."""
     done, at = "", 0
-    for start, end, step in find_requests(text):
+    for start, end, step in find_requests_in_sentence(text):
         rendered = render(step)
         done += text[at:start] + (text[start:end] if rendered is None else rendered)
         at = end
     return done + text[at:]
 
 
-def find_requests(text: str) -> Iterator[tuple[int, int, Step]]:
+def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiStep]]:
     """Yield start, end and value of each request in a sentence."""
     at = 0
     while match := _REQUEST.search(text, at):
@@ -281,7 +281,11 @@ def find_requests(text: str) -> Iterator[tuple[int, int, Step]]:
                 at = end
             except ValueError:  # an ellipsis, or a name with a brace
                 pass
-        yield match.start(), at, Step(match["method"], match["path"], match["query"] or "", **body)
+        yield (
+            match.start(),
+            at,
+            ApiStep(match["method"], match["path"], match["query"] or "", **body),
+        )
 
 
 def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> str:

@@ -25,7 +25,7 @@ def escape_control_characters(text: str) -> str:
     )
 
 
-def make_one_line(text: str) -> str:
+def make_text_one_line(text: str) -> str:
     """Return printable text on a single line, so that it cannot imitate a line of this client."""
     # Blanks are joined first, because `escape_control_characters` leaves line ends and tabs in the
     # text.

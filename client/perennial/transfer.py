@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 """Called with the bytes done and the total bytes."""
 
 
-class Source(Protocol):
+class TransferSource(Protocol):
     """A source of bytes that can be read repeatedly with the same result."""
 
     @property
@@ -102,7 +102,7 @@ class FileSource:
 class PackedSource:
     """A folder or data set that `perennial.pack` reads; its errors become errors of this client."""
 
-    batch: Source
+    batch: TransferSource
 
     @property
     def size(self) -> int:
@@ -119,7 +119,7 @@ class PackedSource:
 
     def identity(self) -> str:
         """Return a text that identifies these bytes."""
-        # A batch of the caller's own needs no more than `Source` asks for.
+        # A batch of the caller's own needs no more than `TransferSource` asks for.
         batch_identity = getattr(self.batch, "identity", None)
         with _translate_pack_errors():
             return (
@@ -148,11 +148,11 @@ def _translate_pack_errors() -> Iterator[None]:
         raise ConfigError(str(error)) from error
 
 
-BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | Source
+BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | TransferSource
 """An archive, its bytes, a folder or data set, `s3://…`, images by class, or an opened batch."""
 
 
-def prepare_batch_source(batch: BatchIn, **options: Any) -> Source:
+def prepare_batch_source(batch: BatchIn, **options: Any) -> TransferSource:
     """Return the source of a batch: bytes and archives unchanged, folders and data sets packed as a
     tar.
 
@@ -212,9 +212,9 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
         return {}
     from perennial.pack.rules.options import (
         OPTIONS,
-        build_option_texts,
+        build_reading_option_texts,
         convert_option_values,
-        parse_option_texts,
+        parse_reading_option_texts,
     )
 
     unknown = sorted(set(options) - {*OPTIONS, "known_classes"})
@@ -223,12 +223,14 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
             f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}."
         )
     try:
-        return build_option_texts(parse_option_texts(convert_option_values(options)))
+        return build_reading_option_texts(
+            parse_reading_option_texts(convert_option_values(options))
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
-def _pack_as_tar(source: Any, options: Mapping[str, Any]) -> Source:
+def _pack_as_tar(source: Any, options: Mapping[str, Any]) -> TransferSource:
     from perennial.pack import Undecided, open_batch
 
     try:
@@ -239,7 +241,7 @@ def _pack_as_tar(source: Any, options: Mapping[str, Any]) -> Source:
         raise ConfigError(str(error)) from error
 
 
-def identify_source(source: Source) -> str:
+def identify_source(source: TransferSource) -> str:
     """Return a text that identifies a source's bytes also in a later run."""
     source_identity = getattr(source, "identity", None)
     return (
@@ -269,7 +271,7 @@ def parse_etag_digest(etag: str | None) -> str | None:
         return None
 
 
-class UploadMemory:
+class UploadLocationCache:
     """Stores the location of one upload in the user's cache folder until its batch is submitted.
 
     Args:

@@ -9,8 +9,13 @@ from urllib.parse import quote, unquote
 
 from perennial.errors import BadAnswer
 from perennial.guard import quote_shell_word
-from perennial.steps import Step, keep_command_options, replace_query_parameters, replace_requests
-from perennial.text import format_count, make_one_line
+from perennial.steps import (
+    ApiStep,
+    keep_command_options,
+    replace_query_parameters,
+    replace_requests_in_sentence,
+)
+from perennial.text import format_count, make_text_one_line
 
 if TYPE_CHECKING:
     from perennial._types import (
@@ -96,7 +101,7 @@ def describe_held_version(
         url: of the service.
     """
     production = model.aliases.get("production")
-    first = make_one_line(
+    first = make_text_one_line(
         f"Version {version.number} of {model.name} is held by the gate; production stays at "
         f"version {production}."
     )
@@ -124,11 +129,11 @@ def _suggest_retry_command(job: str) -> list[str]:
         return []
 
 
-def explain_missing_base(job: Job) -> str | None:
+def explain_missing_base_weights(job: Job) -> str | None:
     """Return why a job cannot get its base's weights and what to do; None if they may still
     arrive."""
     why = job.waiting_for
-    return make_one_line(why.detail) if why is not None and why.failed else None
+    return make_text_one_line(why.detail) if why is not None and why.failed else None
 
 
 def describe_attention_item(model: str, entry: Attention | None) -> list[str]:
@@ -137,14 +142,14 @@ def describe_attention_item(model: str, entry: Attention | None) -> list[str]:
         return []
     settle = _format_attention_commands(model, entry)
     return [
-        replace_task_requests(entry.detail, model, entry.task),
+        replace_requests_by_task_commands(entry.detail, model, entry.task),
         *(["To go on, one of:", *settle] if settle else []),
     ]
 
 
 def _format_attention_commands(model: str, entry: Attention) -> list[str]:
     return [
-        f"  {format_action_command(action, model)}\n      {make_one_line(action.title)}"
+        f"  {format_action_command(action, model)}\n      {make_text_one_line(action.title)}"
         for action in entry.actions
     ]
 
@@ -153,7 +158,7 @@ def describe_failed_checks(version: Version) -> Iterator[str]:
     """Yield the checks that a version did not pass, each in words with its numbers."""
     for check in version.gate.checks:
         if not check.passed:
-            yield make_one_line(
+            yield make_text_one_line(
                 f"{CHECKS.get(check.name, check.name)}{_format_check_numbers(check)}"
             )
 
@@ -199,11 +204,13 @@ def _format_check_numbers(check: GateCheck) -> str:
 def format_action_command(action: Action, model: str) -> str:
     """Return the command for a request; a request without a command stays a request."""
     body = {} if action.body is None else action.body.to_dict()
-    step = Step(action.method, action.path, body=body)
-    return _find_command_of_request(step, model) or make_one_line(f"{action.method} {action.path}")
+    step = ApiStep(action.method, action.path, body=body)
+    return _find_command_of_request(step, model) or make_text_one_line(
+        f"{action.method} {action.path}"
+    )
 
 
-def replace_task_requests(text: str, model: str, task: int | None) -> str:
+def replace_requests_by_task_commands(text: str, model: str, task: int | None) -> str:
     """Replace the requests in a sentence about a batch by commands, as
     `replace_requests_by_commands`.
 
@@ -225,17 +232,17 @@ def replace_requests_by_commands(text: str) -> str:
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
     # Cleaned first, because parts of it become commands that a person copies.
-    text = keep_command_options(make_one_line(text).replace(*ATTENTION))
+    text = keep_command_options(make_text_one_line(text).replace(*ATTENTION))
     # Before other requests are replaced, because the same request also finishes a move.
     text = _BACK.sub(_format_rollback_command, text)
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
 
-    def render_command(step: Step) -> str | None:
+    def render_request_as_command(step: ApiStep) -> str | None:
         pattern = _find_command_of_request(step, None)
         return None if pattern is None else f"`{pattern}`"
 
-    text = replace_requests(text, render_command)
+    text = replace_requests_in_sentence(text, render_request_as_command)
     text = replace_query_parameters(
         text, lambda name, value: f"-o {name}={quote_shell_word(value)}"
     )
@@ -251,14 +258,14 @@ def _format_rollback_command(match: re.Match[str]) -> str:
         return match[0]
 
 
-def _find_command_of_request(step: Step, model: str | None) -> str | None:
+def _find_command_of_request(step: ApiStep, model: str | None) -> str | None:
     try:
         return step.format_as_command(quote_shell_word, model)
     except BadAnswer:  # the name contains characters that no shell may receive: keep the request
         return None
 
 
-def describe_left_out(report: BatchReport) -> list[str]:
+def describe_left_out_files_and_entries(report: BatchReport) -> list[str]:
     """Return sentences about the files and entries of a batch that could not be used, one for each
     kind."""
     if not report.rejected_count:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.admission.network_size import Size, find_network_size
+from core.admission.network_size import NetworkSize, find_network_size
 from core.contract.catalogue import Catalogue
 from core.contract.projection import count_random_features
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
@@ -53,7 +53,7 @@ _MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 
 
 @dataclass(frozen=True)
-class Work:
+class JobWorkload:
     """Workload of a job beyond its recipe.
 
     Attributes:
@@ -65,20 +65,20 @@ class Work:
     images: int = 0
 
 
-FIRST = Work()
+FIRST = JobWorkload()
 
 
 @dataclass(frozen=True)
-class Admission:
+class AdmissionLimits:
     """Limits on the parameters of a network and on the bytes of a job; 0 means no limit."""
 
     max_parameters: int = 0
     job_bytes: int = 0
 
     @staticmethod
-    def from_settings(settings: Settings) -> "Admission":
+    def from_settings(settings: Settings) -> "AdmissionLimits":
         """Return the limits on a network's size and a job's memory that the settings define."""
-        return Admission(settings.max_parameters, settings.admitted_job_bytes)
+        return AdmissionLimits(settings.max_parameters, settings.admitted_job_bytes)
 
     def check_network_size(
         self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut
@@ -100,7 +100,7 @@ class Admission:
         architecture: ArchitectureChoice,
         image: ImageOut,
         recipe: RecipeOut,
-        work: Work = FIRST,
+        work: JobWorkload = FIRST,
     ) -> None:
         """Check that the estimated memory of a job is within the limit.
 
@@ -145,7 +145,7 @@ class Admission:
             )
 
 
-ANY = Admission()
+ANY = AdmissionLimits()
 """Admission without limits, for callers that need none."""
 
 
@@ -159,14 +159,14 @@ class JobLimits:
     """
 
     max_open_jobs: int = 0
-    admission: Admission = ANY
+    admission: AdmissionLimits = ANY
 
 
 NO_LIMITS = JobLimits()
 
 
 @dataclass(frozen=True)
-class Estimate:
+class JobMemoryEstimate:
     """A job's memory as a sum; `explain_memory_estimate` puts it in words."""
 
     method: str
@@ -237,8 +237,8 @@ class Estimate:
 
 
 def estimate_memory(
-    entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut, work: Work
-) -> Estimate:
+    entry: MethodEntry, size: NetworkSize, image: ImageOut, recipe: RecipeOut, work: JobWorkload
+) -> JobMemoryEstimate:
     """Estimate the memory of a job.
 
     Args:
@@ -282,13 +282,13 @@ def estimate_memory(
     pixels = int(image["channels"]) * int(image["size"]) ** 2
     weights = (size.parameters, copies, images, activations, 2 * retained_images * pixels)
     if not (chosen := footprint.get("columns", "")):
-        return Estimate(method["name"], *weights)
+        return JobMemoryEstimate(method["name"], *weights)
     # 0 means no random features: the network's own are used, with a column of ones for the bias.
     columns = count_random_features(hypers.get(chosen), size.features) or size.features + 1
-    return Estimate(method["name"], *weights, columns, work.tasks)
+    return JobMemoryEstimate(method["name"], *weights, columns, work.tasks)
 
 
-def _suggest_smaller_job(estimate: Estimate) -> str:
+def _suggest_smaller_job(estimate: JobMemoryEstimate) -> str:
     """Suggest a change that makes the job smaller."""
     # Smaller images or batches do not help where second moments take most of the memory.
     if 2 * estimate.closed_form_memory_bytes > estimate.total_bytes:
@@ -299,7 +299,7 @@ def _suggest_smaller_job(estimate: Estimate) -> str:
     return "Take a smaller architecture, image.size or recipe.batch_size, or another method."
 
 
-def compute_workload(session: Session, model: Model, task: int, images: int = 0) -> Work:
+def compute_job_workload(session: Session, model: Model, task: int, images: int = 0) -> JobWorkload:
     """Return the number of images, classes and earlier tasks that a job for a model's task works
     on.
 
@@ -309,7 +309,7 @@ def compute_workload(session: Session, model: Model, task: int, images: int = 0)
     """
     trained_images = session.scalar(select(func.sum(Task.n_train)).where(Task.model_id == model.id))
     # PostgreSQL gives a sum as a Decimal, and a sum over no rows is NULL.
-    return Work(max(1, task), int(trained_images or 0) + images)
+    return JobWorkload(max(1, task), int(trained_images or 0) + images)
 
 
 def _format_gigabytes(count: int) -> str:

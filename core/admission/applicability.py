@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 from core.contract.base import ADOPTED
 from core.contract.catalogue import Catalogue
 from core.contract.responses.recipe import RecipeOut
-from core.database.kinds import Kind
-from core.database.states import UNFINISHED, State
+from core.database.kinds import JobKind
+from core.database.states import UNFINISHED, JobState
 from core.database.tables import Job, Model, Part, Version
 from core.errors import InvalidRecipe
 from core.recipe.weaknesses import SUMS
@@ -34,7 +34,7 @@ _MEMORY = {
 
 
 @dataclass(frozen=True)
-class Start:
+class NextTaskStart:
     """Starting point of the next task: method block, network family and types of memory.
 
     The method's name is `ADOPTED` for a classifier that came with its model. `name` and `instead`
@@ -49,11 +49,11 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Predecessors:
+class NextTaskPredecessors:
     """Rows that decide what a model's next task starts from.
 
     Attributes:
-        head: see `core.lineage.lineage.find_next_start`.
+        head: see `core.lineage.lineage.find_version_next_task_starts_from`.
         job: the last job whose version the task will follow, see `select_last_open_job`; None
         without one.
     """
@@ -65,9 +65,9 @@ class Predecessors:
 def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str]:
     """Return the query for a model's last unfinished job that will make a version."""
     # Jobs without a place learn no task, and one that is being cancelled leaves no version.
-    states = sorted(UNFINISHED - {State.CANCELLING})
+    states = sorted(UNFINISHED - {JobState.CANCELLING})
     # A job that measures a classifier has a place too, and leaves no version.
-    leaves = Job.place.is_not(None), Job.kind != str(Kind.MEASURE)
+    leaves = Job.place.is_not(None), Job.kind != str(JobKind.MEASURE)
     mine = Job.model_id == model_id, *leaves, Job.state.in_(states)
     # Jobs that learn a task again run before all others, so they come last here.
     newest = select(Job.id).where(*mine).order_by(Job.again, Job.task_number.desc()).limit(1)
@@ -81,18 +81,22 @@ def warn_of_next_task(
     """Return warnings about learning the model's next task with a resolved recipe.
 
     Args:
-        head: see `core.lineage.lineage.find_next_start`.
+        head: see `core.lineage.lineage.find_version_next_task_starts_from`.
 
     Raises:
-        InvalidRecipe: see `warn_of_recipe_after`.
+        InvalidRecipe: see `list_warnings_of_recipe_after_task`.
     """
     last = select(Job).where(Job.id == select_last_open_job(model.id).scalar_subquery())
-    before = Predecessors(head, session.scalars(last).one_or_none())
-    return warn_of_recipe_after(session, catalogue, model, before, recipe)
+    before = NextTaskPredecessors(head, session.scalars(last).one_or_none())
+    return list_warnings_of_recipe_after_task(session, catalogue, model, before, recipe)
 
 
-def warn_of_recipe_after(
-    session: Session, catalogue: Catalogue, model: Model, before: Predecessors, recipe: RecipeOut
+def list_warnings_of_recipe_after_task(
+    session: Session,
+    catalogue: Catalogue,
+    model: Model,
+    before: NextTaskPredecessors,
+    recipe: RecipeOut,
 ) -> list[str]:
     """Return warnings about learning with a resolved recipe after another job's recipe.
 
@@ -100,17 +104,21 @@ def warn_of_recipe_after(
         InvalidRecipe: the method makes another kind of network than the task starts from, or
             changes a hyper-parameter that shapes the network.
     """
-    start = _find_starting_point(session, catalogue, before, recipe["method"]["name"])
-    return [] if start is None else warn_of_start(catalogue, start, recipe, model.scenario)
+    start = _find_next_task_start(session, catalogue, before, recipe["method"]["name"])
+    return (
+        []
+        if start is None
+        else list_warnings_of_next_task_start(catalogue, start, recipe, model.scenario)
+    )
 
 
-def warn_of_start(
-    catalogue: Catalogue, start: Start, recipe: RecipeOut, scenario: str
+def list_warnings_of_next_task_start(
+    catalogue: Catalogue, start: NextTaskStart, recipe: RecipeOut, scenario: str
 ) -> list[str]:
     """Return warnings about learning from a starting point with a resolved recipe.
 
     Raises:
-        InvalidRecipe: see `warn_of_recipe_after`.
+        InvalidRecipe: see `list_warnings_of_recipe_after_task`.
     """
     method = recipe["method"]
     hyper: Mapping[str, object] = method
@@ -142,7 +150,7 @@ def warn_of_start(
 
 
 def _require_all_classes_kept(
-    start: Start, after: str, inference: str | None, scenario: str
+    start: NextTaskStart, after: str, inference: str | None, scenario: str
 ) -> None:
     """Check that a closed-form classifier would not lose classes that another method has learned.
 
@@ -171,9 +179,9 @@ def _require_all_classes_kept(
         )
 
 
-def _find_starting_point(
-    session: Session, catalogue: Catalogue, before: Predecessors, after: str
-) -> Start | None:
+def _find_next_task_start(
+    session: Session, catalogue: Catalogue, before: NextTaskPredecessors, after: str
+) -> NextTaskStart | None:
     """Return the version and method that the next task starts from; None for version 0, which has
     learned nothing.
 
@@ -192,7 +200,7 @@ def _find_starting_point(
             f"the result of task {last.task_number}",
             entry.get("family", PLAIN) if entry else PLAIN,
         )
-        return Start(name, f"cancel job {last.id}", method, family, memory)
+        return NextTaskStart(name, f"cancel job {last.id}", method, family, memory)
     if head is None or head.number == 0:
         return None
     network, recipe = head.manifest.network, head.manifest.recipe
@@ -207,7 +215,7 @@ def _find_starting_point(
         )
         types = set(session.scalars(stored_types))
     memory = frozenset(types & _MEMORY.keys())
-    return Start(
+    return NextTaskStart(
         f"version {head.number}",
         None,
         made_by,
@@ -216,7 +224,7 @@ def _find_starting_point(
     )
 
 
-def _warn_of_unused_memory(start: Start, after: str, takes: frozenset[str]) -> list[str]:
+def _warn_of_unused_memory(start: NextTaskStart, after: str, takes: frozenset[str]) -> list[str]:
     """Return a warning if a change of method leaves stored memory unused, or lacks memory that it
     could use.
 

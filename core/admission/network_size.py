@@ -34,7 +34,7 @@ _CONVNEXTS = {
 """Channels of the first stage, and number of blocks of each stage."""
 
 
-class _Encoder(NamedTuple):
+class _TransformerEncoderSize(NamedTuple):
     """Encoder of a vision transformer: number of blocks, token width, and width of the MLP."""
 
     layers: int
@@ -43,15 +43,15 @@ class _Encoder(NamedTuple):
 
 
 _VITS = {
-    "vit_b_16": (_Encoder(12, 768, 3072), 16),
-    "vit_b_32": (_Encoder(12, 768, 3072), 32),
-    "vit_l_16": (_Encoder(24, 1024, 4096), 16),
+    "vit_b_16": (_TransformerEncoderSize(12, 768, 3072), 16),
+    "vit_b_32": (_TransformerEncoderSize(12, 768, 3072), 32),
+    "vit_l_16": (_TransformerEncoderSize(24, 1024, 4096), 16),
 }
 """Encoder, and patch size of large images."""
 
 
 @dataclass
-class Size:
+class NetworkSize:
     """Numbers of float32 values in a network.
 
     Attributes:
@@ -79,7 +79,7 @@ def find_network_size(
     chosen: ArchitectureChoice,
     image: ImageOut,
     pretrained: Mapping[str, PretrainedRow] | None = None,
-) -> Size | None:
+) -> NetworkSize | None:
     """Return the size of a complete architecture (`core.recipe.architecture`), or None if unknown.
 
     Args:
@@ -89,7 +89,7 @@ def find_network_size(
     """
     name, pixels, channels = chosen["name"], int(image["size"]), int(image["channels"])
     architecture: Hyper = chosen
-    size = Size()
+    size = NetworkSize()
     size.count_layer_output(channels * pixels**2)
     if name == "mlp":
         _add_mlp_size(size, architecture["hidden"])
@@ -114,7 +114,9 @@ def find_network_size(
         patch = _choose_patch_size(architecture, pixels, large)
         _add_vit_size(size, encoder, patch, pixels, channels)
     elif name == "vit":
-        encoder = _Encoder(architecture["layers"], architecture["hidden"], architecture["mlp"])
+        encoder = _TransformerEncoderSize(
+            architecture["layers"], architecture["hidden"], architecture["mlp"]
+        )
         _add_vit_size(size, encoder, _choose_patch_size(architecture, pixels, 16), pixels, channels)
     elif name == "dne":
         _add_dne_size(
@@ -127,7 +129,7 @@ def find_network_size(
     return size
 
 
-def _add_timm_size(size: Size, row: PretrainedRow, pixels: int) -> None:
+def _add_timm_size(size: NetworkSize, row: PretrainedRow, pixels: int) -> None:
     """Add the size of a timm network, as measured at its weights' own image size.
 
     Activations scale with the number of pixels.
@@ -138,7 +140,7 @@ def _add_timm_size(size: Size, row: PretrainedRow, pixels: int) -> None:
     size.widest = max(size.widest, math.ceil(row["widest"] * share))
 
 
-def _add_mlp_size(size: Size, hidden: list[int]) -> None:
+def _add_mlp_size(size: NetworkSize, hidden: list[int]) -> None:
     """Add the size of a multilayer perceptron."""
     inputs, size.shared = size.widest, False
     for outputs in hidden:
@@ -148,7 +150,7 @@ def _add_mlp_size(size: Size, hidden: list[int]) -> None:
     size.features = inputs
 
 
-def _add_small_cnn_size(size: Size, pixels: int, channels: int) -> None:
+def _add_small_cnn_size(size: NetworkSize, pixels: int, channels: int) -> None:
     """Add the size of the small convolutional network."""
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
@@ -162,14 +164,14 @@ def _add_small_cnn_size(size: Size, pixels: int, channels: int) -> None:
 
 
 def _add_small_resnet_size(
-    size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int
+    size: NetworkSize, width: int, blocks: tuple[int, ...], pixels: int, channels: int
 ) -> None:
     """Add the size of a residual network for small images to `size`."""
     size.parameters += 9 * channels * width + 2 * width
     size.count_layer_output(width * pixels**2, 2)
     inputs = width
     for stage, count in enumerate(blocks):
-        outputs, area = width * 2**stage, _halve_side(pixels, stage) ** 2
+        outputs, area = width * 2**stage, _halve_feature_map_side(pixels, stage) ** 2
         for block in range(count):
             source = inputs if block == 0 else outputs
             size.parameters += 9 * (source + outputs) * outputs + 4 * outputs
@@ -182,14 +184,19 @@ def _add_small_resnet_size(
 
 
 def _add_resnet_size(
-    size: Size, expansion: int, blocks: tuple[int, ...], small: bool, pixels: int, channels: int
+    size: NetworkSize,
+    expansion: int,
+    blocks: tuple[int, ...],
+    small: bool,
+    pixels: int,
+    channels: int,
 ) -> None:
     """Add the size of a residual network of torchvision's family."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
-    side = pixels if small else _halve_side(pixels, 1)
+    side = pixels if small else _halve_feature_map_side(pixels, 1)
     size.count_layer_output(64 * side**2, 2)
     if not small:
-        side = _halve_side(side, 1)
+        side = _halve_feature_map_side(side, 1)
         size.count_layer_output(
             64 * side**2, 3
         )  # the pooled values, and their source indices as int64
@@ -197,8 +204,8 @@ def _add_resnet_size(
     for stage, count in enumerate(blocks):
         width, area, before = (
             64 * 2**stage,
-            _halve_side(side, stage) ** 2,
-            _halve_side(side, max(0, stage - 1)) ** 2,
+            _halve_feature_map_side(side, stage) ** 2,
+            _halve_feature_map_side(side, max(0, stage - 1)) ** 2,
         )
         outputs = width * expansion
         for block in range(count):
@@ -223,7 +230,7 @@ def _add_resnet_size(
 
 
 def _add_convnext_size(
-    size: Size, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
+    size: NetworkSize, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
 ) -> None:
     """Add the size of a ConvNeXt."""
     size.parameters += channels * stride**2 * width + 3 * width
@@ -243,7 +250,9 @@ def _add_convnext_size(
     size.features = width
 
 
-def _add_vit_size(size: Size, encoder: _Encoder, patch: int, pixels: int, channels: int) -> None:
+def _add_vit_size(
+    size: NetworkSize, encoder: _TransformerEncoderSize, patch: int, pixels: int, channels: int
+) -> None:
     """Add the size of a vision transformer."""
     layers, width, mlp = encoder
     # One token is for the class.
@@ -257,7 +266,9 @@ def _add_vit_size(size: Size, encoder: _Encoder, patch: int, pixels: int, channe
     size.features = width
 
 
-def _add_dne_size(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
+def _add_dne_size(
+    size: NetworkSize, architecture: Hyper, patch: int, pixels: int, channels: int
+) -> None:
     """Add the size of the first expert of DNE.
 
     Its attention is written out, so the attention weights are kept too.
@@ -289,7 +300,7 @@ def _choose_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
     return min(pixels, architecture.get("patch") or chosen)
 
 
-def _halve_side(side: int, times: int) -> int:
+def _halve_feature_map_side(side: int, times: int) -> int:
     """Return the side of a feature map after halving it `times` times, rounding up."""
     for _ in range(times):
         side = (side + 1) // 2

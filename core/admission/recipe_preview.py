@@ -15,7 +15,7 @@ from core.errors import InvalidRecipe
 from core.lineage import lineage
 from core.lineage.outlook import describe_next_task_outlook
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
 
 _WORTH_A_TRY: tuple[tuple[str, RecipePatch], ...] = (
@@ -43,7 +43,7 @@ def preview_next_recipe(
         NotFound: the caller sees no such model.
         InvalidRecipe: the recipe cannot be used.
     """
-    patch = build_stored_override(catalogue, override)
+    patch = build_stored_recipe_override(catalogue, override)
     with db.read() as session:
         return _resolve_next_recipe(session, catalogue, find_model(session, actor, model), patch)
 
@@ -89,7 +89,7 @@ def _resolve_next_recipe(
         architecture=model.architecture,
         problem=model.problem,
     )
-    head = lineage.find_next_start(session, model)
+    head = lineage.find_version_next_task_starts_from(session, model)
     ahead = describe_next_task_outlook(session, model, head)
     applied = warn_of_next_task(session, catalogue, model, head, resolved.recipe)
     return ResolvedRecipe(

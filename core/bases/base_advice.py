@@ -16,7 +16,7 @@ from core.contract.base import UploadedFor
 from core.contract.error import FittingBase
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import BaseInvalid
-from core.text.steps import LEFT_OPEN, Step
+from core.text.steps import LEFT_OPEN, ApiStep
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -43,7 +43,7 @@ _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 
 @dataclass(frozen=True)
-class Advice:
+class FittingBaseAdvice:
     """An architecture and image that a file fits, and the reason it did not fit the requested ones.
 
     Attributes:
@@ -83,7 +83,7 @@ class Advice:
 
 def find_fitting_architecture(
     architecture: ArchitectureChoice, image: ImageOut, family: str, shapes: Shapes, expected: Shapes
-) -> Advice | None:
+) -> FittingBaseAdvice | None:
     """Return the architecture that a file fits if it differs from `expected` in stem or patches
     alone.
 
@@ -99,7 +99,7 @@ def find_fitting_architecture(
         return None
     wrong = {name for name in shapes if list(shapes[name]) != list(expected[name])}
     if family in _STEMS and wrong == {_STEMS[family][0]}:
-        return _advise_on_stem(family, architecture, image, shapes, expected)
+        return _advise_on_network_stem(family, architecture, image, shapes, expected)
     if family == "vit" and wrong and wrong <= {_PATCHES, _POSITIONS}:
         return _advise_on_patch_size(architecture, image, shapes)
     return None
@@ -127,7 +127,7 @@ def format_creation_request(
     """Format the request that creates a model with an architecture and image, on a base."""
     pixels = {"size": image["size"], "channels": image["channels"]}
     fields = {"name": LEFT_OPEN, "base": base, "architecture": architecture, "image": pixels}
-    return str(Step("POST", "/v1/models", body=fields))
+    return str(ApiStep("POST", "/v1/models", body=fields))
 
 
 def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> str:
@@ -169,7 +169,7 @@ def get_base_architecture(base: UploadedFor) -> ArchitectureChoice:
     )
 
 
-def is_same_input_shape(image: ImageOut, other: ImageOut) -> bool:
+def have_images_same_shape(image: ImageOut, other: ImageOut) -> bool:
     """Return True if two networks read images of the same shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 
@@ -213,9 +213,9 @@ def _format_channels(count: int) -> str:
     return "1 channel" if count == 1 else f"{count} channels"
 
 
-def _advise_on_stem(
+def _advise_on_network_stem(
     kind: str, architecture: ArchitectureChoice, image: ImageOut, shapes: Shapes, expected: Shapes
-) -> Advice | None:
+) -> FittingBaseAdvice | None:
     name, stems = _STEMS[kind]
     shape, usual = shapes[name], expected[name]
     # Only grey and RGB images and square kernels can be asked for.
@@ -229,7 +229,9 @@ def _advise_on_stem(
             f"The file's first layer ({name}) reads {_format_channels(channels)}, the images "
             f"have {usual[1]}."
         )
-        return Advice(architecture, {**image, "channels": channels}, "image.channels", why)
+        return FittingBaseAdvice(
+            architecture, {**image, "channels": channels}, "image.channels", why
+        )
     large = stem == "standard"
     why = (
         f"The file has the {shape[2]}×{shape[2]} stem ({name}) of images "
@@ -241,19 +243,21 @@ def _advise_on_stem(
     if large and size <= SMALL_IMAGE:
         by_size = _replace_hyper_parameters(architecture, stem="auto")
         if kind == "convnext" and size < _CONVNEXT_STANDARD_NEEDS:
-            return Advice(by_size, larger, "image.size", why)
+            return FittingBaseAdvice(by_size, larger, "image.size", why)
         otherwise = (
             f" Where more pixels are there, {LARGE_IMAGE} are what such a stem was made for: "
             f"POST /v1/bases?{format_upload_query(by_size, larger)} and "
             f"{format_creation_request(by_size, larger)}."
         )
-        return Advice(stated, {**image, "channels": channels}, "architecture.stem", why, otherwise)
-    return Advice(stated, {**image, "channels": channels}, "architecture.stem", why)
+        return FittingBaseAdvice(
+            stated, {**image, "channels": channels}, "architecture.stem", why, otherwise
+        )
+    return FittingBaseAdvice(stated, {**image, "channels": channels}, "architecture.stem", why)
 
 
 def _advise_on_patch_size(
     architecture: ArchitectureChoice, image: ImageOut, shapes: Shapes
-) -> Advice | None:
+) -> FittingBaseAdvice | None:
     shape, positions = shapes[_PATCHES], shapes[_POSITIONS]
     if len(shape) != 4 or shape[2] != shape[3] or shape[1] not in (1, 3) or len(positions) != 3:
         return None
@@ -270,6 +274,6 @@ def _advise_on_patch_size(
         f"another size, were asked for."
     )
     fitting: ImageOut = {"size": size, "channels": channels}
-    return Advice(
+    return FittingBaseAdvice(
         _replace_hyper_parameters(architecture, patch=patch), fitting, "architecture.patch", why
     )

@@ -15,8 +15,8 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from core.bases.base_advice import find_fitting_architecture, get_base_architecture, refuse_pickle
-from core.bases.classifier import find_classifier, remove_head_tensors
-from core.bases.expected_base import select_compared_tensors
+from core.bases.classifier import drop_head_tensors_of_classifier, find_classifier
+from core.bases.expected_base import select_tensors_to_compare_with_expected
 from core.contract.base import Classifier, ExpectedBase, UploadedFor
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
@@ -27,7 +27,7 @@ from core.database.session import Database
 from core.database.tables import Base, Model
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
 from core.files.safetensors_header import (
-    Tensor,
+    TensorHeader,
     check_expected_tensors,
     check_finite_tensors,
     read_safetensors_header,
@@ -35,27 +35,27 @@ from core.files.safetensors_header import (
 from core.ids import new_id
 from core.lineage import words
 from core.recipe.architecture import complete_architecture as complete
-from core.recipe.base_images import BaseConfig, read_base_images
-from core.recipe.images import Images, resolve_image_settings
+from core.recipe.base_images import BaseImageSettings, read_base_images
+from core.recipe.images import ModelImageSettings, resolve_image_settings
 from core.requests import idempotency
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
-from core.requests.resources import Resources
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
+from core.requests.resources import UseCaseResources
 from core.requests.times import format_rfc3339
 from core.retention import references
 from core.retention.unused import delete_unreferenced_blobs
 from core.settings import Settings
-from core.storage.blobs import Blobs
+from core.storage.blobs import BlobStorage
 from core.usage import quota, stored_bytes
 
-UNSAID = BaseConfig()
+UNSAID = BaseImageSettings()
 _NAMED, _MOST = 5, 20
 """Maximum number of models that a refusal names in its sentence, and lists."""
 
 
 @dataclass(frozen=True)
-class Network:
+class BaseNetwork:
     """The network that a base is uploaded for.
 
     Attributes:
@@ -67,7 +67,7 @@ class Network:
     """
 
     architecture: ArchitectureChoice
-    images: Images
+    images: ModelImageSettings
     family: str
     expected: ExpectedBase
     classes: Sequence[str] | None = None
@@ -78,8 +78,8 @@ def parse_architecture(
     text: str,
     size: int | None,
     channels: int | None,
-    config: BaseConfig = UNSAID,
-) -> tuple[ArchitectureChoice, Images]:
+    config: BaseImageSettings = UNSAID,
+) -> tuple[ArchitectureChoice, ModelImageSettings]:
     """Return the complete architecture that `?architecture=` means, and the images of the base.
 
     Args:
@@ -114,12 +114,12 @@ def parse_architecture(
 
 
 def create_base(
-    resources: Resources,
+    resources: UseCaseResources,
     settings: Settings,
     actor: Actor,
-    network: Network,
+    network: BaseNetwork,
     path: Path,
-    repeat: idempotency.Request | None = None,
+    repeat: idempotency.IdempotentRequest | None = None,
 ) -> BaseOut:
     """Check an uploaded file and register it as a base; `path` is moved into the store.
 
@@ -132,9 +132,9 @@ def create_base(
     db, blobs = resources.db, resources.blobs
     tensors = _read_tensor_header(path, network)
     classifier = None
-    backbone: Sequence[Tensor] = tensors
+    backbone: Sequence[TensorHeader] = tensors
     if network.classes is not None:
-        backbone = remove_head_tensors(tensors, network.expected)
+        backbone = drop_head_tensors_of_classifier(tensors, network.expected)
     _check_fits_architecture(backbone, network)
     if network.classes is not None:
         classifier = find_classifier(tensors, network.expected, network.classes)
@@ -145,7 +145,7 @@ def create_base(
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
         # The lock keeps the sweep from deleting the blob between this check and the commit.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         if not blobs.has(sha256):
             raise Unavailable("The upload was removed before it was registered; send it again.")
         now = db.now(session)
@@ -161,11 +161,14 @@ def create_base(
         )
         session.add(row)
         record_audit_entry(
-            session, actor, Entry("base.create", row.id, {"sha256": sha256, "bytes": size}), now
+            session,
+            actor,
+            AuditedChange("base.create", row.id, {"sha256": sha256, "bytes": size}),
+            now,
         )
         response = _base_to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
-        stored_response = idempotency.Response(201, location, response)
+        stored_response = idempotency.IdempotentResponse(201, location, response)
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         # Before `take_room`, which locks the owner's row and therefore comes last.
         session.flush()
@@ -173,7 +176,7 @@ def create_base(
     return response
 
 
-def _read_tensor_header(path: Path, network: Network) -> list[Tensor]:
+def _read_tensor_header(path: Path, network: BaseNetwork) -> list[TensorHeader]:
     """Read the names and shapes of the tensors in an uploaded safetensors file.
 
     Raises:
@@ -208,7 +211,9 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
     """Return a page of the caller's bases, newest first, with the models that start from each."""
     with db.read() as session:
         query = select(Base).where(actor.build_visible_condition(Base.owner_id))
-        bases: Page[Base] = read_query_page(session, query, Base.id, limit, cursor, descending=True)
+        bases: ListPage[Base] = read_query_page(
+            session, query, Base.id, limit, cursor, descending=True
+        )
         users = _find_dependent_models(
             session, bases.rows, actor.build_visible_condition(Model.owner_id)
         )
@@ -218,7 +223,7 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
         return {"items": items, "next_cursor": bases.next_cursor}
 
 
-def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
+def delete_base(db: Database, blobs: BlobStorage, actor: Actor, base_id: str) -> None:
     """Delete a base, and its bytes unless something else refers to them.
 
     Raises:
@@ -240,7 +245,9 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
             )
         session.delete(row)
         data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
-        record_audit_entry(session, actor, Entry("base.delete", row.id, data), db.now(session))
+        record_audit_entry(
+            session, actor, AuditedChange("base.delete", row.id, data), db.now(session)
+        )
         stored_bytes.mark_measurement_outdated(session, row.owner_id)
     # After the commit, since the row still counts as a use of the blob until then.
     delete_unreferenced_blobs(db, blobs, [row.sha256])
@@ -284,13 +291,13 @@ def _find_dependent_models(
     return models_by_base
 
 
-def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> None:
+def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwork) -> None:
     """Check that uploaded tensors fit their architecture.
 
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.
     """
-    compared, needed = select_compared_tensors(tensors, network.expected)
+    compared, needed = select_tensors_to_compare_with_expected(tensors, network.expected)
     try:
         check_expected_tensors(compared, needed)
     except BaseInvalid as error:
@@ -308,7 +315,7 @@ def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> Non
 
 
 def _describe_uploaded_network(
-    architecture: ArchitectureChoice, images: Images, classifier: Classifier | None
+    architecture: ArchitectureChoice, images: ModelImageSettings, classifier: Classifier | None
 ) -> UploadedFor:
     stored: dict[str, object] = {**architecture, "image": images.image}
     if images.normalise is not None:

@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 from core.contract.base import Classifier, ExpectedBase
 from core.errors import BaseInvalid
-from core.files.safetensors_header import Tensor
+from core.files.safetensors_header import TensorHeader
 
 _NAMED = 5
 """Tensors that a message names."""
 
 
 def find_classifier(
-    tensors: Sequence[Tensor], expected: ExpectedBase, classes: Sequence[str]
+    tensors: Sequence[TensorHeader], expected: ExpectedBase, classes: Sequence[str]
 ) -> Classifier:
     """Return the classifier in a file whose backbone fits its architecture.
 
@@ -23,13 +23,13 @@ def find_classifier(
     left = {tensor.name: tensor for tensor in _find_head_tensors(tensors, expected)}
     weights = [name for name in left if name.endswith(".weight")]
     if len(weights) != 1:
-        raise _make_head_error(left, expected)
+        raise _make_missing_head_error(left, expected)
     head = weights[0].removesuffix(".weight")
     weight, bias = left.pop(weights[0]), left.pop(f"{head}.bias", None)
     width, rows = expected["width"], weight.shape[:1]
     fits = len(weight.shape) == 2 and weight.shape[1] == width
     if left or not fits or (bias is not None and bias.shape != rows):
-        raise _make_head_error([*left, *weights], expected)
+        raise _make_missing_head_error([*left, *weights], expected)
     for tensor in (weight, bias):
         if tensor is not None and tensor.dtype != "F32":
             raise BaseInvalid(
@@ -46,13 +46,17 @@ def find_classifier(
     return {"classes": list(classes), "head": head, "stages": expected["stages"]}
 
 
-def remove_head_tensors(tensors: Sequence[Tensor], expected: ExpectedBase) -> list[Tensor]:
+def drop_head_tensors_of_classifier(
+    tensors: Sequence[TensorHeader], expected: ExpectedBase
+) -> list[TensorHeader]:
     """Return the tensors of a whole classifier without those of its head."""
     head = {tensor.name for tensor in _find_head_tensors(tensors, expected)}
     return [tensor for tensor in tensors if tensor.name not in head]
 
 
-def _find_head_tensors(tensors: Sequence[Tensor], expected: ExpectedBase) -> list[Tensor]:
+def _find_head_tensors(
+    tensors: Sequence[TensorHeader], expected: ExpectedBase
+) -> list[TensorHeader]:
     """Return the tensors that belong to the classifier, by the names of its architecture.
 
     An architecture of this service alone names none: there, it is the last module by name that the
@@ -66,8 +70,8 @@ def _find_head_tensors(tensors: Sequence[Tensor], expected: ExpectedBase) -> lis
     return unexpected if len(modules) == 1 else []
 
 
-def _make_head_error(
-    found: Collection[str] | Mapping[str, Tensor], expected: ExpectedBase
+def _make_missing_head_error(
+    found: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBase
 ) -> BaseInvalid:
     """Return the error for a file without a head that can be adopted."""
     prefixes = [name for name in expected["ignored"] if name.endswith(".")]

@@ -13,10 +13,10 @@ from pathlib import Path
 from core.contract.base import ExpectedBase, ExpectedTensor
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid, Unavailable
-from core.files.safetensors_header import Tensor
+from core.files.safetensors_header import TensorHeader
 from core.ids import new_id
 from core.processes import helper_process
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.settings import Settings
 
 EXPECT_TIMEOUT_S = 60.0
@@ -27,7 +27,7 @@ def get_cached_base(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBase | None:
     """Return the cached tensors of an architecture's base, or None if they are not cached."""
-    path, _ = _locate_cached_result(settings, architecture, image)
+    path, _ = _locate_cached_expected_tensors(settings, architecture, image)
     try:
         expected: ExpectedBase = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def load_expected_base(
     cached = get_cached_base(settings, architecture, image)
     if cached is not None:
         return cached
-    path, request = _locate_cached_result(settings, architecture, image)
+    path, request = _locate_cached_expected_tensors(settings, architecture, image)
     expected = _compute_expected_base(request)
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     # Clients choose the architectures, so without a limit they could fill the disk.
@@ -61,9 +61,9 @@ def load_expected_base(
     return expected
 
 
-def select_compared_tensors(
-    tensors: Sequence[Tensor], expected: ExpectedBase
-) -> tuple[list[Tensor], dict[str, ExpectedTensor]]:
+def select_tensors_to_compare_with_expected(
+    tensors: Sequence[TensorHeader], expected: ExpectedBase
+) -> tuple[list[TensorHeader], dict[str, ExpectedTensor]]:
     """Return a file's tensors without ignored ones, and the tensors that it must have.
 
     Ignored tensors are left out of the former, absent optional ones out of the latter.
@@ -80,14 +80,14 @@ def select_compared_tensors(
     return relevant, required
 
 
-def _locate_cached_result(
+def _locate_cached_expected_tensors(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[Path, str]:
     """Return the path of the cached list of tensors, and the request for it as JSON."""
     # Sorted, so that equal architectures have one file whatever the order of their fields.
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     # With the code's version, since other code may expect other tensors of the same architecture.
-    name = hashlib.sha256(f"{compute_code_version()}\n{request}".encode()).hexdigest()
+    name = hashlib.sha256(f"{compute_learning_code_digest()}\n{request}".encode()).hexdigest()
     return settings.make_folder("catalogue") / f"expected-{name}.json", request
 
 

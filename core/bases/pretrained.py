@@ -13,25 +13,25 @@ from sqlalchemy.orm import Session
 
 from core.contract.base import PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
-from core.contract.pretrained import Pretrained, build_pretrained
+from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
 from core.database.jobs import record_job_creation
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import State
-from core.database.tables import Job, Model, Weights
+from core.database.states import JobState
+from core.database.tables import FetchedWeights, Job, Model
 from core.errors import Invalid, WrongState
 from core.jobs.jobs import build_queued_taskless_job
 from core.jobs.run_again import requeue_ended_job
 from core.lineage import version_zero
 from core.lineage.lineage import AliasMoveOrigin
 from core.packaged import imagenet_base
-from core.requests.actor import Actor, Transaction
+from core.requests.actor import Actor, UseCaseTransaction
 from core.retention import references
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.text.nearest import suggest_nearest_path
 from core.usage import quota
 
@@ -68,7 +68,7 @@ ANY = PretrainedTerms()
 
 def find_pretrained_weights(
     catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase
-) -> Pretrained:
+) -> PretrainedWeights:
     """Return the pretrained weights that an architecture names, or those of the ImageNet base.
 
     Raises:
@@ -92,7 +92,7 @@ def find_pretrained_weights(
         raise _make_base_error(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
-    weights = build_pretrained(name, pretrained_rows[name])
+    weights = describe_pretrained_weights(name, pretrained_rows[name])
     if not weights.repository:
         raise _make_base_error(
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
@@ -100,7 +100,9 @@ def find_pretrained_weights(
     return weights
 
 
-def _find_imagenet_weights(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained:
+def _find_imagenet_weights(
+    catalogue: Catalogue, architecture: ArchitectureChoice
+) -> PretrainedWeights:
     """Return the weights of the ImageNet base."""
     if architecture != imagenet_base.ARCHITECTURE:
         message = (
@@ -116,7 +118,7 @@ def _find_imagenet_weights(catalogue: Catalogue, architecture: ArchitectureChoic
 
 
 def require_room_for_weights(
-    db: Database, actor: Actor, weights: Pretrained, terms: PretrainedTerms
+    db: Database, actor: Actor, weights: PretrainedWeights, terms: PretrainedTerms
 ) -> None:
     """Check that the owner may store the weights, by their approximate size.
 
@@ -129,10 +131,10 @@ def require_room_for_weights(
 
 
 def add_version_or_fetch_job(
-    transaction: Transaction,
-    blobs: Blobs,
+    transaction: UseCaseTransaction,
+    blobs: BlobStorage,
     model: Model,
-    weights: Pretrained,
+    weights: PretrainedWeights,
     recipe: RecipeOut,
     terms: PretrainedTerms,
 ) -> None:
@@ -149,12 +151,12 @@ def add_version_or_fetch_job(
     """
     session, now = transaction.session, transaction.now
     # First, so that a stored blob is not deleted between the look-up and the commit.
-    references.lock_references_shared(session)
-    stored = session.get(Weights, weights.repository)
+    references.lock_references_against_deletion(session)
+    stored = session.get(FetchedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.build_weights_part(weights, stored)
-        start = version_zero.Start(
-            [part], origin, version_zero.find_pixel_statistics(weights, model)
+        start = version_zero.VersionZeroStart(
+            [part], origin, version_zero.find_pixel_statistics_of_weights(weights, model)
         )
         move_origin = AliasMoveOrigin("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
@@ -164,7 +166,7 @@ def add_version_or_fetch_job(
     # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
         raise _make_base_error(_explain_upload_by_hand(model, weights))
-    job = build_queued_taskless_job(model, Kind.FETCH, {}, recipe, now)
+    job = build_queued_taskless_job(model, JobKind.FETCH, {}, recipe, now)
     session.add(job)
     model.base_job = job.id
     session.flush()
@@ -202,12 +204,12 @@ def find_failed_weight_jobs(session: Session, models: Sequence[Model]) -> dict[s
     jobs = {model.base_job: model.id for model in models if model.base_job is not None}
     if not jobs:
         return {}
-    ended = (str(State.FAILED), str(State.CANCELLED))
+    ended = (str(JobState.FAILED), str(JobState.CANCELLED))
     query = select(Job).where(Job.id.in_(sorted(jobs)), Job.state.in_(ended))
     return {jobs[job.id]: job for job in session.scalars(query)}
 
 
-def _explain_upload_by_hand(model: Model, weights: Pretrained) -> str:
+def _explain_upload_by_hand(model: Model, weights: PretrainedWeights) -> str:
     """Return the instructions for uploading the weights by hand."""
     query = urlencode(
         {

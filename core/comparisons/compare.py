@@ -14,9 +14,9 @@ from pydantic import JsonValue
 
 from core.comparisons.compared_tasks import (
     ComparisonSide,
-    Pair,
+    LabelVocabulary,
     TaskPredictions,
-    Vocabulary,
+    VersionPair,
     read_predictions,
 )
 from core.contract.document import JsonObject
@@ -38,8 +38,8 @@ from core.database.measurements import NAMES
 from core.errors import Invalid
 from core.requests.pages import decode_cursor, encode_cursor
 from core.statistics import flips
-from core.statistics.flips import Flips
-from core.storage import Blobs
+from core.statistics.flips import FlipStatistics
+from core.storage import BlobStorage
 
 # A response has two matrices, whose sizes grow with the square of this number.
 MAX_MATRIX = 200
@@ -50,16 +50,16 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 """Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
-def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
+def compare_versions(blobs: BlobStorage, pair: VersionPair) -> CompareOut:
     """Return the counts of images on which two versions differ, and the differences of their
     recipes.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
     """
-    words = Vocabulary(pair.scenario == "task")
-    total, tasks = Flips(), list[TaskFlips]()
-    by_class: dict[int, Flips] = {}
+    words = LabelVocabulary(pair.scenario == "task")
+    total, tasks = FlipStatistics(), list[TaskFlips]()
+    by_class: dict[int, FlipStatistics] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
     for predictions in read_predictions(blobs, pair, words):
         a_correct, b_correct = (
@@ -80,9 +80,13 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
         )
         # The counts have a row for every class so far, and most classes have no image in one task.
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
-            by_class[number] = by_class.get(number, Flips()) + Flips(*class_flips[number].tolist())
+            by_class[number] = by_class.get(number, FlipStatistics()) + FlipStatistics(
+                *class_flips[number].tolist()
+            )
         for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
-            counter.update(_count_pairs(predictions.truth, predicted, len(words.names)))
+            counter.update(
+                _count_true_and_predicted_labels(predictions.truth, predicted, len(words.names))
+            )
     classes = _build_class_flips(words, by_class)
     return {
         "model": pair.model,
@@ -101,7 +105,13 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
 
 
 def list_compared_images(
-    blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
+    blobs: BlobStorage,
+    pair: VersionPair,
+    *,
+    kind: FlipKind,
+    label: str | None,
+    limit: int,
+    cursor: str | None,
 ) -> ComparedImagePage:
     """Return a page of images that only one of two versions predicts correctly, or both predict
     wrongly.
@@ -114,13 +124,13 @@ def list_compared_images(
         Invalid: no compared image has this label, or the cursor belongs to another list.
         StoreCorrupt: a file is missing or damaged.
     """
-    after = _parse_cursor(cursor)
+    after = _parse_image_cursor(cursor)
     if label is not None and all(label not in task.labels for task in pair.tasks):
         unknown = [{"field": "class", "message": "unknown"}]
         raise Invalid(
             f"No task that both versions answer has a class {label[:100]!r}.", fields=unknown
         )
-    words, total = Vocabulary(pair.scenario == "task"), 0
+    words, total = LabelVocabulary(pair.scenario == "task"), 0
     items: list[ComparedImage] = []
     more = False
     for predictions in read_predictions(blobs, pair, words):
@@ -160,7 +170,7 @@ def list_differing_values(
     return changes
 
 
-def flips_to_json(counts: Flips) -> answers.Flips:
+def flips_to_json(counts: FlipStatistics) -> answers.Flips:
     """Return counts of changed predictions with the negative flip rate, its interval and McNemar's
     p value.
     """
@@ -173,7 +183,7 @@ def flips_to_json(counts: Flips) -> answers.Flips:
     }
 
 
-def _counts_to_json(counts: Flips) -> answers.FlipCounts:
+def _counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
     """Return counts of flips in JSON form, without statistics."""
     both_right, negative, positive, both_wrong = astuple(counts)
     return {
@@ -185,10 +195,12 @@ def _counts_to_json(counts: Flips) -> answers.FlipCounts:
     }
 
 
-def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
+def _build_class_flips(
+    words: LabelVocabulary, by_class: Mapping[int, FlipStatistics]
+) -> list[ClassFlips]:
     """Return the counts of changed predictions by class: largest net loss first."""
 
-    def rank_class_flips(number: int) -> tuple[bool, int, int, str, int]:
+    def get_sort_key_of_class_flips(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]
         balance = class_flips.positive - class_flips.negative
         task, label = words.names[number]
@@ -201,11 +213,13 @@ def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list
             "task": words.names[number][0],
             **_counts_to_json(by_class[number]),
         }
-        for number in sorted(by_class, key=rank_class_flips)
+        for number in sorted(by_class, key=get_sort_key_of_class_flips)
     ]
 
 
-def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
+def _count_true_and_predicted_labels(
+    truth: np.ndarray, answer: np.ndarray, size: int
+) -> dict[tuple[int, int], int]:
     """Return the number of images by (true label, predicted label)."""
     # One number for each pair, because numpy counts numbers much faster than Python counts pairs.
     codes, counts = np.unique(truth * size + answer, return_counts=True)
@@ -216,7 +230,7 @@ def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple
 
 
 def _build_confusion(
-    words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+    words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> Confusion | None:
     """Return the confusion matrices of two versions, or None for too many classes or several tasks."""
     numbers = sorted(
@@ -240,7 +254,7 @@ def _build_confusion(
 
 
 def _list_changed_confusions(
-    words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+    words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
     """Return the (class, wrong prediction) pairs whose counts differ most between two versions."""
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
@@ -264,7 +278,7 @@ def _list_changed_confusions(
 
 
 def _find_compared_image_rows(
-    predictions: TaskPredictions, kind: FlipKind, label: str | None, words: Vocabulary
+    predictions: TaskPredictions, kind: FlipKind, label: str | None, words: LabelVocabulary
 ) -> np.ndarray:
     """Return the numbers of the images whose predictions by two versions differ in a given way,
     ascending.
@@ -284,9 +298,9 @@ def _find_compared_image_rows(
 
 
 def _build_compared_image(
-    pair: Pair, predictions: TaskPredictions, row: int, words: Vocabulary
+    pair: VersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
 ) -> ComparedImage:
-    def build_prediction_entry(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+    def build_compared_prediction(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Return one version's prediction of an image, for a response."""
         value = float(probability[row])
         return {
@@ -300,13 +314,13 @@ def _build_compared_image(
         "task": task,
         "index": row,
         "label": words.names[int(predictions.truth[row])][1],
-        "a": build_prediction_entry(predictions.a, predictions.p_a),
-        "b": build_prediction_entry(predictions.b, predictions.p_b),
+        "a": build_compared_prediction(predictions.a, predictions.p_a),
+        "b": build_compared_prediction(predictions.b, predictions.p_b),
         "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
     }
 
 
-def _parse_cursor(cursor: str | None) -> tuple[int, int]:
+def _parse_image_cursor(cursor: str | None) -> tuple[int, int]:
     """Return the (task, image) in a cursor, after which the next page begins."""
     if cursor is None:
         return (0, -1)

@@ -18,15 +18,15 @@ from core.contract.manifest import Manifest
 from core.contract.responses.versions.compare import LeftOut
 from core.database.label_names import list_label_names
 from core.database.session import Database
-from core.database.tables import Model, Result, Task, Version
-from core.errors import AnswersMissing, Gone, NotFound, StoreCorrupt
-from core.ingest.answers import TaskAnswers, read_encrypted_predictions
+from core.database.tables import Model, Task, Version, VersionTaskResult
+from core.errors import Gone, NotFound, PredictionsMissing, StoreCorrupt
+from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
-from core.requests.class_only import require_classes
+from core.requests.class_only import require_classification_model
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.versions.versions import find_version
 
 Used = TypeVar("Used")
@@ -69,7 +69,7 @@ class ComparedTask:
 
 
 @dataclass(frozen=True)
-class Pair:
+class VersionPair:
     """Two versions of a model, and the tasks that both cover.
 
     Attributes:
@@ -109,7 +109,7 @@ class TaskPredictions:
     p_b: npt.NDArray[np.float16]
 
 
-class Vocabulary:
+class LabelVocabulary:
     """Numbers for labels, counted from 0.
 
     Each task has its own numbers where a label means a different class in each task (`apart`).
@@ -134,9 +134,9 @@ class Vocabulary:
         return number
 
 
-def find_version_pair(
+def load_version_pair_to_compare(
     db: Database, actor: Actor, model: str, a: str, b: str, task: int | None
-) -> Pair:
+) -> VersionPair:
     """Return the two versions and the tasks that both cover, or `task` alone.
 
     Args:
@@ -145,30 +145,32 @@ def find_version_pair(
     Raises:
         NotFound: the caller sees no such model, version or task, or the task's data was deleted.
         Gone: the model retains only counts of the task's held-out images.
-        AnswersMissing: no task can be compared, or the requested one cannot.
+        PredictionsMissing: no task can be compared, or the requested one cannot.
         StoreCorrupt: a file of the task is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
-        require_classes(owner, "Comparisons image by image")
-        sides = [_build_side(find_version(session, owner, version)) for version in (a, b)]
-        cells = [_find_digests(session, owner, side.number, task) for side in sides]
+        require_classification_model(owner, "Comparisons image by image")
+        sides = [
+            _describe_compared_version(find_version(session, owner, version)) for version in (a, b)
+        ]
+        cells = [_find_prediction_digests(session, owner, side.number, task) for side in sides]
         # The requested task too, so that a refusal can say why it is not compared.
         numbers = set(cells[0]) | set(cells[1]) | ({task} if task is not None else set())
         query = select(Task).where(Task.model_id == owner.id, Task.number.in_(numbers))
         tasks = {one.number: one for one in session.scalars(query)}
         if task is not None:
             _require_held_out(owner, tasks.get(task), task)
-        compared, left_out = _separate_comparable_tasks(owner, tasks, sides, cells)
+        compared, left_out = _separate_comparable_and_left_out_tasks(owner, tasks, sides, cells)
         missing = [one for one in left_out if one["reason"] == "answers_missing"]
         if missing and not compared:
             raise _make_missing_predictions_error(owner, missing)
         if task is not None and not compared:
-            raise AnswersMissing(
+            raise PredictionsMissing(
                 left_out[0]["detail"], extra={"missing": _list_missing_predictions(left_out)}
             )
         keys = [
-            Blobs.make_blob_key(digest)
+            BlobStorage.make_blob_key(digest)
             for one in compared
             for digest in (one.held_out, one.a, one.b)
         ]
@@ -176,17 +178,23 @@ def find_version_pair(
         for start in range(0, len(keys), _NAMED):
             damage.refuse_damaged_objects(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
-        return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out)
+        return VersionPair(
+            owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out
+        )
 
 
-def run_without_deleted_tasks(
-    db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]
+def compare_without_deleted_tasks(
+    db: Database,
+    actor: Actor,
+    pair: VersionPair,
+    task: int | None,
+    use: Callable[[VersionPair], Used],
 ) -> Used:
     """Return the result of `use` on compared tasks; if data was deleted meanwhile, retry with the
     remaining tasks.
 
     Raises:
-        NotFound, Gone, AnswersMissing: see `find_version_pair`; no task remains.
+        NotFound, Gone, PredictionsMissing: see `load_version_pair_to_compare`; no task remains.
         StoreCorrupt: a file is damaged; the message says which one and what to do.
     """
     while True:
@@ -194,7 +202,7 @@ def run_without_deleted_tasks(
             with translate_deleted_file_errors(db, actor, pair.model):
                 return use(pair)
         except StoreCorrupt:
-            remaining = find_version_pair(
+            remaining = load_version_pair_to_compare(
                 db, actor, pair.model, str(pair.a.number), str(pair.b.number), task
             )
             # The same tasks are still there, so the file is really damaged.
@@ -203,7 +211,9 @@ def run_without_deleted_tasks(
             pair = remaining
 
 
-def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[TaskPredictions]:
+def read_predictions(
+    blobs: BlobStorage, pair: VersionPair, words: LabelVocabulary
+) -> Iterator[TaskPredictions]:
     """Yield the predictions of both versions on one task after the other.
 
     Raises:
@@ -216,7 +226,7 @@ def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Ta
             _read_stored_predictions(
                 blobs,
                 words.convert_labels_to_numbers(task.number, _list_classes(pair, side, task)),
-                TaskAnswers(side.number, task.number, task.key),
+                StoredTaskPredictions(side.number, task.number, task.key),
                 digest,
             )
             for side, digest in ((pair.a, task.a), (pair.b, task.b))
@@ -225,13 +235,15 @@ def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Ta
             raise StoreCorrupt(
                 f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it "
                 f"has {len(truth)}.",
-                extra={"object": Blobs.make_blob_key(task.a if len(a) != len(truth) else task.b)},
+                extra={
+                    "object": BlobStorage.make_blob_key(task.a if len(a) != len(truth) else task.b)
+                },
             )
         yield TaskPredictions(task, truth, a, b, p_a, p_b)
 
 
 def _read_stored_predictions(
-    blobs: Blobs, classes: Ids, place: TaskAnswers, digest: str
+    blobs: BlobStorage, classes: Ids, place: StoredTaskPredictions, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
 
@@ -244,12 +256,12 @@ def _read_stored_predictions(
         raise StoreCorrupt(
             f"Answers on task {place.task} name row {int(rows.max())} of a head with "
             f"{len(classes)} classes.",
-            extra={"object": Blobs.make_blob_key(digest)},
+            extra={"object": BlobStorage.make_blob_key(digest)},
         )
     return classes[rows], probabilities
 
 
-def _list_classes(pair: Pair, side: ComparisonSide, task: ComparedTask) -> list[str]:
+def _list_classes(pair: VersionPair, side: ComparisonSide, task: ComparedTask) -> list[str]:
     """Return the classes that the output rows of a version stand for on a task."""
     if pair.scenario == "task":
         head = side.manifest.find_head_entry(task.number)
@@ -258,19 +270,19 @@ def _list_classes(pair: Pair, side: ComparisonSide, task: ComparedTask) -> list[
     return list(side.manifest.classes or pair.classes)
 
 
-def _build_side(row: Version) -> ComparisonSide:
+def _describe_compared_version(row: Version) -> ComparisonSide:
     return ComparisonSide(row.number, row.parent, row.task_number, row.status, row.manifest)
 
 
-def _find_digests(
+def _find_prediction_digests(
     session: Session, model: Model, version: int, task: int | None
 ) -> dict[int, str | None]:
     """Return task → digest of a version's stored predictions, for all tasks it was measured on."""
-    query = select(Result.task, Result.answers).where(
-        Result.model_id == model.id, Result.version == version
+    query = select(VersionTaskResult.task, VersionTaskResult.answers).where(
+        VersionTaskResult.model_id == model.id, VersionTaskResult.version == version
     )
     if task is not None:
-        query = query.where(Result.task == task)
+        query = query.where(VersionTaskResult.task == task)
     return {number: digest for number, digest in session.execute(query)}
 
 
@@ -296,7 +308,7 @@ def _explain_deleted_predictions(model: Model, task: Task) -> str:
     return f"The held-out images of task {task.number} are not kept, and so no answers: {why}."
 
 
-def _separate_comparable_tasks(
+def _separate_comparable_and_left_out_tasks(
     model: Model,
     tasks: Mapping[int, Task],
     sides: list[ComparisonSide],
@@ -371,7 +383,7 @@ def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
     )
 
 
-def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> AnswersMissing:
+def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> PredictionsMissing:
     """Return the error for missing predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
@@ -381,7 +393,7 @@ def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> An
         for version in versions
     ]
     more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
-    return AnswersMissing(
+    return PredictionsMissing(
         " ".join(texts) + more, extra={"missing": _list_missing_predictions(left_out)}
     )
 

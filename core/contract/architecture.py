@@ -21,7 +21,7 @@ class Architecture(Document):
         return self.get_unknown_fields()
 
 
-class Image(Document):
+class ImageSettings(Document):
     """Square images.
 
     Attributes:
@@ -48,7 +48,7 @@ class Normalisation(Document):
     std: list[Number]
 
 
-class Head(Document):
+class TaskHeadDescription(Document):
     """The head of a task in the task scenario.
 
     Attributes:

@@ -39,7 +39,7 @@ class Document(BaseModel):
         """Return the named fields that were set, in their stored form."""
         return self.model_dump(mode="json", exclude_unset=True, include=set(names))
 
-    def get_set_fields(self) -> dict[str, Any]:
+    def list_fields_that_are_set(self) -> dict[str, Any]:
         """Return the fields that were set, as objects, to construct another document."""
         names = type(self).model_fields
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}

@@ -68,7 +68,7 @@ class FormerReport(Document):
     report: JsonObject
 
 
-class Journal(Document):
+class EditJournal(Document):
     """Changes that an edit made to the rows of its model, from which it can be undone.
 
     Attributes:

@@ -21,7 +21,7 @@ class UpdateNorm(Document):
     relative: Number | None = None
 
 
-class Change(Document):
+class AnswerChangeCounts(Document):
     """Changes of answers from the parent to the version.
 
     Attributes:
@@ -49,7 +49,7 @@ class KnnProbeResult(Document):
     tasks: dict[str, Counts]
 
 
-class Baseline(Document):
+class BaselineResult(Document):
     """Correct answers of a classifier on the version's features.
 
     Attributes:
@@ -63,7 +63,7 @@ class Baseline(Document):
     tasks: dict[str, Counts]
 
 
-class Checkpoint(Document):
+class AdpCheckpoint(Document):
     """A point of the ADP curve.
 
     Attributes:
@@ -79,7 +79,7 @@ class Checkpoint(Document):
     validation: Number
 
 
-class Adp(Document):
+class AnytimeDeploymentPerformance(Document):
     """Anytime Deployment Performance.
 
     Attributes:
@@ -88,7 +88,7 @@ class Adp(Document):
     """
 
     mean: dict[str, Number]
-    curve: list[Checkpoint]
+    curve: list[AdpCheckpoint]
 
 
 class LossRise(Document):
@@ -99,7 +99,7 @@ class LossRise(Document):
     predicted: Number | None = None
 
 
-class Forecast(Document):
+class LossRiseForecast(Document):
     """The rise of the earlier tasks' mean loss.
 
     Attributes:
@@ -113,7 +113,7 @@ class Forecast(Document):
     tasks: dict[str, LossRise] = Field(default_factory=dict)
 
 
-class Rollback(Document):
+class OlorRollback(Document):
     """Sum of OLOR's shares over a task's steps, ≥ 0.
 
     Attributes:
@@ -175,7 +175,7 @@ class Calibration(Document):
     curve: list[CoveragePoint] = Field(default_factory=list)
 
 
-class Figures(Document):
+class VersionFigures(Document):
     """All figures of a version; None or absent where one is not known.
 
     Attributes:
@@ -186,12 +186,12 @@ class Figures(Document):
 
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
-    changes: dict[str, Change] | None = None
+    changes: dict[str, AnswerChangeCounts] | None = None
     knn_probe: KnnProbeResult | None = None
-    adp: Adp | None = None
-    forecast: Forecast | None = None
-    rollback: Rollback | None = None
-    baseline_ncm: Baseline | None = None
-    baseline_lda: Baseline | None = None
+    adp: AnytimeDeploymentPerformance | None = None
+    forecast: LossRiseForecast | None = None
+    rollback: OlorRollback | None = None
+    baseline_ncm: BaselineResult | None = None
+    baseline_lda: BaselineResult | None = None
     baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None

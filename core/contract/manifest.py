@@ -6,21 +6,21 @@ from pydantic import Field, JsonValue
 
 from core.contract.architecture import (
     Architecture,
-    Head,
-    Image,
+    ImageSettings,
     NetworkDescription,
     Normalisation,
     Scenario,
+    TaskHeadDescription,
 )
 from core.contract.document import Document, Number
 from core.contract.figures import (
-    Adp,
-    Baseline,
+    AnswerChangeCounts,
+    AnytimeDeploymentPerformance,
+    BaselineResult,
     Calibration,
-    Change,
-    Forecast,
     KnnProbeResult,
-    Rollback,
+    LossRiseForecast,
+    OlorRollback,
     UpdateNorm,
 )
 from core.contract.recipe import Recipe
@@ -42,7 +42,7 @@ class ManifestMethod(Document):
     state: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
 
 
-class Datasets(Document):
+class DatasetDigests(Document):
     """sha256 of the dataset's parts; None for a part that does not exist."""
 
     train: str | None = None
@@ -141,7 +141,7 @@ class BaseOrigin(Document):
     bytes: int | None = None
 
 
-class Validated(Document):
+class ValidationScore(Document):
     """Images of the validation part: those classified correctly (or their scores' sum), and all."""
 
     correct: Number
@@ -153,7 +153,7 @@ class AnytimeState(Document):
 
     job: str
     step: int
-    validation: Validated
+    validation: ValidationScore
 
 
 TemperatureSource = Literal["held-out", "left-out", "parent", "none"]
@@ -201,13 +201,13 @@ class Manifest(Document):
     tasks: list[int] = Field(default_factory=list)
     scenario: Scenario
     architecture: Architecture
-    image: Image
+    image: ImageSettings
     normalise: Normalisation | None = None
     classes: list[str] | None = None
-    heads: list[Head] | None = None
+    heads: list[TaskHeadDescription] | None = None
     recipe: Recipe | None = None
     method: ManifestMethod | None = None
-    datasets: Datasets | None = None
+    datasets: DatasetDigests | None = None
     seed: int | None = None
     threads: int | None = None
     code_version: str | None = None
@@ -215,13 +215,13 @@ class Manifest(Document):
     parts: list[StoredPart] = Field(default_factory=list)
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
-    changes: dict[str, Change] | None = None
+    changes: dict[str, AnswerChangeCounts] | None = None
     knn_probe: KnnProbeResult | None = None
-    adp: Adp | None = None
-    forecast: Forecast | None = None
-    rollback: Rollback | None = None
-    baseline_ncm: Baseline | None = None
-    baseline_lda: Baseline | None = None
+    adp: AnytimeDeploymentPerformance | None = None
+    forecast: LossRiseForecast | None = None
+    rollback: OlorRollback | None = None
+    baseline_ncm: BaselineResult | None = None
+    baseline_lda: BaselineResult | None = None
     baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None
     trainable: int | None = None
@@ -240,6 +240,6 @@ class Manifest(Document):
         """Number by which a version's logits are divided before the softmax; 1 in older versions."""
         return 1.0 if self.temperature is None else self.temperature.value
 
-    def find_head_entry(self, task: int) -> Head | None:
+    def find_head_entry(self, task: int) -> TaskHeadDescription | None:
         """Return the head of a task, or None."""
         return next((head for head in self.heads or [] if head.task == task), None)

@@ -10,7 +10,7 @@ from core.contract.responses.architecture import Interpolation
 ResizedBy = Literal["", "dynamic_img_size", "img_size"]
 
 
-class Pretrained(Document):
+class PretrainedWeights(Document):
     """The weights of one architecture of timm.
 
     Attributes:
@@ -91,6 +91,6 @@ class PretrainedTable(TypedDict):
     refused: dict[str, str]
 
 
-def build_pretrained(name: str, row: PretrainedRow) -> Pretrained:
+def describe_pretrained_weights(name: str, row: PretrainedRow) -> PretrainedWeights:
     """Describe pretrained weights by their name and their row of the catalogue."""
-    return Pretrained(name=name, **row)
+    return PretrainedWeights(name=name, **row)

@@ -55,7 +55,7 @@ def _build_insert_statement(table: type[Table], names: tuple[str, ...]) -> Inser
     return insert(table).from_select(names, select(*(json_rows.c[name] for name in names)))
 
 
-def aggregate_columns(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
+def build_column_aggregates(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
     """Return SQL expressions that join each column's values to one text, all in the same order.
 
     No value may be null.
@@ -64,5 +64,5 @@ def aggregate_columns(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnEl
 
 
 def parse_aggregated_lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
-    """Parse the joined texts of `aggregate_columns` to lists."""
+    """Parse the joined texts of `build_column_aggregates` to lists."""
     return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

@@ -16,7 +16,7 @@ COPY_PREFIX = "before-"
 KEPT_COPIES = 3
 
 
-def copy_before_upgrade(url: URL, folder: Path, name: str) -> Path:
+def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
     """Copy a database into a folder, and return the file: a SQLite database, or a custom dump.
 
     An earlier copy of the same name is replaced once the new one is complete. Of copies before other
@@ -31,7 +31,7 @@ def copy_before_upgrade(url: URL, folder: Path, name: str) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_sqlite:
-            copy_sqlite(Path(str(url.database)), part)
+            copy_sqlite_database(Path(str(url.database)), part)
         else:
             _dump_postgresql(url, part)
         part.replace(target)
@@ -61,7 +61,7 @@ def _remove_old_copies(newest: Path) -> None:
         path.unlink()
 
 
-def copy_sqlite(source: Path, target: Path) -> None:
+def copy_sqlite_database(source: Path, target: Path) -> None:
     """Make a consistent copy by SQLite's own backup, even while others write.
 
     The copy has no write-ahead log beside it.

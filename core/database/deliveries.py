@@ -38,7 +38,7 @@ WAITS: ColumnElement[bool] = Delivery.state == WAITING
 
 
 @dataclass(frozen=True)
-class _Event:
+class _RecordedEvent:
     """An event recorded during a transaction."""
 
     type: str
@@ -95,7 +95,8 @@ def record_version_outcome(session: Session, model: Model, version: Version, now
         "status": version.status,
     }
     _append_pending_event(
-        session, _Event(f"version.{version.status}", model.owner_id, model.id, data, now, version)
+        session,
+        _RecordedEvent(f"version.{version.status}", model.owner_id, model.id, data, now, version),
     )
 
 
@@ -108,10 +109,10 @@ def record_webhook_event(
         type: one of `core.contract.webhook.EVENTS`.
         data: facts besides the model.
     """
-    _append_pending_event(session, _Event(type, owner_id, model_id, data, now))
+    _append_pending_event(session, _RecordedEvent(type, owner_id, model_id, data, now))
 
 
-def _append_pending_event(session: Session, event: _Event) -> None:
+def _append_pending_event(session: Session, event: _RecordedEvent) -> None:
     # In the session, so that a rollback forgets the event with its change.
     session.info.setdefault(_RECORDED, []).append(event)
 
@@ -121,7 +122,7 @@ def write_recorded_deliveries(session: Session) -> None:
 
     Call this last before the commit.
     """
-    recorded: list[_Event] = session.info.pop(_RECORDED, [])
+    recorded: list[_RecordedEvent] = session.info.pop(_RECORDED, [])
     webhook_ids = _find_webhook_ids(session, recorded) if recorded else []
     if not webhook_ids:
         return
@@ -139,7 +140,7 @@ def write_recorded_deliveries(session: Session) -> None:
     owners = {hook.owner_id for hook in hooks}
     room = {owner: MAX_PENDING - count_pending_deliveries(session, owner) for owner in owners}
     names = _read_model_names(session, {one.model_id for one in recorded})
-    payloads = [_build_payload(one, names.get(one.model_id, "")) for one in recorded]
+    payloads = [_build_webhook_payload(one, names.get(one.model_id, "")) for one in recorded]
     for hook in hooks:
         for one, payload in zip(recorded, payloads, strict=True):
             if not _is_subscribed(hook, one):
@@ -181,7 +182,7 @@ def add_webhook_delivery(
 
 def build_test_payload(hook: Webhook, now: float) -> str:
     """Return the payload of a test delivery."""
-    return _encode_payload(
+    return _encode_webhook_payload(
         {"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}}
     )
 
@@ -191,7 +192,7 @@ def count_pending_deliveries(session: Session, owner_id: str) -> int:
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 
 
-def _find_webhook_ids(session: Session, events: list[_Event]) -> list[str]:
+def _find_webhook_ids(session: Session, events: list[_RecordedEvent]) -> list[str]:
     """Return the ids of webhooks that want any of the events.
 
     Most transactions have none, and lock nothing.
@@ -205,7 +206,7 @@ def _find_webhook_ids(session: Session, events: list[_Event]) -> list[str]:
     ]
 
 
-def _is_subscribed(hook: Webhook, event: _Event) -> bool:
+def _is_subscribed(hook: Webhook, event: _RecordedEvent) -> bool:
     """Return True if a webhook is subscribed to an event."""
     return (
         hook.owner_id == event.owner_id
@@ -221,19 +222,19 @@ def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
     }
 
 
-def _build_payload(event: _Event, name: str) -> str:
+def _build_webhook_payload(event: _RecordedEvent, name: str) -> str:
     """Return the payload of an event as JSON."""
     data: WebhookData = {"model": event.model_id, "name": name, **event.data}
     if event.version is not None:
         gate = event.version.gate
         large = len(json.dumps(gate).encode()) > MAX_GATE_BYTES
         data["gate"] = {"passed": gate["passed"], "checks": []} if large else gate
-    return _encode_payload(
+    return _encode_webhook_payload(
         {"type": event.type, "timestamp": _format_rfc3339(event.at), "data": data}
     )
 
 
-def _encode_payload(payload: WebhookPayload) -> str:
+def _encode_webhook_payload(payload: WebhookPayload) -> str:
     return json.dumps(payload, separators=(",", ":"))
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from core.contract.responses.event import LogData, StateData
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Event, Job, Task
 from core.text.counts import format_count
 
@@ -26,7 +26,7 @@ def add_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
 def build_first_log_lines(task: Task) -> list[Line]:
     """Return the first lines of a job's log, about the submitted batch and its warnings."""
     named = f" ({task.name})" if task.name else ""
-    counts_text = _format_size(sum(task.classes.values()), len(task.classes))
+    counts_text = _format_batch_size(sum(task.classes.values()), len(task.classes))
     accepted = (
         f"Accepted as task {task.number}{named}: {counts_text} by their names, "
         f"{task.bytes:,} bytes."
@@ -36,7 +36,7 @@ def build_first_log_lines(task: Task) -> list[Line]:
 
 def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
     """Return the first line of a job that checks a batch and learns nothing."""
-    counts_text = _format_size(images, classes)
+    counts_text = _format_batch_size(images, classes)
     text = (
         f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; "
         f"nothing is learned."
@@ -50,11 +50,13 @@ def build_log_event_data(line: Line) -> LogData:
     return {"level": level, "message": message}
 
 
-def _format_size(images: int, classes: int) -> str:
+def _format_batch_size(images: int, classes: int) -> str:
     return f"{format_count(images, 'image')} of {format_count(classes, 'class', 'classes')}"
 
 
-def build_state_log_line(job: Job, before: State, action: Action, data: StateData) -> Line | None:
+def build_state_log_line(
+    job: Job, before: JobState, action: JobAction, data: StateData
+) -> Line | None:
     """Return the log line for a change of state.
 
     Return None where the caller logs more itself (decoded, published).
@@ -65,51 +67,51 @@ def build_state_log_line(job: Job, before: State, action: Action, data: StateDat
         data: data of the event: `attempt`, `reason`, `strikes`, `error`.
     """
     reason = str(data.get("reason", "")).rstrip(".")
-    state = State(job.state)
-    if state in (State.VALIDATING, State.RUNNING):
+    state = JobState(job.state)
+    if state in (JobState.VALIDATING, JobState.RUNNING):
         # The line about decoding, which `core.execution` writes, says it already.
-        if before is not State.QUEUED:
+        if before is not JobState.QUEUED:
             return None
         if job.task_id is None:
             return "info", f"Attempt {job.attempt} began."
         first = (
             "the archive is decoded first"
-            if state is State.VALIDATING
+            if state is JobState.VALIDATING
             else "the images are decoded already"
         )
         return "info", f"Attempt {job.attempt} began; {first}."
-    if state is State.QUEUED:
+    if state is JobState.QUEUED:
         return _build_requeued_log_line(action, reason, int(data.get("strikes", 0)))
-    if state in (State.REJECTED, State.FAILED):
+    if state in (JobState.REJECTED, JobState.FAILED):
         error = data.get("error")
         detail = (error["detail"] if error else "") or reason
-        return "error", f"{'Rejected' if state is State.REJECTED else 'Failed'}: {detail}"
+        return "error", f"{'Rejected' if state is JobState.REJECTED else 'Failed'}: {detail}"
     because = f": {reason}" if reason else ""
     # A job outside of the lineage has no place, and nothing waits for it.
-    if state is State.PAUSED and job.place is None:
+    if state is JobState.PAUSED and job.place is None:
         return "info", "Paused."
     ended = {
-        State.PAUSING: "A pause was asked for: the work stops at its next step, with a snapshot."
+        JobState.PAUSING: "A pause was asked for: the work stops at its next step, with a snapshot."
         if job.task_id is not None
         else "A pause was asked for: the work stops, and begins again when it is resumed.",
-        State.PAUSED: "Paused: the job keeps its place, and later jobs of the model wait.",
-        State.CHOOSING: "All trials are measured: the job waits until a person chooses one, and "
+        JobState.PAUSED: "Paused: the job keeps its place, and later jobs of the model wait.",
+        JobState.CHOOSING: "All trials are measured: the job waits until a person chooses one, and "
         "keeps its place.",
-        State.CANCELLING: f"A cancel was asked for{because}.",
-        State.CANCELLED: f"Cancelled{because}.",
+        JobState.CANCELLING: f"A cancel was asked for{because}.",
+        JobState.CANCELLED: f"Cancelled{because}.",
     }
     return ("info", ended[state]) if state in ended else None
 
 
-def _build_requeued_log_line(action: Action, reason: str, strikes: int) -> Line:
+def _build_requeued_log_line(action: JobAction, reason: str, strikes: int) -> Line:
     """Return the log line for a job that waits in the queue again."""
-    if action is Action.RETRY:
+    if action is JobAction.RETRY:
         return "info", "A retry was asked for: the job waits for a worker."
-    if action is Action.RESUME:
+    if action is JobAction.RESUME:
         return "info", "Resumed: the job waits for a worker."
-    if action is Action.CHOOSE:
+    if action is JobAction.CHOOSE:
         return "info", f"{reason or 'A trial was chosen'}: the job waits for a worker."
-    if action is Action.RELEASE:
+    if action is JobAction.RELEASE:
         return (
             "info",
             f"The attempt stopped in order ({reason or 'the worker shuts down'}); another one "

@@ -13,12 +13,19 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.event import StateData
 from core.database import job_log, owner_events
-from core.database.states import LEASED, TERMINAL, UNFINISHED, Action, State, find_next_state
+from core.database.states import (
+    LEASED,
+    TERMINAL,
+    UNFINISHED,
+    JobAction,
+    JobState,
+    find_next_job_state,
+)
 from core.database.tables import Event, Job, TrialFile
-from core.errors import DataHeld
+from core.errors import BatchHeldForFindings
 
 
-def is_unfinished(state: Any) -> ColumnElement[bool]:
+def build_unfinished_condition(state: Any) -> ColumnElement[bool]:
     """Return the condition that a column of job states is unfinished, as literals so that
     `ix_jobs_unfinished` can be used.
     """
@@ -26,13 +33,15 @@ def is_unfinished(state: Any) -> ColumnElement[bool]:
     return state.in_(bindparam("unfinished", states, expanding=True, literal_execute=True))  # type: ignore[no-any-return]
 
 
-def is_held_for_data(job: Job) -> bool:
+def is_rejected_for_held_batch(job: Job) -> bool:
     """Return True if a job was rejected because its recipe held the batch.
 
     The batch is retained, and a retry may learn it.
     """
     return (
-        job.state == State.REJECTED and job.error is not None and job.error["code"] == DataHeld.code
+        job.state == JobState.REJECTED
+        and job.error is not None
+        and job.error["code"] == BatchHeldForFindings.code
     )
 
 
@@ -48,8 +57,8 @@ def lock_job(session: Session, job_id: str) -> Job | None:
 
 
 def change_job_state(
-    session: Session, job: Job, action: Action, now: float, data: StateData | None = None
-) -> State:
+    session: Session, job: Job, action: JobAction, now: float, data: StateData | None = None
+) -> JobState:
     """Apply `action` to a locked job, record the event and its log line, and return the new state.
 
     If the state does not change, nothing is written. The log line is written first, because readers
@@ -61,8 +70,8 @@ def change_job_state(
     Raises:
         WrongState: the action is not allowed in the job's state.
     """
-    former_state = State(job.state)
-    state = find_next_state(former_state, action)
+    former_state = JobState(job.state)
+    state = find_next_job_state(former_state, action)
     if state == former_state:
         return state
     job.state = str(state)
@@ -76,7 +85,7 @@ def change_job_state(
             # Results of trials are stored until then; the sweep deletes their blobs.
             session.execute(delete(TrialFile).where(TrialFile.job_id == job.id))
     # `rung_at` too: otherwise, the bell of an earlier attempt would delay the next one.
-    elif state == State.QUEUED:
+    elif state == JobState.QUEUED:
         job.finished_at = job.rung_at = None
     log_line = job_log.build_state_log_line(job, former_state, action, data or {})
     if log_line is not None:

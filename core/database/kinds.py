@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class JobKind(StrEnum):
     """Values of `Job.kind`."""
 
     LEARN = "learn"  # learn a task, at its place in the lineage of its model

@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.manifest import Manifest
-from core.database.bulk import aggregate_columns, parse_aggregated_lists
-from core.database.tables import Measurement
+from core.database.bulk import build_column_aggregates, parse_aggregated_lists
+from core.database.tables import VersionMeasurement
 
-NAMES = tuple(Figures.model_fields)
+NAMES = tuple(VersionFigures.model_fields)
 """Figures that a manifest shows."""
 ROW = "row"
 """Figures of a version's row: ACC as the number, and `{"last", "forgetting"}`."""
@@ -72,7 +72,9 @@ class MeasurementRow:
     detail: Any = None
 
 
-def build_measurement_rows(figures: Figures, without: Collection[int] = ()) -> list[MeasurementRow]:
+def build_measurement_rows(
+    figures: VersionFigures, without: Collection[int] = ()
+) -> list[MeasurementRow]:
     """Return measurement rows of these figures; a figure that is null or missing has none.
 
     Args:
@@ -88,11 +90,13 @@ def build_measurement_rows(figures: Figures, without: Collection[int] = ()) -> l
         by_task = {task: of_task for task, of_task in by_task.items() if int(task) not in without}
         detail = summary if isinstance(summary, dict) else None
         result.append(
-            MeasurementRow(name, ALL_TASKS, _extract_number(summary, _VALUE.get(name)), detail)
+            MeasurementRow(
+                name, ALL_TASKS, _extract_figure_number(summary, _VALUE.get(name)), detail
+            )
         )
         if name == _CURVES:
             result += [
-                MeasurementRow(name, int(task), _extract_number(of_task, "mean"), of_task)
+                MeasurementRow(name, int(task), _extract_figure_number(of_task, "mean"), of_task)
                 for task, of_task in by_task.items()
             ]
         elif by_task:
@@ -112,13 +116,13 @@ def build_measurement_documents(rows: Iterable[MeasurementRow]) -> dict[str, Any
         else:
             by_task.setdefault(row.name, {})[str(row.task)] = row.detail
     return {
-        name: _join_document(name, summaries[name], by_task.get(name, {}))
+        name: _join_measurement_document(name, summaries[name], by_task.get(name, {}))
         for name in NAMES
         if name in summaries
     }
 
 
-def remove_figures(manifest: Manifest) -> Manifest:
+def remove_figures_from_manifest(manifest: Manifest) -> Manifest:
     """Return a manifest as it is stored beside its rows: with null in place of each figure."""
     # Only fields that are set, so that a figure that was never there does not become null.
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
@@ -134,21 +138,21 @@ def insert_measurement_rows(
         for row in rows
     ]
     if values:
-        session.connection().execute(insert(Measurement), values)
+        session.connection().execute(insert(VersionMeasurement), values)
 
 
 def read_version_measurements(
     session: Session, model_id: str, numbers: Collection[int], names: Collection[str] = NAMES
 ) -> dict[int, dict[str, Any]]:
     """Return the measurement documents of some versions of a model, by number and name."""
-    table = Measurement
+    table = VersionMeasurement
     of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(names))
     rows_by_version: dict[int, list[MeasurementRow]] = {number: [] for number in numbers}
     of_all = select(table.version, table.name, table.task, table.value, table.detail)
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         rows_by_version[version].append(MeasurementRow(*row))
     # Parts by task come as one text: a row for each would dominate the time (`core.database.bulk`).
-    by_task = select(table.version, table.name, *aggregate_columns(table.task, table.detail))
+    by_task = select(table.version, table.name, *build_column_aggregates(table.task, table.detail))
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
         details = zip(*parse_aggregated_lists(texts), strict=True)
@@ -182,7 +186,7 @@ def _split_measurements_by_task(name: str, document: Any) -> tuple[Any, dict[str
     return document, {}
 
 
-def _join_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
+def _join_measurement_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
     """Put a document together from the part about all tasks and the parts by task."""
     ordered = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
     if name in _BY_TASK:
@@ -204,7 +208,7 @@ def _join_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
     return {**summary, _TASKS[name]: ordered} if name in _TASKS else summary
 
 
-def _extract_number(figure: Any, key: str | None) -> float | None:
+def _extract_figure_number(figure: Any, key: str | None) -> float | None:
     """Return a figure as a number: the value itself, or the one under `key`."""
     value = figure.get(key) if isinstance(figure, dict) else figure
     return float(value) if isinstance(value, int | float) else None

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from core.database.copies import COPY_PREFIX, copy_before_upgrade
+from core.database.copies import COPY_PREFIX, copy_database_before_upgrade
 from core.database.session import Database
 from core.errors import SchemaOutdated
 
@@ -36,7 +36,7 @@ _REVISION = re.compile(
 
 
 @cache
-def _read_revisions() -> dict[str, str | None]:
+def _read_migration_revisions() -> dict[str, str | None]:
     """Return every revision in the folder with its predecessor; the files are read as text."""
     predecessors: dict[str, str | None] = {}
     for path in (_FOLDER / "versions").glob("*.py"):
@@ -47,26 +47,26 @@ def _read_revisions() -> dict[str, str | None]:
 
 
 @cache
-def find_head_revision() -> str:
+def find_newest_schema_revision() -> str:
     """Return the schema revision that this code needs.
 
     Raises:
         RuntimeError: the folder has no single newest migration.
     """
-    revisions = _read_revisions()
+    revisions = _read_migration_revisions()
     heads = sorted(set(revisions) - set(revisions.values()))
     if len(heads) != 1:
         raise RuntimeError(f"{_FOLDER} must have one newest migration, not {len(heads)}.")
     return heads[0]
 
 
-def read_revision(db: Database) -> str | None:
+def read_schema_revision(db: Database) -> str | None:
     """Return the schema revision of a database, or None for an empty one."""
     with db.engine.connect() as connection:
-        return _read_revision(connection)
+        return _read_current_revision(connection)
 
 
-def _read_revision(connection: Connection) -> str | None:
+def _read_current_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     revision = connection.execute(
@@ -84,10 +84,10 @@ def begin_exclusive_transaction(db: Database) -> Iterator[Connection]:
         with ExitStack() as stack:
             if db.dialect == "postgresql":
                 from core.database.patience import (
-                    wait_without_limit,  # psycopg is not needed for SQLite
+                    wait_without_database_time_limit,  # psycopg is not needed for SQLite
                 )
 
-                stack.enter_context(wait_without_limit(connection))
+                stack.enter_context(wait_without_database_time_limit(connection))
             stack.enter_context(connection.begin())
             if db.dialect == "postgresql":
                 # A migration of a large table takes longer than any other statement may.
@@ -128,12 +128,12 @@ def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None
     The arguments, the result and the exceptions are those of `upgrade_schema`. The connection has
     begun an exclusive transaction, so that nothing is written between copy and upgrade.
     """
-    revision = _read_revision(connection)
-    if revision in (None, find_head_revision()):
+    revision = _read_current_revision(connection)
+    if revision in (None, find_newest_schema_revision()):
         return None
     _require_upgradable_schema(revision)
-    name = f"{COPY_PREFIX}{find_head_revision()}"
-    copy = backups and copy_before_upgrade(connection.engine.url, backups, name)
+    name = f"{COPY_PREFIX}{find_newest_schema_revision()}"
+    copy = backups and copy_database_before_upgrade(connection.engine.url, backups, name)
     if revision == FORMER[-1]:
         # Nothing else differs, which `tests/migrations/test_former_data.py` shows.
         connection.execute(text("UPDATE alembic_version SET version_num = :new"), {"new": INITIAL})
@@ -146,7 +146,7 @@ def require_current_schema(db: Database) -> None:
     Raises:
         SchemaOutdated: the schema is older, missing, or of a newer release.
     """
-    revision, needed = read_revision(db), find_head_revision()
+    revision, needed = read_schema_revision(db), find_newest_schema_revision()
     if revision == needed:
         return
     if revision is not None:
@@ -170,8 +170,8 @@ def _require_upgradable_schema(revision: str | None) -> None:
             f"{FORMER_COMMIT}, run its `perennial migrate`, and then this one's."
         )
     # A revision that this code does not know can only come from a later release.
-    if revision != FORMER[-1] and revision not in _read_revisions():
+    if revision != FORMER[-1] and revision not in _read_migration_revisions():
         raise SchemaOutdated(
-            f"The database schema {revision} is newer than this code ({find_head_revision()}): "
+            f"The database schema {revision} is newer than this code ({find_newest_schema_revision()}): "
             "run the release that made it, or a later one, and its `perennial migrate`."
         )

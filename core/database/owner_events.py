@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from core.contract.responses.event import StateData
 from core.contract.responses.owner_event import AliasMoved, OwnerEventData, OwnerEventType
 from core.database import deliveries
-from core.database.kinds import Kind
-from core.database.states import TERMINAL, State
+from core.database.kinds import JobKind
+from core.database.states import TERMINAL, JobState
 from core.database.tables.job import Job, OwnerEvent
 from core.database.tables.model import Model
 from core.database.tables.version import Version
@@ -31,7 +31,7 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
         data: data of the job's own event.
     """
     version = data.get("version", job.version)
-    _record_event(
+    _add_owner_event(
         session,
         (job.owner_id, job.model_id, job.id),
         "job",
@@ -44,13 +44,13 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
         },
         now,
     )
-    if State(job.state) not in TERMINAL:
+    if JobState(job.state) not in TERMINAL:
         return
     error = data.get("error")
     deliveries.record_job_outcome(
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
-    if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
+    if job.kind == JobKind.EXPORT and job.state == JobState.SUCCEEDED:
         deliveries.record_finished_export(session, job, now)
 
 
@@ -61,13 +61,13 @@ def record_version_event(session: Session, model: Model, version: Version, now: 
         "task": version.task_number,
         "status": version.status,
     }
-    _record_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
+    _add_owner_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
     deliveries.record_version_outcome(session, model, version, now)
 
 
 def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
     """Record among an owner's events that an alias was moved or deleted."""
-    _record_event(session, (model.owner_id, model.id, None), "alias", moved, now)
+    _add_owner_event(session, (model.owner_id, model.id, None), "alias", moved, now)
     deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ def write_recorded_events(session: Session) -> None:
     deliveries.write_recorded_deliveries(session)
 
 
-def _record_event(
+def _add_owner_event(
     session: Session,
     of: tuple[str, str, str | None],
     type: OwnerEventType,

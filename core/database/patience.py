@@ -31,7 +31,7 @@ class PatientConnection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, self.patience_s if timeout is None else timeout)
         except psycopg.OperationalError:
-            _close_busy_connection(self)
+            _close_connection_during_statement(self)
             raise
 
 
@@ -51,12 +51,12 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
                 gen, interval, self.patience_s if timeout is None else timeout
             )
         except psycopg.OperationalError:
-            _close_busy_connection(self)
+            _close_connection_during_statement(self)
             raise
 
 
 @contextmanager
-def wait_without_limit(connection: Connection) -> Iterator[None]:
+def wait_without_database_time_limit(connection: Connection) -> Iterator[None]:
     """Wait without limit for statements in the block and its COMMIT, as for a large migration."""
     raw: Any = connection.connection.driver_connection
     patience_s, raw.patience_s = raw.patience_s, None
@@ -66,7 +66,7 @@ def wait_without_limit(connection: Connection) -> Iterator[None]:
         raw.patience_s = patience_s
 
 
-def _close_busy_connection(
+def _close_connection_during_statement(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
 ) -> None:
     """Close a connection during a statement, whose response nobody will read."""

@@ -235,7 +235,7 @@ class SessionRow:
     owner_name: str
 
 
-class Reader(Protocol):
+class PollingReader(Protocol):
     """Runs queries on one database; `mark` is its placeholder, `stops` its condition on a task
     `t`."""
 
@@ -265,7 +265,7 @@ class PollingReads:
         self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S
     ) -> None:
         parsed = make_url(url)
-        self._reader: Reader
+        self._reader: PollingReader
         if parsed.get_backend_name() == "sqlite":
             self._reader = SqliteReader(str(parsed.database))
         else:
@@ -397,7 +397,7 @@ class SqliteReader:
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             await self.close()
-            if soundness.is_damage(error):
+            if soundness.is_sqlite_damage_error(error):
                 raise DatabaseCorrupt(soundness.DAMAGED) from error
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 

@@ -127,7 +127,7 @@ class Database:
 
     def now(self, session: Session) -> float:
         """Return seconds since 1970 by the database's clock."""
-        return float(session.execute(select(build_clock_expression(session))).scalar_one())
+        return float(session.execute(select(build_database_time_expression(session))).scalar_one())
 
     def check_connection(self) -> None:
         """Check that the database responds.
@@ -152,12 +152,12 @@ class Database:
         self.engine.dispose()
 
 
-def build_clock_expression(session: Session) -> ColumnElement[float]:
+def build_database_time_expression(session: Session) -> ColumnElement[float]:
     """Return the SQL expression for seconds since 1970 by the database's clock."""
     return literal_column(CLOCK[session.get_bind().dialect.name], Float)
 
 
-def is_outage(error: BaseException) -> bool:
+def is_database_outage(error: BaseException) -> bool:
     """Return True if a database error means that the database is not reachable now, and not that a
     statement is wrong.
     """

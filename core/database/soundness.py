@@ -1,8 +1,8 @@
 """Detection of damage in a SQLite file, with the damaged tables and the remedy in words.
 
 A failing disk or a bad copy can leave a file that opens and works until a damaged page is read.
-`check_first_rows` reads a row of each table, which takes no time and finds damage with which no
-service could start; `find_damage` reads the whole file.
+`check_first_row_of_each_table` reads a row of each table, which takes no time and finds damage with which no
+service could start; `find_database_damage` reads the whole file.
 """
 
 import sqlite3
@@ -23,19 +23,19 @@ REMEDY = (
 )
 
 
-def is_damage(error: BaseException) -> bool:
+def is_sqlite_damage_error(error: BaseException) -> bool:
     """Return True if an error, or the one it wraps, means that a SQLite file is damaged."""
     original = getattr(error, "orig", error)
     # The low byte is the primary code; the rest distinguishes variants of it.
     return (getattr(original, "sqlite_errorcode", 0) & 0xFF) in _CODES
 
 
-def describe_damage(file: Path, findings: list[str]) -> str:
+def describe_database_damage(file: Path, findings: list[str]) -> str:
     """Return a sentence with the findings and the remedy."""
     return f"The database {file} is damaged: {'; '.join(findings)}. {REMEDY}"
 
 
-def check_first_rows(file: Path) -> list[str]:
+def check_first_row_of_each_table(file: Path) -> list[str]:
     """Read the first row of each table of a SQLite file, and return the damage found.
 
     It is empty if there is none, or no file yet.
@@ -54,17 +54,17 @@ def check_first_rows(file: Path) -> list[str]:
                 try:
                     connection.execute(f'SELECT * FROM "{quoted}" LIMIT 1').fetchall()  # noqa: S608 - quoted
                 except sqlite3.DatabaseError as error:
-                    if not is_damage(error):
+                    if not is_sqlite_damage_error(error):
                         raise
                     findings.append(f"table {name}: {error}")
     except sqlite3.DatabaseError as error:
-        if not is_damage(error):
+        if not is_sqlite_damage_error(error):
             raise
         return [str(error)]
     return findings[:MOST]
 
 
-def find_damage(file: Path) -> list[str]:
+def find_database_damage(file: Path) -> list[str]:
     """Read the whole file by `PRAGMA quick_check`, and return the damage by table.
 
     This takes about a second per GB or two.
@@ -88,11 +88,11 @@ def find_damage(file: Path) -> list[str]:
             ]
             return (by_table or findings)[:MOST]
     except sqlite3.DatabaseError as error:
-        if not is_damage(error):
+        if not is_sqlite_damage_error(error):
             raise
         # The damage is so large that the check itself fails: at least name tables that cannot be
         # read.
-        return check_first_rows(file) or [str(error)]
+        return check_first_row_of_each_table(file) or [str(error)]
 
 
 def _run_quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
@@ -103,7 +103,7 @@ def _run_quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
     try:
         results = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({argument})")]
     except sqlite3.DatabaseError as error:
-        if not is_damage(error) or not table:
+        if not is_sqlite_damage_error(error) or not table:
             raise
         return [str(error)]
     if results == ["ok"]:

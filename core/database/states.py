@@ -1,6 +1,6 @@
 """The states of a job, and the only table of their transitions.
 
-Every change of a job's state goes through `find_next_state(state, action)`; no other code knows
+Every change of a job's state goes through `find_next_job_state(state, action)`; no other code knows
 which state follows which.
 """
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from core.errors import WrongState
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     """State of a job; `LEASED` states are owned by a worker."""
 
     QUEUED = "queued"
@@ -25,7 +25,7 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-class Action(StrEnum):
+class JobAction(StrEnum):
     """Action on a job."""
 
     VALIDATE = "validate"  # claimed, and the archive is not decoded yet
@@ -45,9 +45,9 @@ class Action(StrEnum):
     CHOOSE = "choose"  # a trial is chosen
 
 
-S, A = State, Action
+S, A = JobState, JobAction
 
-TRANSITIONS: dict[tuple[State, Action], State] = {
+TRANSITIONS: dict[tuple[JobState, JobAction], JobState] = {
     (S.QUEUED, A.VALIDATE): S.VALIDATING,
     (S.QUEUED, A.START): S.RUNNING,
     (S.QUEUED, A.CANCEL): S.CANCELLED,
@@ -91,7 +91,7 @@ TRANSITIONS: dict[tuple[State, Action], State] = {
 }
 
 # Requesting a state that the job is in, or about to reach, changes nothing and is not an error.
-UNCHANGED: frozenset[tuple[State, Action]] = frozenset(
+UNCHANGED: frozenset[tuple[JobState, JobAction]] = frozenset(
     {
         (S.CANCELLING, A.CANCEL),
         (S.CANCELLED, A.CANCEL),
@@ -108,17 +108,17 @@ UNCHANGED: frozenset[tuple[State, Action]] = frozenset(
 
 LEASED = frozenset({S.VALIDATING, S.RUNNING, S.PAUSING, S.CANCELLING})
 TERMINAL = frozenset({S.SUCCEEDED, S.REJECTED, S.FAILED, S.CANCELLED})
-UNFINISHED = frozenset(State) - TERMINAL
+UNFINISHED = frozenset(JobState) - TERMINAL
 """A job in one of these keeps its place: later jobs of the same model wait."""
 
 
-def find_next_state(state: State | str, action: Action) -> State:
+def find_next_job_state(state: JobState | str, action: JobAction) -> JobState:
     """Return the job state that follows an action.
 
     Raises:
         WrongState: the action is not allowed now; `extra["state"]` is the current state.
     """
-    state = State(state)
+    state = JobState(state)
     if (state, action) in UNCHANGED:
         return state
     try:

@@ -18,11 +18,11 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.recipe import RecipeOut
 from core.contract.responses.task_image import Split
 from core.database import job_log
-from core.database.jobs import is_unfinished, record_job_creation
-from core.database.kinds import Kind
+from core.database.jobs import build_unfinished_condition, record_job_creation
+from core.database.kinds import JobKind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
-from core.edits.checks import Changes, TaughtTask, check_operations
+from core.edits.checks import EditChanges, TaughtTask, check_operations
 from core.edits.image_patterns import expand_image_patterns
 from core.edits.operations import Operation
 from core.edits.rewrite import get_feature_part_names
@@ -31,18 +31,18 @@ from core.ids import new_id
 from core.jobs.jobs import build_queued_taskless_job, copy_recipe_resources
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.standing import read_standings
+from core.lineage.standing import read_task_standings
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.resources import Resources
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.resources import UseCaseResources
 from core.usage import quota
 
 CLOSED_FORM = "analytic"
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _CheckedEdit:
     """An edit that can be made.
 
     Attributes:
@@ -54,20 +54,20 @@ class _Checked:
     """
 
     head: Version
-    changes: Changes
+    changes: EditChanges
     tasks: list[int]
     learned_again: list[int]
     way: Way
 
 
 def plan_edit(
-    resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
+    resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
     """Return what an edit of a model's labels, images or classes would change, without making it."""
     resolved = expand_image_patterns(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
-        checked = _check_edit(session, row, resolved)
+        checked = _check_requested_edit(session, row, resolved)
         return _build_edit_plan(checked, resolved)
 
 
@@ -86,11 +86,11 @@ class EditRequest:
     operations: Sequence[Operation]
     reason: str | None = None
     parent: int | None = None
-    repeat: idempotency.Request | None = None
+    repeat: idempotency.IdempotentRequest | None = None
 
 
 def accept_edit(
-    resources: Resources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
+    resources: UseCaseResources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
 ) -> tuple[EditOut, bool]:
     """Queue a job that makes a new version with changed labels, images or classes.
 
@@ -117,7 +117,7 @@ def accept_edit(
         replay = idempotency.find_earlier_response(session, actor, repeat)
         if replay is not None:
             return cast(EditOut, replay.body), True
-        checked = _check_edit(session, row, resolved)
+        checked = _check_requested_edit(session, row, resolved)
         if parent not in (None, checked.head.number):
             raise WrongState(
                 f"The model goes on from version {checked.head.number} now, and the edit is meant "
@@ -152,11 +152,13 @@ def accept_edit(
             "tasks": checked.tasks,
             "reason": request.reason,
         }
-        record_audit_entry(session, actor, Entry("edit.create", edit.id, data, model=row.id), now)
+        record_audit_entry(
+            session, actor, AuditedChange("edit.create", edit.id, data, model=row.id), now
+        )
         session.flush()
         response = listing.build_edit_response(session, edit)
         location = {"Location": f"/v1/models/{model}/edits/{edit.number}"}
-        stored_response = idempotency.Response(202, location, response)
+        stored_response = idempotency.IdempotentResponse(202, location, response)
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         quota.require_added_job_allowed(session, row.owner_id, limits.max_open_jobs)
         return response, False
@@ -165,7 +167,7 @@ def accept_edit(
 def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dict[int, TaughtTask]:
     """Return the tasks of a model by number: first those that a version was taught, in order."""
     rows = list(session.scalars(select(Task).where(Task.model_id == model.id)))
-    standings = read_standings(session, model.id, rows)
+    standings = read_task_standings(session, model.id, rows)
     by_number = {row.number: row for row in rows}
     taught = list_taught_tasks(manifest)
     others = sorted(by_number.keys() - set(taught))
@@ -184,9 +186,11 @@ def _build_taught_task(task: Task, standing: str) -> TaughtTask:
     return TaughtTask(task.number, frozenset(task.classes), sizes, standing, gone)
 
 
-def _check_edit(session: Session, model: Model, operations: Sequence[Operation]) -> _Checked:
+def _check_requested_edit(
+    session: Session, model: Model, operations: Sequence[Operation]
+) -> _CheckedEdit:
     _require_no_open_edit(session, model)
-    head = lineage.find_next_start(session, model)
+    head = lineage.find_version_next_task_starts_from(session, model)
     if head is None or head.number == 0:
         raise WrongState("The model was not taught anything yet, so there is nothing to edit.")
     if model.problem is not None:
@@ -208,7 +212,7 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
     way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
     if way == "patch":
         changes = changes.drop_tasks_without_classes(taught)
-    return _Checked(head, changes, edited, again, way)
+    return _CheckedEdit(head, changes, edited, again, way)
 
 
 def _require_no_open_edit(session: Session, model: Model) -> None:
@@ -223,7 +227,7 @@ def _require_no_open_edit(session: Session, model: Model) -> None:
     open_edit = session.execute(
         select(Edit.number, Job.id, Job.state)
         .join(Job, Job.id == Edit.job_id)
-        .where(Edit.model_id == model.id, is_unfinished(Job.state))
+        .where(Edit.model_id == model.id, build_unfinished_condition(Job.state))
         .limit(1)
     ).one_or_none()
     if open_edit is not None:
@@ -238,7 +242,7 @@ def _choose_edit_strategy(
     session: Session,
     model: Model,
     head: Version,
-    changes: Changes,
+    changes: EditChanges,
     taught: list[int],
     edited: list[int],
 ) -> tuple[Way, list[int]]:
@@ -247,7 +251,7 @@ def _choose_edit_strategy(
     """
     if _can_recompute_from_features(session, model, head, edited):
         return "recompute", edited
-    start = find_relearn_start(session, model, head, edited[0])
+    start = find_version_to_relearn_from(session, model, head, edited[0])
     again = taught[len(list_taught_tasks(start.manifest)) :]
     gone = _list_tasks_without_images(session, model, again)
     if not gone:
@@ -267,7 +271,9 @@ def _choose_edit_strategy(
     )
 
 
-def find_relearn_start(session: Session, model: Model, head: Version, first: int) -> Version:
+def find_version_to_relearn_from(
+    session: Session, model: Model, head: Version, first: int
+) -> Version:
     """Return the version from which tasks are learned again so that `first` is among them.
 
     It is the nearest ancestor of the head that was taught tasks before `first` alone, in the head's
@@ -350,10 +356,10 @@ def _list_tasks_without_images(session: Session, model: Model, tasks: list[int])
     return sorted(set(tasks) - set(session.scalars(query)))
 
 
-def _queue_edit_job(session: Session, model: Model, checked: _Checked, now: float) -> Job:
+def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: float) -> Job:
     """Add the job of an edit: it comes before waiting batches."""
     recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
-    job = build_queued_taskless_job(model, Kind.EDIT, {}, recipe, now)
+    job = build_queued_taskless_job(model, JobKind.EDIT, {}, recipe, now)
     dropped = checked.changes.dropped
     again = [n for n in checked.learned_again or checked.tasks if n not in dropped]
     taught = [n for n in list_taught_tasks(checked.head.manifest) if n not in dropped]
@@ -380,7 +386,7 @@ def _queue_edit_job(session: Session, model: Model, checked: _Checked, now: floa
     return job
 
 
-def _build_edit_plan(checked: _Checked, operations: Sequence[Operation]) -> EditPlanOut:
+def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> EditPlanOut:
     known = checked.head.manifest.classes or []
     changed = checked.changes.classes
     added = {
@@ -403,7 +409,7 @@ def _build_edit_plan(checked: _Checked, operations: Sequence[Operation]) -> Edit
     }
 
 
-def _describe_approximation(checked: _Checked) -> str | None:
+def _describe_approximation(checked: _CheckedEdit) -> str | None:
     """Return what a patch does not know; None for another way."""
     if checked.way != "patch":
         return None

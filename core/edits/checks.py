@@ -32,13 +32,13 @@ class TaughtTask:
     standing: str
     is_deleted: bool = False
 
-    def copy_as_learned(self) -> "TaughtTask":
+    def copy_with_standing_learned(self) -> "TaughtTask":
         """Return a copy of the task with the standing `learned`."""
         return replace(self, standing="learned")
 
 
 @dataclass(frozen=True)
-class Changes:
+class EditChanges:
     """Changes that the operations of an edit make.
 
     Attributes:
@@ -83,7 +83,7 @@ class Changes:
             if new is not None and len(sources.get(new, [])) == 1
         }
 
-    def drop_tasks_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "Changes":
+    def drop_tasks_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "EditChanges":
         """Return the changes with those tasks dropped that would have no class left."""
         empty = {
             number
@@ -116,7 +116,7 @@ def check_operations(
     scenario: str,
     tasks: Mapping[int, TaughtTask],
     known: Sequence[str],
-) -> Changes:
+) -> EditChanges:
     """Check the operations of an edit, and return what they change.
 
     Args:
@@ -146,7 +146,7 @@ def check_operations(
         if change.image is None:
             dropped.add(task.number)
         else:
-            _add_image_operation(images, place, change, task)
+            _add_edit_operation_on_image(images, place, change, task)
     if twice := dropped & {number for number, _ in images}:
         raise _make_operation_error(
             f"All images of task {min(twice)} are removed; keep that operation alone."
@@ -159,7 +159,7 @@ def check_operations(
                 f"The class {target!r} is the new name of {name!r} and is changed itself in the "
                 f"same edit. Send two edits, one after the other."
             )
-    return Changes(classes, images, frozenset(dropped))
+    return EditChanges(classes, images, frozenset(dropped))
 
 
 def _check_class_operations(
@@ -239,7 +239,7 @@ def _find_learned_task(change: Relabel | Remove, tasks: Mapping[int, TaughtTask]
     return task
 
 
-def _add_image_operation(
+def _add_edit_operation_on_image(
     images: dict[tuple[int, Split], ImageEdits],
     place: int,
     change: Relabel | Remove,

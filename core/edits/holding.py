@@ -11,7 +11,7 @@ from core.database.tables import Edit, Part, Version
 from core.edits.rewrite import get_feature_part_names
 
 
-def find_holding_parts(session: Session, edit: Edit) -> Sequence[tuple[Part, int]]:
+def find_parts_with_edited_images(session: Session, edit: Edit) -> Sequence[tuple[Part, int]]:
     """Return parts of earlier versions that have features or images of an edit's tasks, with the
     version numbers.
     """

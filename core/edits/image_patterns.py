@@ -9,18 +9,18 @@ from core.contract.responses.task_image import Split
 from core.database.tables import Task
 from core.edits.operations import Operation
 from core.errors import Invalid, NotFound
-from core.ingest.findings.traces import read_traces
+from core.ingest.findings.traces import read_image_traces
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 
 MAX_MATCHES = 100_000
 """Images that the patterns of one edit may match."""
 
 
 def expand_image_patterns(
-    resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
+    resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> list[Operation]:
     """Return the operations with every pattern of paths replaced by the images that it matches.
 
@@ -56,12 +56,12 @@ def expand_image_patterns(
 
 
 def _read_image_paths(
-    resources: Resources, actor: Actor, model: str
+    resources: UseCaseResources, actor: Actor, model: str
 ) -> Mapping[tuple[int, Split], list[str]]:
     """Return the image paths by task and part, for all tasks that the newest version has learned."""
     with resources.db.read() as session:
         row = find_model(session, actor, model)
-        head = lineage.find_next_start(session, row)
+        head = lineage.find_version_next_task_starts_from(session, row)
         numbers = [] if head is None else list_taught_tasks(head.manifest)
         query = select(Task.number, Task.traces_sha256).where(
             Task.model_id == row.id,
@@ -73,7 +73,7 @@ def _read_image_paths(
         files = {number: digest for number, digest in session.execute(query) if digest is not None}
     paths: dict[tuple[int, Split], list[str]] = {}
     for number, digest in sorted(files.items()):
-        traces = read_traces(resources.blobs.fetch_verified_file(digest))
+        traces = read_image_traces(resources.blobs.fetch_verified_file(digest))
         paths[number, "train"] = traces.names[: len(traces.train)]
         paths[number, "held_out"] = traces.names[len(traces.train) :]
     return paths

@@ -6,15 +6,15 @@ from typing import cast
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from core.contract.edit import ClassAliasOut, EditedFiles, EditOut, EditPage, Journal, Way
+from core.contract.edit import ClassAliasOut, EditedFiles, EditJournal, EditOut, EditPage, Way
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, Job, Model
-from core.edits.holding import find_holding_parts
+from core.edits.holding import find_parts_with_edited_images
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 
 
@@ -27,7 +27,7 @@ def list_edits(db: Database, actor: Actor, model: str, limit: int, cursor: str |
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Edit).where(Edit.model_id == row.id)
-        page: Page[Edit] = read_query_page(
+        page: ListPage[Edit] = read_query_page(
             session, query, Edit.number, limit, cursor, descending=True
         )
         return {
@@ -92,7 +92,7 @@ def _find_model_name(session: Session, edit: Edit) -> str:
     return session.get_one(Model, edit.model_id).name
 
 
-def _list_edited_files(journal: Journal) -> list[EditedFiles]:
+def _list_edited_files(journal: EditJournal) -> list[EditedFiles]:
     return [
         {
             "task": before.number,
@@ -106,7 +106,7 @@ def _list_edited_files(journal: Journal) -> list[EditedFiles]:
 def _list_versions_to_purge(session: Session, edit: Edit) -> list[int]:
     if edit.journal is None or not edit.journal.removed:
         return []
-    return sorted({number for _, number in find_holding_parts(session, edit)})
+    return sorted({number for _, number in find_parts_with_edited_images(session, edit)})
 
 
 def list_class_aliases(db: Database, actor: Actor, model: str) -> list[ClassAliasOut]:
@@ -142,7 +142,7 @@ def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> Non
             raise NotFound(f"The model has no former class name {name!r}.")
         session.delete(alias)
         data: AuditData = {"model": row.id, "name": name}
-        entry = Entry("class-alias.delete", row.id, data, model=row.id)
+        entry = AuditedChange("class-alias.delete", row.id, data, model=row.id)
         record_audit_entry(session, actor, entry, db.now(session))
 
 

@@ -9,17 +9,17 @@ from core.contract.edit import EditOut
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.edits import listing
-from core.edits.holding import find_holding_parts
+from core.edits.holding import find_parts_with_edited_images
 from core.errors import WrongState
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention.totals import remove_model_totals
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.usage import stored_bytes
 
 
-def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int) -> EditOut:
+def purge_edit(db: Database, blobs: BlobStorage, actor: Actor, model: str, number: int) -> EditOut:
     """Delete from older versions the features and images that an edit removed.
 
     These versions go on predicting. A model that goes back to one of them starts with an empty
@@ -37,7 +37,7 @@ def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int
                 f"Version {row.head}, from which the line goes on, is not one of edit {number} or "
                 f"after it: images that it removed are still in use."
             )
-        parts = find_holding_parts(session, edit)
+        parts = find_parts_with_edited_images(session, edit)
         now = db.now(session)
         for part, _ in parts:
             part.deleted_at = now
@@ -47,7 +47,7 @@ def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int
             versions = sorted({version for _, version in parts})
             data: AuditData = {"model": row.id, "edit": number, "versions": versions}
             record_audit_entry(
-                session, actor, Entry("edit.purge", edit.id, data, model=row.id), now
+                session, actor, AuditedChange("edit.purge", edit.id, data, model=row.id), now
             )
             stored_bytes.mark_measurement_outdated(session, row.owner_id)
         session.flush()

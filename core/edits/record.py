@@ -9,15 +9,15 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from core.contract.document import JsonObject
-from core.contract.edit import EditedCell, EditedTask, EditResult, FormerReport, Journal
+from core.contract.edit import EditedCell, EditedTask, EditJournal, EditResult, FormerReport
 from core.contract.reports.report import BatchReport
-from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
+from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, VersionTaskResult
 from core.edits.listing import forget_class_aliases
-from core.edits.reports import ReportChanges, edit_report
-from core.edits.texts import remove_paths
+from core.edits.reports import ReportChanges, update_report_after_edit
+from core.edits.texts import remove_image_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
-from core.lineage.standing import Standing, set_standing
+from core.lineage.standing import TaskStanding, set_task_standing
 from core.retention.answers import remove_predictions
 
 FILE = "edit.json"
@@ -41,14 +41,14 @@ def read_edited_tasks(session: Session, job_id: str) -> set[int]:
     return set(session.scalar(select(Edit.tasks).where(Edit.job_id == job_id)) or [])
 
 
-def list_new_digests(result: EditResult) -> list[str]:
+def list_digests_of_edited_files(result: EditResult) -> list[str]:
     """Return the digests of files that the edited tasks will refer to."""
-    return [digest for task in result.after for _, digest in _iterate_task_files(task)]
+    return [digest for task in result.after for _, digest in _iterate_files_of_edited_task(task)]
 
 
 def list_former_digests(result: EditResult) -> set[str]:
     """Return the digests of files that the edited tasks referred to."""
-    return {digest for task in result.before for _, digest in _iterate_task_files(task)}
+    return {digest for task in result.before for _, digest in _iterate_files_of_edited_task(task)}
 
 
 def record_edit(
@@ -72,7 +72,7 @@ def record_edit(
     size = 0
     for before, after in zip(result.before, result.after, strict=True):
         task = _lock_task(session, model, before)
-        size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_task_files(after))
+        size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files_of_edited_task(after))
         if until is not None:
             _retain_former_files(session, edit, task, before, after, until)
         apply_edited_task(task, after)
@@ -81,13 +81,13 @@ def record_edit(
     former = [
         _replace_cell_counts(session, model, cell, keep_answers=False) for cell in result.cells
     ]
-    reports = _edit_reports(session, model, result)
-    remove_paths(session, model.id, result.removed_paths)
+    reports = _update_task_reports(session, model, result)
+    remove_image_paths(session, model.id, result.removed_paths)
     _record_class_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.
     edit.parent = job.parent_version or edit.parent
-    edit.journal = Journal(
+    edit.journal = EditJournal(
         before=result.before,
         after=result.after,
         cells=[cell for cell in former if cell is not None],
@@ -118,14 +118,14 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
 def _discard_edited_task(session: Session, task: Task, now: float) -> None:
     """Mark a task as discarded and its data as deleted."""
     remove_predictions(session, task.model_id, task.number)
-    set_standing(task, Standing.DISCARDED, now)
+    set_task_standing(task, TaskStanding.DISCARDED, now)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
     task.content_sha256 = task.content_turn = None
 
 
-def _edit_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
+def _update_task_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
     """Change the reports of all tasks that the edit concerns; return them as they were."""
     changes = ReportChanges(result.classes, result.removed_paths, result.reports)
     former: list[FormerReport] = []
@@ -134,7 +134,7 @@ def _edit_reports(session: Session, model: Model, result: EditResult) -> list[Fo
         # Other tasks' reports may refer to removed images alone.
         query = query.where(Task.number.in_(list(result.reports)))
     for task in session.scalars(query):
-        edited = edit_report(task.report, task.number, changes)
+        edited = update_report_after_edit(task.report, task.number, changes)
         if edited != task.report:
             former.append(FormerReport(task=task.number, report=cast(JsonObject, task.report)))
             task.report = edited
@@ -161,12 +161,12 @@ def restore_matrix_cells(session: Session, model: Model, cells: list[EditedCell]
 def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
-    if describe_editable_data(task) != before.model_copy(update={"bytes": {}}):
+    if describe_task_for_edit_journal(task) != before.model_copy(update={"bytes": {}}):
         raise Invalid(f"Task {task.number} has changed while the edit was made. Send it again.")
     return task
 
 
-def describe_editable_data(task: Task) -> EditedTask:
+def describe_task_for_edit_journal(task: Task) -> EditedTask:
     """Return a task's labels, numbers and retained files, without their sizes."""
     has_train = task.train_deleted_at is None and task.data_deleted_at is None
     has_held_out = task.held_out_deleted_at is None and task.data_deleted_at is None
@@ -182,7 +182,7 @@ def describe_editable_data(task: Task) -> EditedTask:
     )
 
 
-def _iterate_task_files(task: EditedTask) -> Iterator[tuple[str, str]]:
+def _iterate_files_of_edited_task(task: EditedTask) -> Iterator[tuple[str, str]]:
     for kind in _KINDS:
         digest = getattr(task, kind)
         if digest is not None:
@@ -193,7 +193,7 @@ def _retain_former_files(
     session: Session, edit: Edit, task: Task, before: EditedTask, after: EditedTask, until: float
 ) -> None:
     """Retain the former files of a task that the edit replaces."""
-    for kind, digest in _iterate_task_files(before):
+    for kind, digest in _iterate_files_of_edited_task(before):
         if getattr(after, kind) != digest:
             size = before.bytes.get(kind, 0)
             session.add(
@@ -214,7 +214,7 @@ def _replace_cell_counts(
     """Store new counts in a cell of the accuracy matrix, and return the old ones; None without the
     cell.
     """
-    row = session.get(Result, (model.id, cell.version, cell.task), with_for_update=True)
+    row = session.get(VersionTaskResult, (model.id, cell.version, cell.task), with_for_update=True)
     if row is None:
         return None
     former = EditedCell(

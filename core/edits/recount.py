@@ -7,26 +7,26 @@ from sqlalchemy import select
 
 from core.contract.edit import EditedCell
 from core.database.session import Database
-from core.database.tables import Result, Task, Version
+from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
 from core.errors import StoreCorrupt
-from core.ingest.answers import TaskAnswers, read_encrypted_predictions
-from core.storage import Blobs
+from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
-class _Cell:
+class _RecountedCell:
     """A cell with stored predictions: its version's classes, and where the predictions are."""
 
     version: int
     names: Sequence[str]
     answers: str
-    place: TaskAnswers
+    place: StoredTaskPredictions
 
 
 def recount_matrix_cells(
     db: Database,
-    blobs: Blobs,
+    blobs: BlobStorage,
     model_id: str,
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],
@@ -53,11 +53,11 @@ def recount_matrix_cells(
                 continue
             predicted = [cell.names[row] for row in rows.tolist()]
             answered = [classes.get(name, name) for name in predicted]
-            cells.append(count_matrix_cell(cell.version, task, answered, edited.after))
+            cells.append(count_correct_in_matrix_cell(cell.version, task, answered, edited.after))
     return cells
 
 
-def count_matrix_cell(
+def count_correct_in_matrix_cell(
     version: int, task: int, predicted: Sequence[str | None], labels: Sequence[str | None]
 ) -> EditedCell:
     """Count correct predictions by class; an image whose label is None is left out."""
@@ -76,17 +76,32 @@ def count_matrix_cell(
     )
 
 
-def _read_task_cells(db: Database, model_id: str, task: int) -> list[_Cell]:
+def _read_task_cells(db: Database, model_id: str, task: int) -> list[_RecountedCell]:
     query = (
-        select(Result.version, Result.answers, Task.answers_key, Version.manifest)
-        .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))
-        .join(Version, (Version.model_id == Result.model_id) & (Version.number == Result.version))
-        .where(Result.model_id == model_id, Result.task == task, Result.answers.is_not(None))
-        .order_by(Result.version)
+        select(
+            VersionTaskResult.version, VersionTaskResult.answers, Task.answers_key, Version.manifest
+        )
+        .join(
+            Task,
+            (Task.model_id == VersionTaskResult.model_id) & (Task.number == VersionTaskResult.task),
+        )
+        .join(
+            Version,
+            (Version.model_id == VersionTaskResult.model_id)
+            & (Version.number == VersionTaskResult.version),
+        )
+        .where(
+            VersionTaskResult.model_id == model_id,
+            VersionTaskResult.task == task,
+            VersionTaskResult.answers.is_not(None),
+        )
+        .order_by(VersionTaskResult.version)
     )
     with db.read() as session:
         return [
-            _Cell(version, manifest.classes or [], digest, TaskAnswers(version, task, key))
+            _RecountedCell(
+                version, manifest.classes or [], digest, StoredTaskPredictions(version, task, key)
+            )
             for version, digest, key, manifest in session.execute(query)
             if digest is not None
         ]

@@ -33,14 +33,14 @@ class ReportChanges:
     edited: Mapping[int, EditedReport] = field(default_factory=dict)
 
 
-def edit_report(report: BatchReport, task: int, changes: ReportChanges) -> BatchReport:
+def update_report_after_edit(report: BatchReport, task: int, changes: ReportChanges) -> BatchReport:
     """Return a task's report after an edit."""
     edited = cast(BatchReport, _remove_image_entries(dict(report), set(changes.removed_paths)))
     if "classes" in edited and changes.classes:
         names = edited["classes"]
         edited["classes"] = {
-            "new": _rename(names["new"], changes.classes),
-            "known": _rename(names["known"], changes.classes),
+            "new": _rename_classes(names["new"], changes.classes),
+            "known": _rename_classes(names["known"], changes.classes),
             "look_alike": [
                 one
                 for one in names["look_alike"]
@@ -48,7 +48,7 @@ def edit_report(report: BatchReport, task: int, changes: ReportChanges) -> Batch
             ],
         }
     if "data" in edited:
-        edited["data"] = _edit_findings(edited["data"], changes, changes.edited.get(task))
+        edited["data"] = _update_data_report(edited["data"], changes, changes.edited.get(task))
         if "suspects" in edited["data"] and "suspects_count" in edited["data"]:
             # The list is bounded, and the count is of all.
             gone = len(report["data"]["suspects"]) - len(edited["data"]["suspects"])
@@ -56,7 +56,7 @@ def edit_report(report: BatchReport, task: int, changes: ReportChanges) -> Batch
     return edited
 
 
-def _edit_findings(
+def _update_data_report(
     data: DataReport, changes: ReportChanges, edited: EditedReport | None
 ) -> DataReport:
     found = cast(DataReport, dict(data))
@@ -64,7 +64,7 @@ def _edit_findings(
     if edited is not None and "balance" in found:
         found |= measure_class_balance(_recount_class_images(found["balance"], edited, classes))
     if "suspects" in found:
-        suspects = [_edit_suspect(one, classes, edited) for one in found["suspects"]]
+        suspects = [_update_suspect_image(one, classes, edited) for one in found["suspects"]]
         found["suspects"] = [one for one in suspects if one is not None]
     if "would_say" in found:
         found["would_say"] = _rename_labels(found["would_say"], classes)
@@ -93,7 +93,7 @@ def _recount_class_images(
     }
 
 
-def _edit_suspect(
+def _update_suspect_image(
     suspect: Suspect, classes: Mapping[str, str | None], edited: EditedReport | None
 ) -> Suspect | None:
     """Return a suspect under its new number and names; None if it is settled or gone."""
@@ -121,7 +121,7 @@ def _rename_labels(entries: Sequence[Entry], classes: Mapping[str, str | None]) 
     return renamed
 
 
-def _rename(names: Sequence[str], classes: Mapping[str, str | None]) -> list[str]:
+def _rename_classes(names: Sequence[str], classes: Mapping[str, str | None]) -> list[str]:
     new = dict.fromkeys(classes.get(name, name) for name in names)
     return [name for name in new if name is not None]
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from core.contract.manifest import FEATURES, ORDER, REST
 from core.edits.checks import ImageEdits
 from core.ingest.dataset import Images, open_dataset, write_dataset
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
 
 _BLOCK_BYTES = 16 << 20
 KEY_BYTES = 16
@@ -73,7 +73,7 @@ class EditedLabels:
         return relabelled, sum(label is None for label in self.after)
 
 
-def edit_labels(
+def apply_edit_to_labels(
     labels: Sequence[str], edits: ImageEdits, classes: Mapping[str, str | None]
 ) -> EditedLabels:
     """Return the labels of a part's images after an edit.
@@ -114,9 +114,11 @@ def write_edited_dataset(
     write_dataset(target, labels, shape, iterate_blocks())
 
 
-def read_removed_paths(path: Path, train: EditedLabels, held_out: EditedLabels) -> list[str]:
+def read_paths_of_removed_images(
+    path: Path, train: EditedLabels, held_out: EditedLabels
+) -> list[str]:
     """Return the paths of removed images that traces have; none if they belong to other parts."""
-    traces = read_traces(path)
+    traces = read_image_traces(path)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return []
     labels = [*train.after, *held_out.after]
@@ -129,7 +131,7 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
     """Return the labels of training and held-out images from a trace file; none if it has no
     labels.
     """
-    traces = read_traces(path)
+    traces = read_image_traces(path)
     if traces.labels is None:
         return [], []
     labels = [traces.classes[number] for number in traces.labels.tolist()]
@@ -139,18 +141,18 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
 def write_edited_traces(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:
-    """Write the hashes of the remaining images (`Traces`) with their new labels to `target`.
+    """Write the hashes of the remaining images (`ImageTraces`) with their new labels to `target`.
 
     Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
-    traces = read_traces(source)
+    traces = read_image_traces(source)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return False
     rows = np.concatenate([train.kept_rows, len(train.after) + held_out.kept_rows])
     labels = [*train.remaining_labels, *held_out.remaining_labels]
     classes = sorted(set(labels))
     number = {name: at for at, name in enumerate(classes)}
-    edited = Traces(
+    edited = ImageTraces(
         traces.train[train.kept_rows],
         traces.held_out[held_out.kept_rows],
         [traces.names[row] for row in rows.tolist()],
@@ -160,7 +162,7 @@ def write_edited_traces(
         else np.array([number[label] for label in labels], traces.labels.dtype),
         classes if traces.labels is not None else [],
     )
-    write_traces(target, edited)
+    write_image_traces(target, edited)
     return True
 
 

@@ -19,7 +19,7 @@ _SHOWN = 100
 """Characters of a path that a text has at most; its end is kept (`core.execution.batch_lines`)."""
 
 
-def remove_paths(session: Session, model_id: str, paths: Collection[str]) -> None:
+def remove_image_paths(session: Session, model_id: str, paths: Collection[str]) -> None:
     """Take paths of removed images out of warnings, log lines and checks of a model's batches."""
     if not paths:
         return

@@ -5,7 +5,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.edit import EditedTask, EditOut
 from core.contract.responses.audit import AuditData
-from core.database.jobs import is_unfinished
+from core.database.jobs import build_unfinished_condition
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, Version
 from core.edits import listing, record
@@ -13,7 +13,7 @@ from core.errors import Gone, WrongState
 from core.lineage import lineage
 from core.lineage.lineage import AliasMoveOrigin
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
 
 
@@ -36,16 +36,16 @@ def undo_edit(
         if edit.undone_at is not None:
             return listing.build_edit_response(session, edit), None
         now = db.now(session)
-        _require_undoable(session, row, edit, now)
+        _require_edit_undoable(session, row, edit, now)
         version = lineage.find_numbered_version(session, row, edit.version or 0)
         assert version is not None and edit.journal is not None, "the edit was made"
         if row.head == version.number:
             target = lineage.find_numbered_version(session, row, edit.parent)
             assert target is not None, "versions stay"
             move_origin = AliasMoveOrigin("rollback", actor.key_id, reason)
-            lineage.move_head_back(session, row, target, move_origin, now)
+            lineage.move_lineage_head_back(session, row, target, move_origin, now)
         for before in edit.journal.before:
-            _restore_task(session, row, edit, before)
+            _restore_task_before_edit(session, row, edit, before)
         record.restore_matrix_cells(session, row, edit.journal.cells)
         record.restore_reports(session, row, edit.journal.reports)
         session.execute(
@@ -54,7 +54,9 @@ def undo_edit(
         session.execute(delete(EditedPart).where(EditedPart.edit_id == edit.id))
         edit.undone_at = now
         data: AuditData = {"model": row.id, "edit": number, "reason": reason}
-        record_audit_entry(session, actor, Entry("edit.undo", edit.id, data, model=row.id), now)
+        record_audit_entry(
+            session, actor, AuditedChange("edit.undo", edit.id, data, model=row.id), now
+        )
         session.flush()
         return (
             listing.build_edit_response(session, edit),
@@ -62,7 +64,7 @@ def undo_edit(
         )
 
 
-def _require_undoable(session: Session, model: Model, edit: Edit, now: float) -> None:
+def _require_edit_undoable(session: Session, model: Model, edit: Edit, now: float) -> None:
     if edit.version is None:
         state = session.scalar(select(Job.state).where(Job.id == edit.job_id))
         raise WrongState(
@@ -79,7 +81,7 @@ def _require_undoable(session: Session, model: Model, edit: Edit, now: float) ->
             Edit.model_id == model.id,
             Edit.number > edit.number,
             Edit.undone_at.is_(None),
-            Edit.version.is_not(None) | is_unfinished(Job.state),
+            Edit.version.is_not(None) | build_unfinished_condition(Job.state),
         )
     )
     if later is not None:
@@ -94,7 +96,9 @@ def _require_undoable(session: Session, model: Model, edit: Edit, now: float) ->
         )
 
 
-def _restore_task(session: Session, model: Model, edit: Edit, before: EditedTask) -> None:
+def _restore_task_before_edit(
+    session: Session, model: Model, edit: Edit, before: EditedTask
+) -> None:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update()).one()
     if task.data_deleted_at is not None:
@@ -109,7 +113,7 @@ def _restore_task(session: Session, model: Model, edit: Edit, before: EditedTask
             )
         )
     )
-    now = record.describe_editable_data(task)
+    now = record.describe_task_for_edit_journal(task)
     # A file that was deleted since is not brought back.
     files = {
         kind: former

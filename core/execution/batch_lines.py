@@ -34,12 +34,12 @@ def list_decoding_log_lines(made: IngestedBatch) -> list[Line]:
     summary: Line = ("info", text)
     return [
         summary,
-        *list_rejection_log_lines(made.report),
+        *list_log_lines_of_rejected_images(made.report),
         *(("warning", text) for text in made.warnings),
     ]
 
 
-def list_rejection_log_lines(report: Mapping[str, Any]) -> list[Line]:
+def list_log_lines_of_rejected_images(report: Mapping[str, Any]) -> list[Line]:
     """Return log lines about the rejected and ignored images of a batch."""
     log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
@@ -63,9 +63,9 @@ def list_rejection_log_lines(report: Mapping[str, Any]) -> list[Line]:
     return log_lines
 
 
-def log_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
+def log_batch_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
     """Write the lines of a report to the log, in the caller's transaction."""
-    for log_line in list_rejection_log_lines(report):
+    for log_line in list_log_lines_of_rejected_images(report):
         job_log.add_log_line(session, job_id, log_line, now)
 
 

@@ -14,14 +14,14 @@ from core.errors import StoreCorrupt
 from core.ingest.dataset import Images, open_dataset
 from core.ingest.findings.batch_data import EarlierTaskTraces, add_earlier_duplicates
 from core.ingest.findings.contradictions import (
-    Contradictions,
+    LabelContradictions,
     add_earlier_contradictions,
-    describe_conflicts,
+    describe_label_conflicts,
 )
-from core.ingest.findings.traces import Traces, read_traces
-from core.ingest.ingest import IngestedBatch, make_pixel_reader
-from core.lineage.standing import Standing
-from core.storage import Blobs
+from core.ingest.findings.traces import ImageTraces, read_image_traces
+from core.ingest.ingest import IngestedBatch, make_reader_of_image_pixels
+from core.lineage.standing import TaskStanding
+from core.storage import BlobStorage
 
 MOST_TASKS = 1_000
 """Maximum number of earlier tasks to compare with, newest first."""
@@ -29,7 +29,7 @@ TOGETHER = 200_000
 """Maximum number of images of earlier tasks compared with a batch at once."""
 
 
-class _Task(NamedTuple):
+class _TracedTask(NamedTuple):
     """An earlier task: number, digest of its traces, and True if the lineage was taught it."""
 
     number: int
@@ -37,9 +37,9 @@ class _Task(NamedTuple):
     is_learned: bool
 
 
-def compare_with_earlier(
+def compare_batch_with_earlier_tasks(
     db: Database,
-    blobs: Blobs,
+    blobs: BlobStorage,
     model: Model,
     before: int | None,
     made: IngestedBatch,
@@ -55,15 +55,17 @@ def compare_with_earlier(
         before: number of the batch's own task; None if it has none, so that all tasks are earlier.
         near: look for near duplicates, too.
     """
-    batch_traces = read_traces(made.traces)
-    contradictions, not_compared = Contradictions.from_report(made.report), list[int]()
+    batch_traces = read_image_traces(made.traces)
+    contradictions, not_compared = LabelContradictions.from_report(made.report), list[int]()
 
-    def load_earlier_picture(row: int) -> Images:
+    def load_picture_of_earlier_task(row: int) -> Images:
         # Opened only here: pictures are made of the first few contradictions alone.
-        return make_pixel_reader([open_dataset(path) for path in (made.train, made.held_out)])(row)
+        return make_reader_of_image_pixels(
+            [open_dataset(path) for path in (made.train, made.held_out)]
+        )(row)
 
-    def iterate_earlier_tasks(tasks: Iterator[_Task]) -> Iterator[EarlierTaskTraces]:
-        together, images = list[tuple[int, Traces]](), 0
+    def iterate_earlier_tasks(tasks: Iterator[_TracedTask]) -> Iterator[EarlierTaskTraces]:
+        together, images = list[tuple[int, ImageTraces]](), 0
         for task in tasks:
             traces = (
                 None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
@@ -82,15 +84,17 @@ def compare_with_earlier(
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if images > TOGETHER:
                 add_earlier_contradictions(
-                    contradictions, batch_traces, together, load_earlier_picture
+                    contradictions, batch_traces, together, load_picture_of_earlier_task
                 )
                 together.clear()
                 images = 0
             yield EarlierTaskTraces(task.number, traces)
         if together:
-            add_earlier_contradictions(contradictions, batch_traces, together, load_earlier_picture)
+            add_earlier_contradictions(
+                contradictions, batch_traces, together, load_picture_of_earlier_task
+            )
 
-    earlier = iterate_earlier_tasks(_iterate_tasks(db, model.id, before))
+    earlier = iterate_earlier_tasks(_iterate_traced_tasks(db, model.id, before))
     data = made.report["data"]
     if near:
         data = {
@@ -110,14 +114,16 @@ def compare_with_earlier(
         # Contradictions are found while the tasks are iterated.
         "conflicts_not_compared": sorted(not_compared),
     }
-    summary = describe_conflicts(report)
-    other_warnings = [text for text in made.warnings if text != describe_conflicts(made.report)]
+    summary = describe_label_conflicts(report)
+    other_warnings = [
+        text for text in made.warnings if text != describe_label_conflicts(made.report)
+    ]
     return replace(
         made, report=report, warnings=[summary, *other_warnings] if summary else other_warnings
     )
 
 
-def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_Task]:
+def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_TracedTask]:
     """Yield tasks that still have images or hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(
@@ -132,19 +138,19 @@ def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[
             query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
         )
         tasks = [
-            _Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED)
+            _TracedTask(task.number, task.traces_sha256, task.standing == TaskStanding.LEARNED)
             for task in rows
         ]
     # Outside of the transaction, which must not stay open while tasks are compared.
     yield from tasks
 
 
-def _try_read_traces(blobs: Blobs, sha256: str) -> Traces | None:
+def _try_read_traces(blobs: BlobStorage, sha256: str) -> ImageTraces | None:
     """Read the trace file of a task; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.
     """
     try:
-        return read_traces(blobs.fetch_verified_file(sha256))
+        return read_image_traces(blobs.fetch_verified_file(sha256))
     except (StoreCorrupt, ValueError):
         return None

@@ -7,11 +7,11 @@ import importlib.util
 
 from sqlalchemy import func, select, update
 
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import ExportJob, Job
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.jobs.put_off import PutOffSignal, release_put_off_jobs
 from core.retention import references
 from core.versions import exporters
@@ -34,7 +34,7 @@ def report_exporting_worker(db: Database, worker: str) -> None:
             exporters.record_exporting_worker(session, worker, db.now(session))
 
 
-def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
+def begin_export_or_put_off(db: Database, claim: JobClaim, limit: int) -> None:
     """Begin an export, unless too many jobs are exporting now.
 
     Raises:
@@ -62,11 +62,11 @@ def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
         session.execute(update(ExportJob).where(mine).values(fence=claim.fence))
 
 
-def end_export_turn(db: Database, claim: Claim) -> None:
+def end_export_and_release_waiting(db: Database, claim: JobClaim) -> None:
     """Mark the job's export as ended, and let waiting exports look again at once."""
     with db.write() as session:
         session.execute(
             update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None)
         )
         # They would otherwise wait out their pause beside a free place.
-        release_put_off_jobs(session, Kind.EXPORT, claim)
+        release_put_off_jobs(session, JobKind.EXPORT, claim)

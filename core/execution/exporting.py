@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.export_job import ExportSpec, HeldOut
+from core.contract.jobs.export_job import ExportSpec, HeldOutDatasetFile
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
@@ -15,12 +15,12 @@ from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
 from core.database.tables import ExportJob, Model, Part, Task, Version
 from core.errors import Invalid
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.sure import choose_sure_threshold
 from core.retention import damage
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 MAX_TASKS = 64
 """Maximum number of tasks, the newest, whose held-out images a graph is checked on."""
@@ -41,7 +41,7 @@ class ExportRequest:
     sure: SureOut | None = None
 
 
-def read_requested_export(db: Database, claim: Claim) -> ExportRequest:
+def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
     """Return the version and format that the claimed job exports.
 
     Raises:
@@ -59,7 +59,7 @@ def read_requested_export(db: Database, claim: Claim) -> ExportRequest:
         parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
         # At once, instead of after minutes of work that ends in a wrong file.
         damage.refuse_damaged_parts(
-            session, version, {Blobs.make_blob_key(sha256): name for name, _, sha256 in parts}
+            session, version, {BlobStorage.make_blob_key(sha256): name for name, _, sha256 in parts}
         )
         held_out = _list_held_out_datasets(session, version)
         return ExportRequest(
@@ -95,7 +95,7 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
 
 
 def prepare_export(
-    db: Database, blobs: Blobs, settings: Settings, order: ExportRequest, folder: Path
+    db: Database, blobs: BlobStorage, settings: Settings, order: ExportRequest, folder: Path
 ) -> Path:
     """Fetch the files that an export process reads, and write its specification.
 
@@ -104,7 +104,7 @@ def prepare_export(
     Raises:
         StoreCorrupt: a part or a dataset is missing or damaged.
     """
-    with damage.reword_damage_errors(db, order.model_id):
+    with damage.explain_damage_errors_of_model(db, order.model_id):
         spec = ExportSpec(
             work="export",
             manifest=order.manifest,
@@ -113,7 +113,7 @@ def prepare_export(
                 for name, type_, sha256 in order.parts
             ],
             held_out=[
-                HeldOut(task=task, path=blobs.fetch_verified_file(sha256))
+                HeldOutDatasetFile(task=task, path=blobs.fetch_verified_file(sha256))
                 for task, sha256 in order.held_out
             ],
             out=folder / "out",

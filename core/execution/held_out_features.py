@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Model, Task
 from core.execution.result import ResultFolder
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 _FORMAT = 1
 """Version of the stored form.
@@ -28,7 +28,7 @@ BACKBONE = "backbone"
 
 
 @dataclass(frozen=True)
-class StoredFeatures:
+class StoredHeldOutFeatures:
     """A stored blob of a task's features, and the file that it was made from."""
 
     sha256: str
@@ -49,21 +49,21 @@ def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> st
 
 
 def store_result_features(
-    blobs: Blobs, result: ResultFolder[JobResult]
-) -> dict[int, StoredFeatures]:
+    blobs: BlobStorage, result: ResultFolder[JobResult]
+) -> dict[int, StoredHeldOutFeatures]:
     """Store the features of a result, by task."""
-    stored: dict[int, StoredFeatures] = {}
+    stored: dict[int, StoredHeldOutFeatures] = {}
     for file in result.document.held_out_features:
         path = result.folder / file.file
-        stored[file.task] = StoredFeatures(*blobs.put_file(path, link=True), path)
+        stored[file.task] = StoredHeldOutFeatures(*blobs.put_file(path, link=True), path)
     return stored
 
 
-def record_stored_features(
+def record_held_out_feature_blobs(
     session: Session,
     model: Model,
     parts: Iterable[tuple[str, str]],
-    stored: Mapping[int, StoredFeatures],
+    stored: Mapping[int, StoredHeldOutFeatures],
 ) -> int:
     """Record stored features in the database rows of tasks whose held-out images still exist.
 

@@ -12,13 +12,13 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.progress import Progress
-from core.database.kinds import Kind
-from core.database.states import State
+from core.contract.jobs.progress import JobProgress
+from core.database.kinds import JobKind
+from core.database.states import JobState
 from core.database.tables import Job, Task
 
 USUAL_S: Mapping[str, Mapping[str, float]] = {
-    Kind.LEARN: {
+    JobKind.LEARN: {
         "validate": 6.0,
         "prepare": 4.0,
         "measure": 8.0,
@@ -28,10 +28,10 @@ USUAL_S: Mapping[str, Mapping[str, float]] = {
         "evaluate": 8.0,
         "publish": 2.0,
     },
-    Kind.EXPORT: {"load": 4.0, "export": 10.0, "check": 10.0},
-    Kind.FETCH: {"prepare": 4.0, "fetch": 20.0},
-    Kind.VALIDATE: {"validate": 10.0},
-    Kind.MEASURE: {"validate": 6.0, "prepare": 2.0, "measure": 8.0, "publish": 1.0},
+    JobKind.EXPORT: {"load": 4.0, "export": 10.0, "check": 10.0},
+    JobKind.FETCH: {"prepare": 4.0, "fetch": 20.0},
+    JobKind.VALIDATE: {"validate": 10.0},
+    JobKind.MEASURE: {"validate": 6.0, "prepare": 2.0, "measure": 8.0, "publish": 1.0},
 }
 """Phases of each kind of job in their order, with the seconds of a small job."""
 CLOSED_FORM_S: Mapping[str, float] = {
@@ -78,9 +78,9 @@ def estimate_phase_costs(session: Session, job: Job, phase: str) -> tuple[dict[s
     if last is None:
         return {name: usual[name] for name in phases}, False
     costs, recipe, images = last
-    by_images = _limit_ratio(_count_task_images(session, job.task_id), images)
+    by_images = _limit_speed_ratio(_count_task_images(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
-    ratios["train"] = _limit_ratio(
+    ratios["train"] = _limit_speed_ratio(
         by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1))
     )
     expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
@@ -96,7 +96,7 @@ def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
     return method.get("name") == "analytic" and not method.get("adapt")
 
 
-def _limit_ratio(now: float, then: float) -> float:
+def _limit_speed_ratio(now: float, then: float) -> float:
     """Return now / then, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
@@ -112,7 +112,7 @@ def _read_comparable_job(
     query = select(Job.progress, Job.recipe, Job.task_id).where(
         Job.model_id == job.model_id,
         Job.kind == job.kind,
-        Job.state == str(State.SUCCEEDED),
+        Job.state == str(JobState.SUCCEEDED),
         Job.id != job.id,
         # Trials learn a task several times.
         Job.choose.is_(None),
@@ -121,7 +121,7 @@ def _read_comparable_job(
     for progress, recipe, task_id in session.execute(
         query.order_by(Job.id.desc()).limit(LOOKED_AT)
     ):
-        costs = Progress.from_json(progress or {}).costs
+        costs = JobProgress.from_json(progress or {}).costs
         # Phases of another method may take far more or less time.
         if costs and recipe.get("method") == method:
             return costs, recipe, _count_task_images(session, task_id)
@@ -135,7 +135,9 @@ def _count_task_images(session: Session, task_id: str | None) -> int:
     return sum((classes or {}).values())
 
 
-def add_phase_costs(before: Progress, newest: Progress, fence: int, now: float) -> Progress:
+def add_phase_costs(
+    before: JobProgress, newest: JobProgress, fence: int, now: float
+) -> JobProgress:
     """Add the seconds since the last report to the costs of the phase of `before`.
 
     Time without a worker belongs to no phase.
@@ -149,7 +151,7 @@ def add_phase_costs(before: Progress, newest: Progress, fence: int, now: float) 
     return newest.model_copy(update={"costs": costs, "heard_at": now, "fence": fence})
 
 
-def add_share_and_time(before: Progress, newest: Progress) -> Progress:
+def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> JobProgress:
     """Add the finished share of the whole job and the time left to its progress.
 
     Args:
@@ -163,11 +165,11 @@ def add_share_and_time(before: Progress, newest: Progress) -> Progress:
     spent, cost = costs.get(phase, 0.0), expected[phase]
     counted = newest.step is not None and bool(newest.total_steps)
     # A phase without counted steps comes near its end without reaching it, however long it takes.
-    of_phase = _compute_counted_share_done(newest) if counted else 1 - math.exp(-spent / cost)
+    of_phase = _compute_share_done_by_counts(newest) if counted else 1 - math.exp(-spent / cost)
     share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
     # Progress never goes back, even if a phase takes longer than expected.
     done = max(before.done or 0.0, min(MOST_DONE, share))
-    pace = _compute_slowdown(newest, past, phase if counted else None, of_phase)
+    pace = _compute_job_slowdown(newest, past, phase if counted else None, of_phase)
     left = None
     if pace is not None:
         if not counted:
@@ -182,13 +184,13 @@ def add_share_and_time(before: Progress, newest: Progress) -> Progress:
     return newest.model_copy(update={"done": round(done, 4), "left_s": left})
 
 
-def _compute_counted_share_done(progress: Progress) -> float:
+def _compute_share_done_by_counts(progress: JobProgress) -> float:
     assert progress.step is not None and progress.total_steps
     return min(1.0, max(0.0, progress.step / progress.total_steps))
 
 
-def _compute_slowdown(
-    newest: Progress, past: list[str], phase: str | None, of_phase: float
+def _compute_job_slowdown(
+    newest: JobProgress, past: list[str], phase: str | None, of_phase: float
 ) -> float | None:
     """Return actual seconds per expected second of a job so far; None if unknown.
 

@@ -10,12 +10,15 @@ from core.database.tables import Edit, Part, Version
 from core.lineage.coverage import list_taught_tasks
 
 
-def list_parts_to_continue(session: Session, version: Version) -> list[Part]:
+def list_parts_needed_to_continue(session: Session, version: Version) -> list[Part]:
     """Return all parts that a job reads to continue a version."""
-    return [*list_own_parts(session, version), *read_parts_of_earlier_tasks(session, version)]
+    return [
+        *list_parts_of_version_itself(session, version),
+        *read_parts_of_earlier_tasks(session, version),
+    ]
 
 
-def list_own_parts(session: Session, version: Version) -> list[Part]:
+def list_parts_of_version_itself(session: Session, version: Version) -> list[Part]:
     """Return a version's own parts, without those that no job reads."""
     query = select(Part).where(Part.version_id == version.id, Part.name.not_like(f"%.{REST}"))
     return list(session.execute(query.order_by(Part.position)).scalars())
@@ -44,7 +47,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
         by_number.setdefault(version, []).append(part)
     if not by_number:
         return []
-    ancestors = _read_ancestors(session, parent)
+    ancestors = _read_lineage_versions(session, parent)
     # An edit stores the sums of its tasks again: the newest part of a name is the valid one.
     known = {part.name for part in by_number.get(parent.number, [])}
     if not known and not ancestors[parent.number].goes_on:
@@ -66,7 +69,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
 
 
 @dataclass(frozen=True)
-class _Ancestor:
+class _LineageVersion:
     """A version of the lineage.
 
     Attributes:
@@ -79,7 +82,7 @@ class _Ancestor:
     goes_on: bool
 
 
-def _read_ancestors(session: Session, version: Version) -> dict[int, _Ancestor]:
+def _read_lineage_versions(session: Session, version: Version) -> dict[int, _LineageVersion]:
     """Return the versions of a model up to one of them, by number."""
     query = (
         select(Version.number, Version.parent, Edit.way)
@@ -87,6 +90,6 @@ def _read_ancestors(session: Session, version: Version) -> dict[int, _Ancestor]:
         .where(Version.model_id == version.model_id, Version.number <= version.number)
     )
     return {
-        number: _Ancestor(parent, way in ("rename", "patch"))
+        number: _LineageVersion(parent, way in ("rename", "patch"))
         for number, parent, way in session.execute(query)
     }

@@ -16,15 +16,15 @@ from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.architecture import Architecture, Image
+from core.contract.architecture import Architecture, ImageSettings
 from core.contract.jobs.job_spec import (
     EarlierTask,
     FilePart,
     JobSpec,
     LocalPart,
     SelectionPart,
-    SpecTask,
-    SpecVersion,
+    StartingVersion,
+    TaskToLearn,
 )
 from core.contract.manifest import PER_TASK, TOTALS, Manifest
 from core.contract.recipe import Recipe
@@ -33,18 +33,18 @@ from core.contract.reports.report import BatchReport
 from core.contract.responses.recipe import RecipeOut
 from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
-from core.database.tables import Model, Part, Result, Task, Version
+from core.database.tables import Model, Part, Task, Version, VersionTaskResult
 from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_feature_inputs
-from core.execution.parent_parts import list_own_parts, list_parts_to_continue
-from core.execution.totals import digest_covered_parts as make_totals_key
-from core.execution.totals import is_covered_by_totals
-from core.ingest.answers import TaskAnswers, decrypt_predictions
-from core.ingest.findings.traces import read_traces
-from core.jobs.fence import Claim, lock_claimed_job
+from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
+from core.execution.totals import digest_parts_covered_by_totals as make_totals_key
+from core.execution.totals import is_part_covered_by_totals
+from core.ingest.answers import StoredTaskPredictions, decrypt_predictions
+from core.ingest.findings.traces import read_image_traces
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.class_numbers import AS_STORED, ClassNumbers, read_class_numbers
+from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.sure import choose_sure_threshold
 from core.recipe.catalogue import load_catalogue
@@ -52,19 +52,19 @@ from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 
 @dataclass(frozen=True)
-class StoredAnswers:
+class StoredPredictionsPlace:
     """Location of the parent's predictions on a task: a blob, and the place in it."""
 
     sha256: str
-    place: TaskAnswers
+    place: StoredTaskPredictions
 
 
 def write_job_inputs(
-    db: Database, store: Store, claim: Claim, settings: Settings, folder: Path
+    db: Database, store: ObjectStorage, claim: JobClaim, settings: Settings, folder: Path
 ) -> Path:
     """Write a job's specification `spec.json` and fetch its files; return the path.
 
@@ -77,7 +77,7 @@ def write_job_inputs(
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
-    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
+    blobs = BlobStorage(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     with db.write() as session:
         # A worker that has lost its lease ends here, before it fetches anything.
         job = lock_claimed_job(session, claim)
@@ -91,19 +91,19 @@ def write_job_inputs(
             lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = lineage.read_numbered_tasks(
+        tasks = lineage.read_tasks_by_numbers(
             session, model, list_taught_tasks(parent.manifest), with_reports=False
         )
         parts = {
-            base.id: list_own_parts(session, base),
-            parent.id: list_parts_to_continue(session, parent),
+            base.id: list_parts_of_version_itself(session, base),
+            parent.id: list_parts_needed_to_continue(session, parent),
         }
         numbers = read_class_numbers(session, parent)
         job_recipe, is_trial = job.recipe, job.choose is not None
         totals = _find_totals_digest(
             model, parent, make_totals_key(parts[parent.id], numbers), job_recipe
         )
-        erased_tasks = find_erased_tasks(session, model.id)
+        erased_tasks = find_tasks_with_deleted_data(session, model.id)
         probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
         promise = choose_sure_threshold(session, model, parent.number)
@@ -118,7 +118,7 @@ def write_job_inputs(
             *(of.sha256 for of in stored_answers.values()),
             *([totals] if totals else []),
         }
-        marked = damage.find_damaged_digests(session, derived)
+        marked = damage.find_digests_marked_damaged(session, derived)
         totals = None if totals in marked else totals
         stored_answers = {
             number: of for number, of in stored_answers.items() if of.sha256 not in marked
@@ -128,18 +128,18 @@ def write_job_inputs(
             part.sha256
             for of in parts.values()
             for part in of
-            if part.deleted_at is None and (totals is None or not is_covered_by_totals(part))
+            if part.deleted_at is None and (totals is None or not is_part_covered_by_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
         damage.refuse_damaged_objects(
-            session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
+            session, model.id, map(BlobStorage.make_blob_key, [task.train_sha256, *digests])
         )
     recipe = adapt_stored_recipe(settings, model, job_recipe)
     folder.mkdir(parents=True, exist_ok=True)
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
-    with damage.reword_damage_errors(db, model.id):
+    with damage.explain_damage_errors_of_model(db, model.id):
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
             sha256: fetch_blob_if_sound(blobs, sha256)
@@ -148,7 +148,7 @@ def write_job_inputs(
         answers = write_stored_predictions(stored_answers, answers_files, folder)
         spec = JobSpec(
             architecture=Architecture.from_json(model.architecture),
-            image=Image.from_json(model.image),
+            image=ImageSettings.from_json(model.image),
             scenario=model.scenario,
             problem=model.problem,
             recipe=recipe,
@@ -156,7 +156,7 @@ def write_job_inputs(
             classes=model.classes if model.scenario == "data" else None,
             task=_fetch_learned_task(blobs, task, task.train_sha256, folder),
             history=[
-                fetch_earlier_task(
+                fetch_files_of_earlier_task(
                     blobs,
                     earlier,
                     answers.get(earlier.number),
@@ -168,16 +168,16 @@ def write_job_inputs(
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             # Figures are stored beside the manifest; this one saves the count of earlier tasks.
-            parent=_fill_in_figures(
+            parent=_fill_figures_into_manifest(
                 _fetch_parent_parts(blobs, parent, parts[parent.id], numbers, totals),
                 probe[parent.number],
             ),
             base=fetch_version_parts(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
-            settled=_list_settled_findings(report),
+            settled=_list_accepted_findings(report),
             sure_from=None if promise is None else promise["threshold"],
-            **(_fetch_selection(blobs, [*tasks, task]) if is_trial else {}),
+            **(_fetch_selection_images(blobs, [*tasks, task]) if is_trial else {}),
             out=folder / "out",
             threads=settings.threads,
             device=settings.device if claim.device == "auto" else claim.device,
@@ -206,7 +206,7 @@ def adapt_stored_recipe(settings: Settings, model: Model, recipe: Mapping[str, A
     return Recipe.from_json(resolved.recipe)
 
 
-def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
+def _list_accepted_findings(report: BatchReport) -> list[FindingKind]:
     """Return data findings that a person has accepted, so that they no longer hold the batch."""
     settled_kinds: set[FindingKind] = (
         {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
@@ -214,7 +214,7 @@ def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
     return sorted(settled_kinds | set(report.get("settled", [])))
 
 
-def find_erased_tasks(session: Session, model_id: str) -> list[int]:
+def find_tasks_with_deleted_data(session: Session, model_id: str) -> list[int]:
     """Return the numbers of the tasks whose data was deleted."""
     query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
     return sorted(session.execute(query).scalars())
@@ -236,34 +236,43 @@ def _find_totals_digest(model: Model, parent: Version, key: str, recipe: RecipeO
 
 
 def _fetch_parent_parts(
-    blobs: Blobs, parent: Version, parts: list[Part], numbers: ClassNumbers, totals: str | None
-) -> SpecVersion:
+    blobs: BlobStorage,
+    parent: Version,
+    parts: list[Part],
+    numbers: AncestorClassNumbers,
+    totals: str | None,
+) -> StartingVersion:
     """Return the parent version with its parts as local files, sums replaced by their totals."""
     path = None if totals is None else fetch_blob_if_sound(blobs, totals)
     if path is None:
         return fetch_version_parts(blobs, parent, parts, numbers)
     local = fetch_version_parts(
-        blobs, parent, [part for part in parts if not is_covered_by_totals(part)]
+        blobs, parent, [part for part in parts if not is_part_covered_by_totals(part)]
     )
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _fill_in_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> SpecVersion:
+def _fill_figures_into_manifest(
+    version: StartingVersion, figures: Mapping[str, JsonValue]
+) -> StartingVersion:
     """Return a version whose manifest has its measured figures, which are stored apart."""
     manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
     return version.model_copy(update={"manifest": manifest})
 
 
 def fetch_version_parts(
-    blobs: Blobs, version: Version, parts: list[Part], numbers: ClassNumbers = AS_STORED
-) -> SpecVersion:
+    blobs: BlobStorage,
+    version: Version,
+    parts: list[Part],
+    numbers: AncestorClassNumbers = AS_STORED,
+) -> StartingVersion:
     """Return a version with its parts as local files.
 
     Args:
         numbers: numbers of classes in the parts of its ancestors.
     """
-    return SpecVersion(
+    return StartingVersion(
         version=version.number,
         manifest=version.manifest,
         parts=[
@@ -271,7 +280,7 @@ def fetch_version_parts(
                 name=part.name,
                 type=part.type,
                 path=blobs.fetch_verified_file(part.sha256),
-                **_get_class_map_field(part, numbers),
+                **_get_class_numbers_field_of_part(part, numbers),
             )
             for part in parts
             if part.deleted_at is None
@@ -281,16 +290,18 @@ def fetch_version_parts(
     )
 
 
-def _get_class_map_field(part: Part, numbers: ClassNumbers) -> dict[str, Any]:
+def _get_class_numbers_field_of_part(part: Part, numbers: AncestorClassNumbers) -> dict[str, Any]:
     """Return the field that names the map of a part's numbers of classes, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}
 
 
-def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:
+def _fetch_learned_task(
+    blobs: BlobStorage, task: Task, train_sha256: str, folder: Path
+) -> TaskToLearn:
     """Return the task that the job learns, with its files."""
     traces = _fetch_traces(blobs, task)
-    return SpecTask(
+    return TaskToLearn(
         number=task.number,
         classes=sorted(task.classes),
         train=blobs.fetch_verified_file(train_sha256),
@@ -300,7 +311,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
     )
 
 
-def _fetch_selection(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
+def _fetch_selection_images(blobs: BlobStorage, tasks: list[Task]) -> dict[str, Any]:
     """Return the fields of a trial's specification: the images that it is compared on, by task."""
     parts = {
         task.number: SelectionPart(
@@ -314,8 +325,8 @@ def _fetch_selection(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
     return {"trial": True, "selection": [parts[number] for number in sorted(parts)]}
 
 
-def fetch_earlier_task(
-    blobs: Blobs, task: Task, answers: FilePart | None, features: str | None
+def fetch_files_of_earlier_task(
+    blobs: BlobStorage, task: Task, answers: FilePart | None, features: str | None
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
     held_out = _fetch_held_out_dataset(blobs, task)
@@ -344,7 +355,7 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
     }
 
 
-def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
+def fetch_blob_if_sound(blobs: BlobStorage, digest: str) -> Path | None:
     """Fetch a blob that could be computed again; None if it is deleted or damaged."""
     try:
         return blobs.fetch_verified_file(digest)
@@ -352,22 +363,28 @@ def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
         return None
 
 
-def find_stored_predictions(session: Session, parent: Version) -> dict[int, StoredAnswers]:
+def find_stored_predictions(session: Session, parent: Version) -> dict[int, StoredPredictionsPlace]:
     """Return the parent's stored predictions by task."""
     query = (
-        select(Result.task, Result.answers, Task.answers_key)
-        .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))
-        .where(Result.model_id == parent.model_id, Result.version == parent.number)
+        select(VersionTaskResult.task, VersionTaskResult.answers, Task.answers_key)
+        .join(
+            Task,
+            (Task.model_id == VersionTaskResult.model_id) & (Task.number == VersionTaskResult.task),
+        )
+        .where(
+            VersionTaskResult.model_id == parent.model_id,
+            VersionTaskResult.version == parent.number,
+        )
     )
     return {
-        task: StoredAnswers(digest, TaskAnswers(parent.number, task, key))
+        task: StoredPredictionsPlace(digest, StoredTaskPredictions(parent.number, task, key))
         for task, digest, key in session.execute(query)
         if digest is not None
     }
 
 
 def write_stored_predictions(
-    stored: Mapping[int, StoredAnswers], files: Mapping[str, Path | None], folder: Path
+    stored: Mapping[int, StoredPredictionsPlace], files: Mapping[str, Path | None], folder: Path
 ) -> dict[int, FilePart]:
     """Write stored predictions to one file, and return the part of each task.
 
@@ -393,14 +410,14 @@ def write_stored_predictions(
     return written
 
 
-def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:
+def _fetch_held_out_dataset(blobs: BlobStorage, task: Task) -> Path | None:
     gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
     if gone or not task.n_held_out or task.held_out_sha256 is None:
         return None
     return blobs.fetch_verified_file(task.held_out_sha256)
 
 
-def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
+def _fetch_traces(blobs: BlobStorage, task: Task) -> Path | None:
     """Return a task's file of traces; None if it has none, or they are damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
@@ -413,7 +430,7 @@ def _write_training_paths(traces: Path | None, folder: Path) -> Path | None:
     if traces is None:
         return None
     try:
-        stored_traces = read_traces(traces)
+        stored_traces = read_image_traces(traces)
     except ValueError:
         return None
     path = folder / "paths.json"

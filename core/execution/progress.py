@@ -21,20 +21,20 @@ from sqlalchemy.orm import Session
 
 from core.contract.jobs.job_event import (
     AliveEvent,
-    DataEvent,
+    DataReportEvent,
     JobEvent,
     PhaseEvent,
     ProgressEvent,
     RecordedEvent,
 )
-from core.contract.jobs.progress import Progress
+from core.contract.jobs.progress import JobProgress
 from core.contract.reports.data_report import DataReport
 from core.database import job_log
 from core.database.session import Database
 from core.database.states import LEASED, TERMINAL
 from core.database.tables import Event, Job, Task
 from core.execution import job_share
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 
 _SMOOTHING = 0.5
 """Weight of the newest span in `images_per_s`."""
@@ -47,14 +47,14 @@ _OF_THE_JOB = ("done", "costs", "expected", "is_measured", "heard_at", "fence")
 """Fields that survive a change of phase."""
 
 
-class _Row(TypedDict):
+class _EventColumns(TypedDict):
     """Columns specific to one of the events that are written together."""
 
     type: str
     data: Any
 
 
-def record_process_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
+def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[JobEvent]) -> None:
     """Store a batch of events (phase, progress, metric, log) that a job process has sent.
 
     Other kinds are left out, since the worker acts on them itself; a sign of life only updates the
@@ -70,13 +70,13 @@ def record_process_events(db: Database, claim: Claim, events: Sequence[JobEvent]
     with db.write() as session:
         job = lock_claimed_job(session, claim)
         now = db.now(session)
-        before = newest = Progress.from_json(job.progress)
-        rows: list[_Row | ProgressEvent] = []
+        before = newest = JobProgress.from_json(job.progress)
+        rows: list[_EventColumns | ProgressEvent] = []
         progress_data: dict[str, Any] | None = None
         for event in recorded_events:
             if isinstance(event, AliveEvent):
                 continue
-            if isinstance(event, DataEvent):
+            if isinstance(event, DataReportEvent):
                 _store_image_findings(session, claim, event)
                 continue
             # A loss that diverges must still be reported.
@@ -92,9 +92,9 @@ def record_process_events(db: Database, claim: Claim, events: Sequence[JobEvent]
             if isinstance(event, ProgressEvent) and _is_epoch_logged(event):
                 rows.append(event)
         if newest is not before:
-            newest = _add_speed(before, newest, now)
+            newest = _add_speed_and_time_left(before, newest, now)
         if newest.phase is not None and (rows or _is_heartbeat_write_due(before, now)):
-            newest = _complete_progress(session, job, claim, before, newest, now)
+            newest = _add_costs_share_and_time_to_progress(session, job, claim, before, newest, now)
             if progress_data is None and newest.done != before.done:
                 progress_data = {"phase": newest.phase}
                 rows.append({"type": "progress", "data": progress_data})
@@ -120,24 +120,29 @@ def record_process_events(db: Database, claim: Claim, events: Sequence[JobEvent]
             )
 
 
-def _is_heartbeat_write_due(before: Progress, now: float) -> bool:
+def _is_heartbeat_write_due(before: JobProgress, now: float) -> bool:
     """Return True if no progress was stored for `SIGN_S` seconds."""
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
-def _complete_progress(
-    session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
-) -> Progress:
+def _add_costs_share_and_time_to_progress(
+    session: Session,
+    job: Job,
+    claim: JobClaim,
+    before: JobProgress,
+    newest: JobProgress,
+    now: float,
+) -> JobProgress:
     """Add costs of phases, finished share and time left to the newest progress."""
     newest = job_share.add_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
         expected, is_measured = job_share.estimate_phase_costs(session, job, newest.phase)
         newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
-    return job_share.add_share_and_time(before, newest)
+    return job_share.add_share_done_and_time_left(before, newest)
 
 
-def _store_image_findings(session: Session, claim: Claim, event: DataEvent) -> None:
+def _store_image_findings(session: Session, claim: JobClaim, event: DataReportEvent) -> None:
     """Store a process's findings in the images of its batch in the task's report."""
     # Locked and read again: a person may accept a finding in the same report meanwhile.
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
@@ -158,7 +163,7 @@ def _is_epoch_logged(event: ProgressEvent) -> bool:
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
 
-def _build_log_row(line: job_log.Line) -> _Row:
+def _build_log_row(line: job_log.Line) -> _EventColumns:
     return {"type": "log", "data": job_log.build_log_event_data(line)}
 
 
@@ -171,18 +176,24 @@ def _format_epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Lin
     return "info", ", ".join(phrases) + "."
 
 
-def _update_progress_by_event(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
+def _update_progress_by_event(
+    progress: JobProgress, event: PhaseEvent | ProgressEvent
+) -> JobProgress:
     """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         carried_fields = {
-            name: value for name, value in progress.get_set_fields().items() if name in _OF_THE_JOB
+            name: value
+            for name, value in progress.list_fields_that_are_set().items()
+            if name in _OF_THE_JOB
         }
-        progress = Progress(**carried_fields)
-    changed = {name: value for name, value in event.get_set_fields().items() if name in _FIELDS}
+        progress = JobProgress(**carried_fields)
+    changed = {
+        name: value for name, value in event.list_fields_that_are_set().items() if name in _FIELDS
+    }
     return progress.model_copy(update=changed)
 
 
-def _add_speed(before: Progress, newest: Progress, now: float) -> Progress:
+def _add_speed_and_time_left(before: JobProgress, newest: JobProgress, now: float) -> JobProgress:
     """Return the newest progress with its speed and the time left."""
     images, step, total = newest.images, newest.step, newest.total_steps
     speed = newest.images_per_s
@@ -227,7 +238,9 @@ SLACK_S = 3600.0
 _LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (LEASED, TERMINAL))
 
 
-def count_claimed_seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
+def count_seconds_claimed_by_workers(
+    session: Session, job_id: str, now: float, most_s: float
+) -> float:
     """Return the seconds in which a worker had the job, by its events.
 
     Time before the job last ended is not counted.

@@ -21,7 +21,7 @@ _Said = TypeVar("_Said", bound=LearnedNetwork)
 
 
 @dataclass(frozen=True)
-class PartFile:
+class ResultPartFile:
     """A part of the new version that is still a local file."""
 
     name: str
@@ -34,11 +34,11 @@ class ResultFolder(Generic[_Said]):
     """A child's whole result; None in `document` stands for numbers that are not finite."""
 
     document: _Said
-    parts: list[PartFile]
+    parts: list[ResultPartFile]
     folder: Path
 
 
-def read_result(folder: Path) -> ResultFolder[JobResult]:
+def read_result_folder(folder: Path) -> ResultFolder[JobResult]:
     """Read and check the result of a finished job.
 
     Raises:
@@ -79,7 +79,7 @@ def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
         raise ValueError(
             f"The job left no complete result: {type(error).__name__} {error}."
         ) from error
-    parts = [_check_part_file(folder, part) for part in document.parts]
+    parts = [_require_part_file_inside_folder(folder, part) for part in document.parts]
     # Rows of parts are keyed by name, so a second one could not be stored.
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
@@ -90,7 +90,7 @@ def _replace_non_finite(_name: str) -> None:
     """Return None in place of NaN and infinities, which JSON does not have."""
 
 
-def _check_part_file(folder: Path, part: ResultPart) -> PartFile:
+def _require_part_file_inside_folder(folder: Path, part: ResultPart) -> ResultPartFile:
     """Return the local file of a part after checking that it is inside the folder.
 
     Raises:
@@ -100,7 +100,7 @@ def _check_part_file(folder: Path, part: ResultPart) -> PartFile:
         raise ValueError(
             f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
         )
-    return PartFile(part.name, part.type, (folder / part.file).resolve())
+    return ResultPartFile(part.name, part.type, (folder / part.file).resolve())
 
 
 class _ResolvedFolder:

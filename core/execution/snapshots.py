@@ -25,8 +25,8 @@ from core.database.session import Database
 from core.database.tables import Event, Job, Version
 from core.errors import LeaseLost, StoreCorrupt
 from core.failpoints import hit_failpoint
-from core.jobs.fence import Claim, lock_claimed_job
-from core.storage import Store
+from core.jobs.fence import JobClaim, lock_claimed_job
+from core.storage import ObjectStorage
 
 SNAPSHOT_FORMAT = 1
 """Format of snapshots; increase it when older snapshots must not be used any more."""
@@ -83,7 +83,9 @@ def _digest_job_inputs(job: Job, **made_by: str | int) -> str:
 
 
 @contextmanager
-def delete_unregistered(store: Store, key: str, files: Collection[str]) -> Iterator[None]:
+def delete_unregistered_uploads(
+    store: ObjectStorage, key: str, files: Collection[str]
+) -> Iterator[None]:
     """Delete uploaded files if the block finds that another worker has the job now."""
     try:
         yield
@@ -94,7 +96,7 @@ def delete_unregistered(store: Store, key: str, files: Collection[str]) -> Itera
 
 
 def register_snapshot(
-    db: Database, store: Store, claim: Claim, path: Path, event: SnapshotEvent
+    db: Database, store: ObjectStorage, claim: JobClaim, path: Path, event: SnapshotEvent
 ) -> None:
     """Upload a complete snapshot of a job, register it, and delete the job's earlier snapshots.
 
@@ -107,12 +109,12 @@ def register_snapshot(
     """
     with db.read() as session:
         # A new number each time: files of a registered snapshot are never overwritten.
-        number = find_next_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
+        number = find_next_stored_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
     key = f"{build_snapshot_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = store_files_under_key(store, key, sorted(path.iterdir()))
+    files = store_files_under_key_prefix(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
     where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
-    with delete_unregistered(store, key, files), db.write() as session:
+    with delete_unregistered_uploads(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
         job.snapshot = StoredSnapshot(
             key=key,
@@ -130,7 +132,7 @@ def register_snapshot(
     delete_older_states(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
 
 
-def _choose_resume_device(job: Job, claim: Claim) -> str | None:
+def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
     """Return the kind of device on which a job must resume from its snapshot, or None for any.
 
     None if the recipe leaves that open, or the worker does not say what it ran on.
@@ -139,7 +141,7 @@ def _choose_resume_device(job: Job, claim: Claim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def find_next_state_number(registered: StoredState | None, claim: Claim) -> int:
+def find_next_stored_state_number(registered: StoredState | None, claim: JobClaim) -> int:
     """Return the number of the next state that an attempt stores, from 1.
 
     Args:
@@ -150,8 +152,8 @@ def find_next_state_number(registered: StoredState | None, claim: Claim) -> int:
     )
 
 
-def store_files_under_key(
-    store: Store, key: str, files: Sequence[Path]
+def store_files_under_key_prefix(
+    store: ObjectStorage, key: str, files: Sequence[Path]
 ) -> dict[str, tuple[str, int]]:
     """Store files under `key` followed by their names; return (SHA-256, bytes) by name.
 
@@ -171,7 +173,7 @@ def store_files_under_key(
     return stored
 
 
-def delete_older_states(store: Store, prefix: str, fence: int, number: int) -> None:
+def delete_older_states(store: ObjectStorage, prefix: str, fence: int, number: int) -> None:
     """Delete everything that a job stored under `prefix` before this state, registered or not."""
     # Listed to the end first, since deletions could disturb the listing.
     for info in list(store.list(prefix)):
@@ -179,7 +181,9 @@ def delete_older_states(store: Store, prefix: str, fence: int, number: int) -> N
             store.delete(info.key)
 
 
-def fetch_snapshot(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None:
+def fetch_snapshot(
+    db: Database, store: ObjectStorage, claim: JobClaim, folder: Path
+) -> Path | None:
     """Copy the job's snapshot into `folder` and return the folder.
 
     Return None if there is none to resume from. A snapshot that is damaged, or has another recipe,
@@ -213,7 +217,7 @@ def fetch_snapshot(db: Database, store: Store, claim: Claim, folder: Path) -> Pa
     return folder
 
 
-def _ignore_unusable_snapshot(db: Database, claim: Claim, why: str) -> None:
+def _ignore_unusable_snapshot(db: Database, claim: JobClaim, why: str) -> None:
     """Log that the snapshot is unusable, and let the job run on any device."""
     with db.write() as session:
         job = lock_claimed_job(session, claim)

@@ -17,12 +17,12 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.manifest import PER_TASK
 from core.database.tables import Model, Part
 from core.execution.result import ResultFolder
-from core.lineage.class_numbers import ClassNumbers
-from core.storage import Blobs
+from core.lineage.class_numbers import AncestorClassNumbers
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
-class StoredTotals:
+class StoredTaskTotals:
     """A stored blob of totals, and the file that it was made from."""
 
     sha256: str
@@ -30,19 +30,19 @@ class StoredTotals:
     path: Path
 
 
-def is_covered_by_totals(part: Part) -> bool:
+def is_part_covered_by_totals(part: Part) -> bool:
     """Return True for a part that the stored sums over all tasks include."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
-def digest_covered_parts(parts: Iterable[Part], numbers: ClassNumbers) -> str:
+def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClassNumbers) -> str:
     """Return a digest of the parts of a version and its ancestors that totals stand for.
 
     Args:
         numbers: numbers of classes in the parts of its ancestors.
     """
     # Deleted features change the key, so that totals with them are never used again.
-    covered = [part for part in parts if is_covered_by_totals(part)]
+    covered = [part for part in parts if is_part_covered_by_totals(part)]
     named = sorted((part.name, part.sha256) for part in covered)
     places = {
         part.name: numbers.by_version[part.version_id]
@@ -54,16 +54,18 @@ def digest_covered_parts(parts: Iterable[Part], numbers: ClassNumbers) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
+def store_result_totals(
+    blobs: BlobStorage, result: ResultFolder[JobResult]
+) -> StoredTaskTotals | None:
     """Store the sums over all tasks of a result; return None if its method has none."""
     if result.document.totals is None:
         return None
     path = result.folder / result.document.totals
-    return StoredTotals(*blobs.put_file(path, link=True), path)
+    return StoredTaskTotals(*blobs.put_file(path, link=True), path)
 
 
-def record_totals(
-    model: Model, stored: StoredTotals, parts: Iterable[Part], numbers: ClassNumbers
+def record_feature_totals(
+    model: Model, stored: StoredTaskTotals, parts: Iterable[Part], numbers: AncestorClassNumbers
 ) -> int:
     """Record stored sums over all tasks in the model's row, in place of older ones.
 
@@ -75,5 +77,5 @@ def record_totals(
         Number of added bytes.
     """
     model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
-    model.totals_key = digest_covered_parts(parts, numbers)
+    model.totals_key = digest_parts_covered_by_totals(parts, numbers)
     return stored.bytes

@@ -16,20 +16,20 @@ from core.contract.jobs.trial import TrialFigures
 from core.database import job_log
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Job, Trial, TrialFile
 from core.execution import snapshots
-from core.execution.progress import count_claimed_seconds
+from core.execution.progress import count_seconds_claimed_by_workers
 from core.failpoints import hit_failpoint
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.retention import references, retention
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.trials.rows import (
     TrialState,
     delete_trial_files,
     find_best_trial,
+    forget_trial_measurements,
     read_trials,
-    reset_trial,
 )
 from core.usage import stored_bytes
 
@@ -38,7 +38,7 @@ CHOOSE_S = 7 * 86_400.0
 
 
 @dataclass(frozen=True)
-class Trials:
+class ClaimedJobTrials:
     """The trials of a claimed job.
 
     Attributes:
@@ -46,12 +46,12 @@ class Trials:
     """
 
     db: Database
-    store: Store
-    blobs: Blobs
-    claim: Claim
+    store: ObjectStorage
+    blobs: BlobStorage
+    claim: JobClaim
     max_job_s: float
 
-    def begin_next(self) -> int | None:
+    def begin_next_trial(self) -> int | None:
         """Give the job the recipe of the next trial, and return its number; None: none is left.
 
         Trials that would begin after the budget are skipped, as soon as one is measured.
@@ -62,7 +62,7 @@ class Trials:
             job = lock_claimed_job(session, self.claim)
             trials = read_trials(session, job.id)
             if any(trial.parent not in (None, job.parent_version) for trial in trials):
-                _forget_outdated(session, job, trials)
+                _requeue_outdated_trials(session, job, trials)
             if job.chosen_trial is not None:
                 return None
             first = {trial.state: trial for trial in reversed(trials)}
@@ -71,8 +71,8 @@ class Trials:
             if TrialState.WAITING not in first:
                 return None
             trial, now = first[TrialState.WAITING], self.db.now(session)
-            began_s = count_claimed_seconds(session, job.id, now, self.max_job_s)
-            if TrialState.MEASURED in first and is_budget_used_up(job, began_s):
+            began_s = count_seconds_claimed_by_workers(session, job.id, now, self.max_job_s)
+            if TrialState.MEASURED in first and is_trial_time_used_up(job, began_s):
                 _skip_waiting_trials(session, job, trials, now)
                 return None
             trial.state, trial.parent = str(TrialState.RUNNING), job.parent_version
@@ -90,7 +90,7 @@ class Trials:
         hit_failpoint("trial-stored")
         with self.db.write() as session:
             # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-            references.lock_references_shared(session)
+            references.lock_references_against_deletion(session)
             for name, (sha256, _) in stored.items():
                 if not self.blobs.has(sha256):
                     self.blobs.put_file(files[name])
@@ -98,15 +98,15 @@ class Trials:
             now = self.db.now(session)
             trial = session.get_one(Trial, (job.id, number))
             trial.state, trial.figures = str(TrialState.MEASURED), figures
-            used = count_claimed_seconds(session, job.id, now, self.max_job_s)
+            used = count_seconds_claimed_by_workers(session, job.id, now, self.max_job_s)
             trial.seconds = round(max(0.0, used - (trial.began_s or 0.0)), 3)
             session.add_all(
                 TrialFile(job_id=job.id, trial=number, name=name, sha256=sha256, bytes=size)
                 for name, (sha256, size) in stored.items()
             )
             # Its snapshot is of no use to the next trial.
-            _forget_states(job)
-            text = f"Trial {number} is measured: {_describe_figures(figures)}."
+            _forget_trial_states(job)
+            text = f"Trial {number} is measured: {_describe_trial_figures(figures)}."
             job_log.add_log_line(session, job.id, ("info", text), now)
             session.flush()
             size = sum(size for _, size in stored.values())
@@ -128,7 +128,7 @@ class Trials:
                 measured = [each for each in trials if each.state == TrialState.MEASURED]
                 if job.choose == "manual" and len(measured) > 1:
                     job.choose_until = now + CHOOSE_S
-                    change_job_state(session, job, Action.ASK, now)
+                    change_job_state(session, job, JobAction.ASK, now)
                     return None
                 job.chosen_trial = find_best_trial(trials)
             chosen = next(each for each in trials if each.number == job.chosen_trial)
@@ -170,13 +170,13 @@ _LOOK_UP = 200
 """Digests that one query looks up."""
 
 
-def has_trials(db: Database, claim: Claim) -> bool:
+def has_trials(db: Database, claim: JobClaim) -> bool:
     """Return True if a claimed job has trials."""
     with db.read() as session:
         return session.scalar(select(Job.choose).where(Job.id == claim.job_id)) is not None
 
 
-def is_budget_used_up(job: Job, seconds: float) -> bool:
+def is_trial_time_used_up(job: Job, seconds: float) -> bool:
     """Return True if a job that has run for some seconds begins no further trial."""
     return job.trial_budget_s is not None and seconds >= job.trial_budget_s
 
@@ -198,25 +198,25 @@ def _assign_trial_recipe(job: Job, trial: Trial) -> None:
     """Give the job the recipe of a trial, and let its progress begin again."""
     job.recipe, job.recipe_override = trial.recipe, trial.recipe_override
     job.progress = {}
-    _forget_states(job)
+    _forget_trial_states(job)
 
 
-def _forget_states(job: Job) -> None:
+def _forget_trial_states(job: Job) -> None:
     """Forget the states of the trial before; strikes count per trial."""
     job.snapshot = job.anytime = job.resume_on = None
     job.strikes = job.out_of_memory = 0
     job.revision += 1
 
 
-def _forget_outdated(session: Session, job: Job, trials: list[Trial]) -> None:
+def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) -> None:
     """Let the trials be learned again, since the job continues another version than they did."""
     delete_trial_files(session, job.id)
     job.chosen_trial = None
     for trial in trials:
-        reset_trial(trial)
+        forget_trial_measurements(trial)
 
 
-def _describe_figures(figures: TrialFigures) -> str:
+def _describe_trial_figures(figures: TrialFigures) -> str:
     score = figures.score
     found = (
         "no image compares it"

@@ -19,7 +19,7 @@ from core.contract.reports.report import BatchReport
 from core.database import job_log
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Job, Model, Task
 from core.edits.listing import forget_class_aliases, read_class_aliases
 from core.errors import (
@@ -30,27 +30,27 @@ from core.errors import (
     Rejected,
 )
 from core.execution import batch_lines
-from core.execution.batch_traces import compare_with_earlier
+from core.execution.batch_traces import compare_batch_with_earlier_tasks
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.findings.contradictions import require_no_contradictions
 from core.ingest.first_report import complete_first_report
 from core.ingest.ingest import (
+    DecodingMonitor,
     IngestedBatch,
     IngestOptions,
-    Monitor,
     ingest_archive,
 )
 from core.ingest.layout import FormerNames, parse_stored_reading
 from core.ingest.limits import Limits
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import find_base_pass
+from core.recipe.passes import find_pass_duration_of_base
 from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.usage import stored_bytes
@@ -61,11 +61,11 @@ _SMALL_SHARE = 0.5
 
 def validate_archive(
     db: Database,
-    store: Store,
-    claim: Claim,
+    store: ObjectStorage,
+    claim: JobClaim,
     settings: Settings,
     folder: Path,
-    monitor: Monitor,
+    monitor: DecodingMonitor,
 ) -> None:
     """Decode the claimed job's archive and move the job on to running.
 
@@ -86,7 +86,7 @@ def validate_archive(
         former_names = read_class_aliases(session, model.id)
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; send the batch again.")
-    archive = Archive(
+    archive = StoredArchive(
         task.archive_key,
         task.sha256,
         task.media_type,
@@ -97,8 +97,10 @@ def validate_archive(
     begin = time.monotonic()
     path = fetch_archive(db, store, model.id, archive, folder)
     made = decode_batch(path, archive, model, settings, folder, monitor)
-    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
-    made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
+    blobs = BlobStorage(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
+    made = compare_batch_with_earlier_tasks(
+        db, blobs, model, task.number, made, near=policy != "off"
+    )
     # A contradiction with an earlier task shows only now that the pixels are known.
     require_no_contradictions(made.report)
     files = [made.train, made.held_out, made.traces]
@@ -110,7 +112,7 @@ def validate_archive(
     hit_failpoint("ingest-stored")
     with db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         for sha256, path in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(path)
@@ -121,7 +123,7 @@ def validate_archive(
         now = db.now(session)
         for log_line in batch_lines.list_decoding_log_lines(made):
             job_log.add_log_line(session, job.id, log_line, now)
-        change_job_state(session, job, Action.START, now)
+        change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(path.stat().st_size for path in files)
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
@@ -130,7 +132,7 @@ def validate_archive(
 
 
 @dataclass(frozen=True)
-class Archive:
+class StoredArchive:
     """A stored batch: its key, the sha256 of its bytes, its media type, and the findings of its
     submit.
 
@@ -150,11 +152,11 @@ class Archive:
 
 def decode_batch(
     path: Path,
-    archive: Archive,
+    archive: StoredArchive,
     model: Model,
     settings: Settings,
     folder: Path,
-    monitor: Monitor,
+    monitor: DecodingMonitor,
 ) -> IngestedBatch:
     """Decode a batch for a model, within the limits of ingest; add the submit's findings to its
     report.
@@ -171,7 +173,7 @@ def decode_batch(
         image_size=int(model.image["size"]),
         channels=int(model.image["channels"]),
         limits=Limits.from_settings(settings),
-        resizing=Resizing.from_json(model.image),
+        resizing=SquareResizing.from_json(model.image),
         reading=parse_stored_reading(
             archive.report.get("reading"), archive.classes, archive.former_names
         ),
@@ -191,13 +193,13 @@ def decode_batch(
         raise
     hit_failpoint("ingest-decoded")
     report = complete_first_report(archive.report, made.report)
-    advice = suggest_small_base(model.base, model.image["size"], made)
+    advice = suggest_base_for_small_images(model.base, model.image["size"], made)
     if advice:
         report["notes"] = [*report["notes"], *advice]
     return replace(made, report=report)
 
 
-def suggest_small_base(base: ModelBase, size: int, made: IngestedBatch) -> list[str]:
+def suggest_base_for_small_images(base: ModelBase, size: int, made: IngestedBatch) -> list[str]:
     """Suggest the small base, and name the seconds it saves, if most images of a batch are
     small.
     """
@@ -206,8 +208,8 @@ def suggest_small_base(base: ModelBase, size: int, made: IngestedBatch) -> list[
         return []
     small_size = packaged_base.load_base_description().size
     saved = (
-        find_base_pass(base, size).forward_s
-        - find_base_pass(packaged_base.PACKAGED, small_size).forward_s
+        find_pass_duration_of_base(base, size).forward_s
+        - find_pass_duration_of_base(packaged_base.PACKAGED, small_size).forward_s
     )
     return [
         f"{small:,} of {images:,} images have fewer than {SMALL_SIDE} pixels on their longer side, "
@@ -218,7 +220,9 @@ def suggest_small_base(base: ModelBase, size: int, made: IngestedBatch) -> list[
     ]
 
 
-def delete_task_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
+def delete_task_archive(
+    db: Database, store: ObjectStorage, task_id: str, archive_key: str | None
+) -> None:
     """Delete a task's raw archive, then its key in the database.
 
     An archive that another task names as well only loses this task's name.
@@ -240,7 +244,7 @@ def delete_task_archive(db: Database, store: Store, task_id: str, archive_key: s
 
 
 def _record_decoded_task(
-    session: Session, claim: Claim, made: IngestedBatch, digests: list[str]
+    session: Session, claim: JobClaim, made: IngestedBatch, digests: list[str]
 ) -> Task:
     """Write the result of decoding; digests: of the training part, the held-out part, the traces,
     and the selection images if there are any."""
@@ -276,7 +280,7 @@ def _record_decoded_task(
 
 
 def fetch_archive(
-    db: Database, store: Store, model_id: str, archive: Archive, folder: Path
+    db: Database, store: ObjectStorage, model_id: str, archive: StoredArchive, folder: Path
 ) -> Path:
     """Return the archive as a local file with the uploaded bytes: the folder store's own, or a
     copy.
@@ -285,7 +289,7 @@ def fetch_archive(
         StoreCorrupt: it is missing or damaged: not the batch's fault.
     """
     path, key = folder / "archive", archive.key
-    with damage.reword_damage_errors(db, model_id):
+    with damage.explain_damage_errors_of_model(db, model_id):
         try:
             local = store.get_local_path(key)
             if local is not None:

@@ -2,23 +2,23 @@
 
 from sqlalchemy import func, select, update
 
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import LEASED
-from core.database.tables import Job, Weights
-from core.jobs.fence import Claim, lock_claimed_job
+from core.database.tables import FetchedWeights, Job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.jobs.put_off import PutOffSignal, release_put_off_jobs
 from core.retention import references
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 WAIT_S = 10.0
 """Seconds after which a job that has to wait looks again, unless another fetch ends first."""
 _LEASED = sorted(str(state) for state in LEASED)
 
 
-def find_weights_or_take_turn(
-    db: Database, blobs: Blobs, claim: Claim, repository: str, limit: int
-) -> Weights | None:
+def find_weights_or_claim_fetching(
+    db: Database, blobs: BlobStorage, claim: JobClaim, repository: str, limit: int
+) -> FetchedWeights | None:
     """Return the weights if they are stored; None if this job must fetch them, and no other will.
 
     Args:
@@ -33,29 +33,31 @@ def find_weights_or_take_turn(
         lock_claimed_job(session, claim)
         # also one at a time, so that jobs of the same moment see each other
         references.lock_references_exclusively(session)
-        row = session.get(Weights, repository)
+        row = session.get(FetchedWeights, repository)
         if row is not None and row.sha256 is not None and blobs.has(row.sha256):
             return row
         under_way = select(Job.id).where(Job.state.in_(_LEASED), Job.id != claim.job_id)
         theirs = None if row is None else session.scalar(under_way.where(Job.id == row.job_id))
         if theirs is not None:
             raise PutOffSignal("another job brings the same weights", WAIT_S)
-        fetching = select(func.count()).where(Weights.job_id.in_(under_way))
+        fetching = select(func.count()).where(FetchedWeights.job_id.in_(under_way))
         if (session.scalar(fetching) or 0) >= limit:
             raise PutOffSignal(
                 f"{limit} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
             )
         if row is None:
-            row = Weights(repository=repository)
+            row = FetchedWeights(repository=repository)
             session.add(row)
         # If this worker dies, its lease ends and the job is leased no more, which frees the place.
         row.job_id = claim.job_id
         return None
 
 
-def release_fetch_turn(db: Database, claim: Claim) -> None:
+def end_fetching_and_release_waiting(db: Database, claim: JobClaim) -> None:
     """Record that a job no longer fetches weights, and let waiting jobs look again."""
     with db.write() as session:
-        session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))
+        session.execute(
+            update(FetchedWeights).where(FetchedWeights.job_id == claim.job_id).values(job_id=None)
+        )
         # They would otherwise wait out their pause, though the weights are there now.
-        release_put_off_jobs(session, Kind.FETCH, claim)
+        release_put_off_jobs(session, JobKind.FETCH, claim)

@@ -8,7 +8,7 @@ may have its own inference. All of them are looked up in the catalogue.
 import re
 from pathlib import Path
 
-from core.contract.architecture import Image
+from core.contract.architecture import ImageSettings
 from core.contract.catalogue import Catalogue
 from core.contract.manifest import Manifest
 from core.export.image_reader import FIRST, get_decoding_version
@@ -23,7 +23,7 @@ _USUAL_SIDE = (
 _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
-def find_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
+def find_architecture_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
     """Return the family of the manifest's architecture, or None if it is not in the catalogue."""
     entry = catalogue["architectures"].get(manifest.architecture.name)
     return None if entry is None else entry["family"]
@@ -34,8 +34,10 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
 
     None means that no file in `loading` covers the architecture or the network.
     """
-    backbone = _read_backbone_code(find_family(manifest, catalogue) or "unknown")
-    network = _read_optional_card_part(f"networks/{_choose_inference(manifest, catalogue)}")
+    backbone = _read_backbone_source_code(
+        find_architecture_family(manifest, catalogue) or "unknown"
+    )
+    network = _read_optional_card_part(f"networks/{_choose_inference_code(manifest, catalogue)}")
     if backbone is None or network is None:
         return None
     plain = _read_required_card_part("networks/plain")
@@ -53,7 +55,7 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     )
 
 
-def build_image_code(image: Image) -> str:
+def build_image_reading_code(image: ImageSettings) -> str:
     """Return Python code that reads an image file as the service does.
 
     It follows the code of `build_loading_code` in a card.
@@ -78,7 +80,7 @@ def _replace_single_occurrence(code: str, old: str, new: str) -> str:
     return code.replace(old, new)
 
 
-def _choose_inference(manifest: Manifest, catalogue: Catalogue) -> str:
+def _choose_inference_code(manifest: Manifest, catalogue: Catalogue) -> str:
     """Return the name of the inference code.
 
     It is the method's own if its state is stored, else the network's.
@@ -94,7 +96,7 @@ def _choose_inference(manifest: Manifest, catalogue: Catalogue) -> str:
     return "plain" if manifest.network is None else manifest.network.family
 
 
-def _read_backbone_code(name: str) -> str | None:
+def _read_backbone_source_code(name: str) -> str | None:
     code = _read_optional_card_part(f"backbones/{name}")
     if code is None or _MODELS not in _locate_card_part(f"backbones/{name}").read_text(
         encoding="utf-8"

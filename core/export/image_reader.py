@@ -8,28 +8,29 @@ becomes a module, and its relative imports become imports of these modules. No o
 import ast
 from pathlib import Path
 
-from core.contract.architecture import Image
+from core.contract.architecture import ImageSettings
 
 MODULE = "image_file"
 FIRST, SECOND = 1, 2
 _FOLDER = Path(__file__).parents[1] / "ingest" / MODULE
 
 
-def get_decoding_version(image: Image) -> int:
+def get_decoding_version(image: ImageSettings) -> int:
     """Return the decoding version of a version's images."""
     number = image.decoding or FIRST
     assert number in (FIRST, SECOND), f"no export knows the decoding {number}"
     return number
 
 
-def build_reader_files(image: Image) -> dict[str, str]:
+def build_image_reader_files(image: ImageSettings) -> dict[str, str]:
     """Return name in the download → text; the result is empty for the first decoding."""
     if get_decoding_version(image) == FIRST:
         return {}
     # Sorted, since the order of entries changes the bytes of the download.
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
     return {
-        f"{_get_module_name(name)}.py": _make_imports_local(text) for name, text in files.items()
+        f"{_get_module_name(name)}.py": _replace_relative_imports(text)
+        for name, text in files.items()
     }
 
 
@@ -37,7 +38,7 @@ def _get_module_name(name: str) -> str:
     return MODULE if name == "__init__" else f"{MODULE}_{name}"
 
 
-def _make_imports_local(text: str) -> str:
+def _replace_relative_imports(text: str) -> str:
     """Return a module's text with its relative imports replaced by imports of its neighbours."""
     source_lines = text.splitlines()
     # From the end, so that the line numbers before stay valid.

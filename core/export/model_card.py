@@ -11,8 +11,12 @@ from pydantic import JsonValue
 
 from core.contract.document import JsonObject
 from core.contract.manifest import Manifest
-from core.contract.pretrained import build_pretrained
-from core.export.card_code import build_image_code, build_loading_code, find_family
+from core.contract.pretrained import describe_pretrained_weights
+from core.export.card_code import (
+    build_image_reading_code,
+    build_loading_code,
+    find_architecture_family,
+)
 from core.export.format import Version
 from core.export.image_reader import FIRST, get_decoding_version
 
@@ -47,7 +51,7 @@ _KEPT = [
 ]
 
 
-def build_config(version: Version) -> JsonObject:
+def build_download_config(version: Version) -> JsonObject:
     """Return the content of the download's `config.json`."""
     manifest, part_names = version.manifest, {part.name for part in version.parts}
     manifest_json, channels, method = manifest.to_json(), manifest.image.channels, manifest.method
@@ -71,23 +75,23 @@ def build_config(version: Version) -> JsonObject:
         content["temperature"] = manifest.temperature.to_json()
     if version.sure is not None:
         content["answers"] = cast(JsonObject, version.sure)
-    if find_family(manifest, version.catalogue) == "vit":
+    if find_architecture_family(manifest, version.catalogue) == "vit":
         architecture = manifest.architecture
         # The shapes of the tensors do not reveal the number of heads.
         content["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
             architecture.name, 3
         )
-    if find_family(manifest, version.catalogue) == "timm":
+    if find_architecture_family(manifest, version.catalogue) == "timm":
         name = str(manifest.architecture.hyper["model"])
-        weights = build_pretrained(name, version.catalogue["pretrained"][name])
+        weights = describe_pretrained_weights(name, version.catalogue["pretrained"][name])
         content["timm"] = dict(weights.build_timm_arguments(manifest.image.size))
     return content
 
 
-def render_readme(version: Version) -> str:
+def render_download_readme(version: Version) -> str:
     """Return the download's `README.md`."""
     manifest = version.manifest
-    title, summary = _build_title_and_summary(manifest)
+    title, summary = _build_model_card_title_and_summary(manifest)
     image = manifest.image
     facts = {
         "model": manifest.model,
@@ -99,10 +103,12 @@ def render_readme(version: Version) -> str:
         "parent version": manifest.parent,
         "code version": manifest.code_version,
     }
-    readme_lines = [f"# {escape_inline(title)}", "", summary, ""]
+    readme_lines = [f"# {escape_markdown_inline(title)}", "", summary, ""]
     readme_lines += ["| | |", "| --- | --- |"]
     readme_lines += [
-        f"| {key} | {escape_inline(value)} |" for key, value in facts.items() if value is not None
+        f"| {key} | {escape_markdown_inline(value)} |"
+        for key, value in facts.items()
+        if value is not None
     ]
     readme_lines += ["", "## Classes", "", *_list_classes(manifest), ""]
     readme_lines += ["`config.json` has them in the order of the network's outputs.", ""]
@@ -139,7 +145,7 @@ def _describe_usage(version: Version) -> list[str]:
     predict = _PREDICT.rstrip() + (_SURE if has_sure else "")
     for name, text in replacements.items():
         predict = predict.replace(name, text)
-    predict = build_image_code(manifest.image) + predict.rstrip()
+    predict = build_image_reading_code(manifest.image) + predict.rstrip()
     needs = "Needs pillow and numpy as well:"
     if get_decoding_version(manifest.image) != FIRST:
         needs = (
@@ -149,7 +155,7 @@ def _describe_usage(version: Version) -> list[str]:
     return [*load, "## Predict", "", needs, "", "```python", predict, "```", ""]
 
 
-def _build_title_and_summary(manifest: Manifest) -> tuple[str, str]:
+def _build_model_card_title_and_summary(manifest: Manifest) -> tuple[str, str]:
     """Return the title and first sentence for a version or for a state of a running job."""
     state = manifest.anytime
     name = manifest.name or manifest.model  # older manifests have only the id
@@ -159,7 +165,7 @@ def _build_title_and_summary(manifest: Manifest) -> tuple[str, str]:
     job, step = state.job, state.step
     correct, total = state.validation.correct, state.validation.total
     return f"{name}, {job} at step {step}", (
-        f"An unfinished state of {escape_inline(job)}, exported by Perennial while the job runs: "
+        f"An unfinished state of {escape_markdown_inline(job)}, exported by Perennial while the job runs: "
         f"its network after step "
         f"{step}, the best validated so far, with a validation accuracy of {correct / total:.4f} "
         f"({correct} of {total} images held back from training). It is not a version: no gate has "
@@ -176,12 +182,12 @@ def _list_classes(manifest: Manifest) -> list[str]:
 
 
 def _join_names(classes: Sequence[str]) -> str:
-    first_names = ", ".join(escape_inline(name) for name in classes[:SHOWN_CLASSES])
+    first_names = ", ".join(escape_markdown_inline(name) for name in classes[:SHOWN_CLASSES])
     more = len(classes) - SHOWN_CLASSES
     return (first_names or "none yet") + (f" and {more} more" if more > 0 else "")
 
 
-def escape_inline(value: JsonValue) -> str:
+def escape_markdown_inline(value: JsonValue) -> str:
     """Return text that cannot break out of its line or table cell."""
     text = (
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -5,13 +5,13 @@ Everything here is a pure function of the manifest.
 
 from pathlib import Path
 
-from core.contract.architecture import Image
+from core.contract.architecture import ImageSettings
 from core.contract.document import JsonObject
-from core.contract.jobs.export_job import INPUT, OPSET, get_output_name, get_sure_output_name
+from core.contract.jobs.export_job import INPUT, OPSET, get_graph_output_name, get_sure_output_name
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.export.image_reader import FIRST, get_decoding_version
-from core.export.model_card import escape_inline
+from core.export.model_card import escape_markdown_inline
 
 _CODE = Path(__file__).parent / "loading" / "onnx_run.py"
 _SECOND_CODE = _CODE.with_name("onnx_run_2.py")
@@ -20,11 +20,13 @@ _SECOND_NUMBERS = "size, channels, crop, interpolation = 32, 3, None, None"
 _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 
 
-def collect_output_labels(manifest: Manifest) -> dict[str, list[str]]:
+def collect_labels_of_graph_outputs(manifest: Manifest) -> dict[str, list[str]]:
     """Return graph output → its labels in column order; empty before a class was learned."""
     if manifest.scenario == "task":
-        return {get_output_name(head.task): list(head.classes) for head in manifest.heads or []}
-    return {get_output_name(None): list(manifest.classes)} if manifest.classes else {}
+        return {
+            get_graph_output_name(head.task): list(head.classes) for head in manifest.heads or []
+        }
+    return {get_graph_output_name(None): list(manifest.classes)} if manifest.classes else {}
 
 
 def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
@@ -45,7 +47,7 @@ def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) ->
         }
     outputs: JsonObject = {
         name: {"dtype": "float32", "shape": ["batch", len(names)]}
-        for name, names in collect_output_labels(manifest).items()
+        for name, names in collect_labels_of_graph_outputs(manifest).items()
     }
     return {
         "opset": OPSET,
@@ -56,13 +58,13 @@ def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) ->
     }
 
 
-def render_readme(manifest: Manifest) -> str:
+def render_onnx_readme(manifest: Manifest) -> str:
     """Return the download's `README.md`."""
-    image, outputs = manifest.image, collect_output_labels(manifest)
+    image, outputs = manifest.image, collect_labels_of_graph_outputs(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
     readme_lines = [
-        f"# {escape_inline(title)} as ONNX",
+        f"# {escape_markdown_inline(title)} as ONNX",
         "",
         "A version of an image classifier, exported by Perennial. It runs wherever ONNX Runtime "
         "does.",
@@ -73,7 +75,7 @@ def render_readme(manifest: Manifest) -> str:
         "batch; values 0 to 255 |",
         f"| output | {_describe_outputs(outputs, by_task)} |",
         f"| operators | opset {OPSET} |",
-        *_build_origin_row(manifest.base),
+        *_build_weights_origin_row(manifest.base),
         "",
         "Values are normalised inside, and probabilities of an output sum to 1. `labels.json` has "
         "the labels of each output in the order of its columns, `config.json` what the version was "
@@ -93,7 +95,7 @@ def render_readme(manifest: Manifest) -> str:
     return "\n".join(readme_lines)
 
 
-def build_prediction_code(image: Image) -> str:
+def build_prediction_code(image: ImageSettings) -> str:
     """Return Python code that predicts for an image file."""
     if get_decoding_version(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
@@ -113,7 +115,7 @@ def build_prediction_code(image: Image) -> str:
     return text
 
 
-def _describe_prediction_code(image: Image) -> list[str]:
+def _describe_prediction_code(image: ImageSettings) -> list[str]:
     """Return sentences that describe the code and its requirements."""
     if get_decoding_version(image) == FIRST:
         return [
@@ -129,7 +131,7 @@ def _describe_prediction_code(image: Image) -> list[str]:
     ]
 
 
-def _compute_short_side(image: Image) -> int:
+def _compute_short_side(image: ImageSettings) -> int:
     """Return the pixels of the shorter side after resizing, as in `core.ingest.decoding.resizing`."""
     if image.crop is not None:
         # int() cuts off, and the quotient may lie just below a whole number.
@@ -146,13 +148,15 @@ def _describe_outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
     return "".join(f"`{name}`: float32, [batch, {len(names)}]" for name, names in outputs.items())
 
 
-def _build_origin_row(base: BaseOrigin | None) -> list[str]:
+def _build_weights_origin_row(base: BaseOrigin | None) -> list[str]:
     """Return the table row with origin and licence of the initial weights, if they have a name."""
     if base is None or base.name is None:
         return []
     source = f"{base.name} of {base.repository}" if base.repository else base.name
     licence = base.licence or "not named by their publisher"
-    return [f"| began from | {escape_inline(source)}; licence: {escape_inline(licence)} |"]
+    return [
+        f"| began from | {escape_markdown_inline(source)}; licence: {escape_markdown_inline(licence)} |"
+    ]
 
 
 def _replace_single_occurrence(text: str, old: str, new: str) -> str:

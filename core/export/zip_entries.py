@@ -21,7 +21,7 @@ def add_zip_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterab
             entry.write(chunk)
 
 
-def add_text_entry(archive: zipfile.ZipFile, name: str, text: str) -> None:
+def add_text_to_zip(archive: zipfile.ZipFile, name: str, text: str) -> None:
     """Add a UTF-8 text to a zip archive."""
     data = text.encode()
     add_zip_entry(archive, name, len(data), [data])

@@ -2,7 +2,7 @@
 
 import errno
 
-from core.errors import NoSpace, Unavailable
+from core.errors import ServiceDiskFull, Unavailable
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -21,4 +21,6 @@ def build_disk_error(what: str, error: OSError) -> Unavailable:
     """
     # An OSError that was made without a number has no `strerror`.
     reason = error.strerror or type(error).__name__
-    return (NoSpace if is_disk_full_error(error) else Unavailable)(f"{what} failed: {reason}.")
+    return (ServiceDiskFull if is_disk_full_error(error) else Unavailable)(
+        f"{what} failed: {reason}."
+    )

@@ -13,7 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from core.errors import BaseInvalid, StoreCorrupt
-from core.files.safetensors_header import COPY_BYTES, DTYPE_BYTES, Tensor, read_safetensors_header
+from core.files.safetensors_header import (
+    COPY_BYTES,
+    DTYPE_BYTES,
+    TensorHeader,
+    read_safetensors_header,
+)
 
 _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
 
@@ -31,10 +36,10 @@ class MergedTensors:
     """
 
     def __init__(self, parts: Sequence[tuple[Path, str, Callable[[str], str | None]]]) -> None:
-        self._sources: dict[str, tuple[Path, Tensor]] = {}
+        self._sources: dict[str, tuple[Path, TensorHeader]] = {}
         self._digests = {path: sha256 for path, sha256, _ in parts}
         for path, _, rename in parts:
-            for tensor in _read_part_header(path):
+            for tensor in _read_part_tensor_headers(path):
                 name = rename(tensor.name)
                 if name in self._sources:
                     raise _build_mismatch_error(f"tensor {name!r} is in two parts")
@@ -84,7 +89,7 @@ class MergedTensors:
                     raise DamagedPart(path)
 
 
-def _read_part_header(path: Path) -> list[Tensor]:
+def _read_part_tensor_headers(path: Path) -> list[TensorHeader]:
     try:
         return read_safetensors_header(path)
     except BaseInvalid as error:

@@ -21,7 +21,7 @@ SPARE = 4
 """The file is made only if so many of it would fit, so that a nearly full disk is left alone."""
 
 
-def make_reserve_file(data_dir: Path, size: int) -> bool:
+def make_disk_reserve_file(data_dir: Path, size: int) -> bool:
     """Make the reserve file unless it exists or there is little room.
 
     Args:
@@ -62,7 +62,7 @@ def _allocate_space(file: BinaryIO, size: int) -> None:
         file.write(block[: size - begin])
 
 
-def remove_reserve_file(data_dir: Path) -> bool:
+def remove_disk_reserve_file(data_dir: Path) -> bool:
     """Remove the reserve file to make room for small writes; return False if it did not exist."""
     try:
         (data_dir / NAME).unlink()
@@ -74,9 +74,9 @@ def remove_reserve_file(data_dir: Path) -> bool:
     return True
 
 
-def remove_reserve_if_full(data_dir: Path) -> bool:
+def remove_disk_reserve_if_full(data_dir: Path) -> bool:
     """Remove the reserve file if the disk of the data directory is full; return whether it did."""
-    return is_disk_full(data_dir) and remove_reserve_file(data_dir)
+    return is_disk_full(data_dir) and remove_disk_reserve_file(data_dir)
 
 
 def is_disk_full(data_dir: Path) -> bool:

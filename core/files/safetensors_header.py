@@ -30,7 +30,7 @@ DTYPE_BYTES = {
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorHeader:
     """Name, type, shape and position of a tensor.
 
     `begin` and `end` are byte offsets in the file.
@@ -43,7 +43,7 @@ class Tensor:
     end: int
 
 
-def read_safetensors_header(path: Path) -> list[Tensor]:
+def read_safetensors_header(path: Path) -> list[TensorHeader]:
     """Check the header of a safetensors file; return its tensors in the order of their bytes.
 
     Raises:
@@ -60,7 +60,7 @@ def read_safetensors_header(path: Path) -> list[Tensor]:
         return parse_safetensors_header(path.stat().st_size, read)
 
 
-def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
+def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> list[TensorHeader]:
     """Parse the header of a file that can be stored anywhere; see `read_safetensors_header`.
 
     Args:
@@ -127,7 +127,7 @@ def _detect_other_format(start: bytes) -> str | None:
 
 
 def check_expected_tensors(
-    tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str, Any]]
+    tensors: Sequence[TensorHeader], expected: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Compare tensors with the expected ones (`{name: {"dtype": "F32", "shape": [64, 3, 3, 3]}}`).
 
@@ -169,7 +169,7 @@ def check_expected_tensors(
         )
 
 
-def check_finite_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
+def check_finite_tensors(path: Path, tensors: Sequence[TensorHeader]) -> None:
     """Check every 32-bit float, since a NaN would spoil each version that starts from the base.
 
     Raises:
@@ -209,7 +209,7 @@ def _parse_json(text: bytes) -> dict[str, object]:
     return header
 
 
-def _parse_tensor(name: str, entry: object, body: int) -> Tensor:
+def _parse_tensor(name: str, entry: object, body: int) -> TensorHeader:
     def build_error(reason: str) -> BaseInvalid:
         # The name is a stranger's and may have a megabyte.
         return BaseInvalid(f"Tensor {name[:MAX_NAME_CHARS]!r} of the safetensors header {reason}.")
@@ -240,7 +240,7 @@ def _parse_tensor(name: str, entry: object, body: int) -> Tensor:
         raise build_error(
             f"covers {offsets[1] - offsets[0]} bytes where shape and dtype say otherwise"
         )
-    return Tensor(name, dtype, tuple(shape), body + offsets[0], body + offsets[1])
+    return TensorHeader(name, dtype, tuple(shape), body + offsets[0], body + offsets[1])
 
 
 def _format_shape(shape: Sequence[int]) -> str:

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save_file
 
-from core.contract.jobs.job_result import AnswersFile, MeasuredVersion
-from core.files.safetensors_header import Tensor, read_safetensors_header
+from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
+from core.files.safetensors_header import TensorHeader, read_safetensors_header
 
 Rows = npt.NDArray[np.int32]
 Probabilities = npt.NDArray[np.float16]
@@ -46,7 +46,7 @@ _KEY_BYTES, _NONCE_BYTES = 32, 16
 
 
 @dataclass(frozen=True)
-class TaskAnswers:
+class StoredTaskPredictions:
     """A version's answers on a task, in the blob named by their cell of the matrix.
 
     Attributes:
@@ -65,7 +65,7 @@ def draw_encryption_key() -> str:
 
 
 def read_written_predictions(
-    folder: Path, files: Sequence[AnswersFile]
+    folder: Path, files: Sequence[PredictionsFile]
 ) -> dict[tuple[MeasuredVersion, int], bytes]:
     """Read the predictions that a job process has written, by version and task.
 
@@ -97,7 +97,7 @@ def encrypt_predictions(
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def decrypt_predictions(path: Path, place: TaskAnswers) -> bytes:
+def decrypt_predictions(path: Path, place: StoredTaskPredictions) -> bytes:
     """Return the decrypted predictions on one task, as the job wrote them.
 
     Raises:
@@ -123,7 +123,7 @@ def decrypt_predictions(path: Path, place: TaskAnswers) -> bytes:
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
-def _read_positions(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
+def _read_positions(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
     """Return the position of the predictions on each task in a blob.
 
     The result is cached, because readers request one task after another.
@@ -148,7 +148,7 @@ def _apply_key_stream(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDA
 
 
 @dataclass(frozen=True)
-class RankedAnswers:
+class RankedPredictions:
     """Answers with the true rows, and with the best row among the first k for every k.
 
     Attributes:
@@ -175,7 +175,9 @@ class RankedAnswers:
         return best
 
 
-def read_encrypted_predictions(path: Path, place: TaskAnswers) -> tuple[Rows, Probabilities]:
+def read_encrypted_predictions(
+    path: Path, place: StoredTaskPredictions
+) -> tuple[Rows, Probabilities]:
     """Read the predicted classes and their probabilities from a blob, one for each image.
 
     Raises:
@@ -197,7 +199,7 @@ def parse_predictions(data: bytes) -> tuple[Rows, Probabilities]:
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
-def parse_ranked_predictions(data: bytes) -> RankedAnswers | None:
+def parse_ranked_predictions(data: bytes) -> RankedPredictions | None:
     """Return predictions with their rankings; None for those of an older release.
 
     Args:
@@ -216,7 +218,7 @@ def parse_ranked_predictions(data: bytes) -> RankedAnswers | None:
         raise ValueError(
             "These are no stored answers: their leaders do not belong to their images."
         )
-    return RankedAnswers(
+    return RankedPredictions(
         *(
             tensors[name].astype(np.int32)
             for name in ("rows", "targets", "leaders", "leader_counts")

@@ -59,13 +59,13 @@ def _parse_json(text: str) -> list[str]:
     except (ValueError, RecursionError):
         raise _make_error(f"classes begins like JSON and is none. {_ALLOWED}") from None
     if isinstance(value, dict):
-        value = _order_names_by_row(value)
+        value = _order_class_names_by_row(value)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise _make_error(f"classes holds something else than names. {_ALLOWED}")
     return value
 
 
-def _order_names_by_row(value: dict[str, object]) -> list[object]:
+def _order_class_names_by_row(value: dict[str, object]) -> list[object]:
     """Return the names of a map in the order of rows, which must be 0, 1, 2 and so on."""
     named: dict[str, object] = {str(row): name for name, row in value.items()}
     by_row = named if _has_consecutive_rows(named) else value

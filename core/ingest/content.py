@@ -77,7 +77,7 @@ def _digest_image_files(
             continue
         # Not unpacked, because such a file costs more than any image and is rejected anyway.
         if max(members.sizes[i], members.packed[i]) > limits.max_image_file_bytes:
-            yield i, _digest_packed_bytes(fd, members, i)
+            yield i, _digest_packed_archive_bytes(fd, members, i)
             continue
         # The prefix keeps digests of files, pixels and packed bytes apart.
         digest = hashlib.sha256(b"file")
@@ -85,7 +85,7 @@ def _digest_image_files(
             for block in blocks(i):
                 digest.update(block)
         except UnpackError:
-            yield i, _digest_packed_bytes(fd, members, i)
+            yield i, _digest_packed_archive_bytes(fd, members, i)
         else:
             yield i, digest.digest()
 
@@ -104,7 +104,7 @@ def _iterate_array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator
             if len(digests) != count:
                 raise UnpackError
         except UnpackError:
-            digests = [_digest_packed_bytes(fd, contents.members, array.member)] * count
+            digests = [_digest_packed_archive_bytes(fd, contents.members, array.member)] * count
         yield from enumerate(digests, first)
         first += count
 
@@ -133,7 +133,7 @@ def _digest_array_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
         yield from digests
 
 
-def _digest_packed_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
+def _digest_packed_archive_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
     digest = hashlib.sha256(b"packed")
     at, end = members.offsets[i], members.offsets[i] + members.packed[i]
     while at < end and (block := os.pread(fd, min(BLOCK, end - at), at)):

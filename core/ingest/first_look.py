@@ -20,7 +20,7 @@ from core.ingest.image_file import headers
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.layout import IGNORED
 from core.ingest.limits import BAD_SHARE, REPORT_FILES, Limits
-from core.ingest.members import DamagedFile, SizeMismatch
+from core.ingest.members import DamagedFile, UnpackedSizeMismatch
 from core.ingest.names import quote_name
 from core.ingest.reader import Contents
 
@@ -136,7 +136,7 @@ def check_sample_images(
         len(rows),
         (
             ImageHead(members.names[number], data, is_whole=len(data) == members.sizes[number])
-            for number, data in _fetch_images(contents, rows, fetch, in_order=in_order)
+            for number, data in _read_image_starts(contents, rows, fetch, in_order=in_order)
         ),
         limits,
     )
@@ -161,7 +161,7 @@ def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -
     return FirstLook(images, looked, unreadable, tuple(first))
 
 
-def _fetch_images(
+def _read_image_starts(
     contents: Contents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield number and first bytes of images to look at while time remains; damaged ones are left
@@ -179,6 +179,6 @@ def _fetch_images(
             return
         try:
             data = fetch(number, max_bytes)
-        except (DamagedFile, SizeMismatch):
+        except (DamagedFile, UnpackedSizeMismatch):
             continue
         yield number, data

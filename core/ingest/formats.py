@@ -11,7 +11,7 @@ FIRST_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Format:
+class UploadFormat:
     """An upload format.
 
     Attributes:
@@ -32,7 +32,7 @@ class Format:
 class UploadFormats:
     """All upload formats, in the order in which they are listed for people."""
 
-    each: tuple[Format, ...]
+    each: tuple[UploadFormat, ...]
 
     @property
     def endings(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from PIL import Image, ImageFile
 
 from core.errors import ImageInvalid
 from core.ingest.decoding import first_decoding
-from core.ingest.decoding.resizing import LATEST, USUAL, Resizing
+from core.ingest.decoding.resizing import LATEST, USUAL, SquareResizing
 from core.ingest.image_file import Square, Unreadable, read_square
 from core.ingest.image_file.heic import load_library
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def decode_image(
-    data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing = USUAL
 ) -> "Pixels":
     """Decode one image file to uint8 [size, size, channels], channels 1 or 3.
 
@@ -45,7 +45,7 @@ def decode_image(
 
 
 def decode_square_image(
-    data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing = USUAL
 ) -> Square:
     """Decode one image file to a size × size image.
 
@@ -69,8 +69,8 @@ def decode_square_image(
         raise ImageInvalid(str(error)) from error.__cause__
 
 
-def make_square_array(
-    pixels: "Pixels", size: int, channels: int, resizing: Resizing = USUAL
+def convert_to_square_array(
+    pixels: "Pixels", size: int, channels: int, resizing: SquareResizing = USUAL
 ) -> "Pixels":
     """Convert pixels uint8 [H, W] or [H, W, C], C in 1, 3, 4, to uint8 [size, size, channels]."""
     import numpy as np
@@ -82,7 +82,7 @@ def make_square_array(
     return np.asarray(image).reshape(size, size, channels)
 
 
-def harden_process(memory_bytes: int, cpu_s: int) -> None:
+def restrict_decoding_process(memory_bytes: int, cpu_s: int) -> None:
     """Limit this process before it handles untrusted images.
 
     A warning of a decompression bomb becomes an error; core dumps and truncated images are off.

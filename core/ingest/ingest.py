@@ -20,13 +20,13 @@ from core.contract.reports.data_report import DataReport
 from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
-from core.ingest.decoding.archive_decoding import UNMONITORED, Decoding, Monitor
-from core.ingest.decoding.pool import IngestStopped, Pool, choose_process_count
-from core.ingest.decoding.resizing import USUAL, Resizing
+from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecoding, DecodingMonitor
+from core.ingest.decoding.pool import DecoderPool, IngestStopped, choose_process_count
+from core.ingest.decoding.resizing import USUAL, SquareResizing
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates, measure_class_balance
 from core.ingest.findings.equal_images import find_equal_images
-from core.ingest.findings.traces import Traces, write_traces
+from core.ingest.findings.traces import ImageTraces, write_image_traces
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import BatchReading
@@ -36,7 +36,7 @@ from core.ingest.readers.registry import get_reader
 from core.ingest.report import DecodingResult, report_decoded_batch, warn_of_leaked_images
 from core.statistics import near
 
-__all__ = ["IngestOptions", "IngestStopped", "IngestedBatch", "Monitor", "ingest_archive"]
+__all__ = ["DecodingMonitor", "IngestOptions", "IngestStopped", "IngestedBatch", "ingest_archive"]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
@@ -94,7 +94,7 @@ class IngestOptions:
     image_size: int
     channels: int
     limits: Limits
-    resizing: Resizing = USUAL
+    resizing: SquareResizing = USUAL
     reading: BatchReading = USUAL_READING
     allowed_classes: Sequence[str] | None = None
     held_out_share: float = 0.15
@@ -118,7 +118,7 @@ def ingest_archive(
     media_type: str,
     out_dir: Path,
     options: IngestOptions,
-    monitor: Monitor = UNMONITORED,
+    monitor: DecodingMonitor = UNMONITORED,
 ) -> IngestedBatch:
     """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
 
@@ -139,7 +139,7 @@ def ingest_archive(
     # In `out_dir`, whose disk has room for the same pixels.
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
     processes = choose_process_count() if options.processes is None else options.processes
-    pool = Pool(scratch, max(1, processes))
+    pool = DecoderPool(scratch, max(1, processes))
     complete = False
     try:
         # Starts early: decoders load their libraries while the directory is read
@@ -153,7 +153,7 @@ def ingest_archive(
         classes = contents.layout.classes
         # Before decoding, which may take hours that a wrong label would waste.
         _require_allowed_classes(classes, options.list_dataset_labels(classes))
-        decoding = Decoding(
+        decoding = ArchiveDecoding(
             scratch,
             options.image_size,
             options.channels,
@@ -197,7 +197,7 @@ def _write_datasets(
     if decoded.test.any():
         warn_of_leaked_images(decoded, good, warnings)
     is_held_out = _choose_held_out_rows(decoded, good, labels, options.held_out_share, options.seed)
-    is_selected = draw_selection(
+    is_selected = draw_selection_images(
         labels, decoded.digests, good & ~is_held_out, options.selection_share, options.seed
     )
     train, held_out, selection = out_dir / TRAIN, out_dir / HELD_OUT, out_dir / SELECTION
@@ -225,7 +225,7 @@ def _write_datasets(
         out_dir, decoded, good & ~is_selected, is_held_out, class_list, report
     )
     # After the data report, which adds the conflicts to the report.
-    conflict = contradictions.describe_conflicts(report)
+    conflict = contradictions.describe_label_conflicts(report)
     if conflict:
         warnings.insert(0, conflict)
     report["data"] |= measure_class_balance(
@@ -303,7 +303,7 @@ def draw_held_out_rows(
     return chosen
 
 
-def draw_selection(
+def draw_selection_images(
     labels: npt.NDArray[np.int64],
     digests: npt.NDArray[np.uint8],
     candidates: npt.NDArray[np.bool_],
@@ -354,12 +354,12 @@ def _build_data_report(
     # The order of the datasets: the training part first.
     rows = np.concatenate([np.flatnonzero(good & ~is_held_out), np.flatnonzero(good & is_held_out)])
     parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
-    train, held_out = (near.hash_images(images) for images, _ in parts)
-    pixels = np.concatenate([contradictions.digest_pixels(images) for images, _ in parts])
+    train, held_out = (near.hash_images_perceptually(images) for images, _ in parts)
+    pixels = np.concatenate([contradictions.digest_image_pixels(images) for images, _ in parts])
     labels = np.concatenate([part_labels for _, part_labels in parts]).astype(np.int64)
     names = [decoded.names(row) for row in rows.tolist()]
-    traces = Traces(train, held_out, names, pixels, labels, class_list)
-    write_traces(out_dir / TRACES, traces)
+    traces = ImageTraces(train, held_out, names, pixels, labels, class_list)
+    write_image_traces(out_dir / TRACES, traces)
     # Without classes and parts: bytes that are repeated anywhere are no near duplicates.
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal_images(
@@ -367,12 +367,14 @@ def _build_data_report(
     )
     duplicates = find_near_duplicates(traces, same.repeated)
     report.update(
-        contradictions.find_batch_contradictions(traces, make_pixel_reader(parts), rows).to_report()
+        contradictions.find_batch_contradictions(
+            traces, make_reader_of_image_pixels(parts), rows
+        ).to_report()
     )
     return {"conflicts": report["conflicts_count"], "near_duplicates": duplicates}
 
 
-def make_pixel_reader(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
+def make_reader_of_image_pixels(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
     """Return a function from an image's row in the traces to its pixels.
 
     Args:

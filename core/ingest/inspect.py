@@ -20,7 +20,7 @@ from core.ingest.readers.registry import get_reader
 
 
 @dataclass(frozen=True)
-class Directory:
+class ArchiveDirectory:
     """The contents that an archive's directory declares.
 
     Attributes:
@@ -75,7 +75,7 @@ def inspect_archive(
     limits: Limits,
     reading: BatchReading = USUAL,
     duplicates: DuplicatesPolicy = "keep",
-) -> Directory:
+) -> ArchiveDirectory:
     """Read the directory of an archive, and every image once for the content digest.
 
     Args:
@@ -103,7 +103,7 @@ def inspect_archive(
     # After the digest: a batch that is sent again has the labels that it was sent with.
     layout.replace_former_names(reading.former_names())
     classes, n_train, n_test = layout.count_class_images()
-    return Directory(
+    return ArchiveDirectory(
         classes,
         n_train,
         n_test,

@@ -4,7 +4,7 @@ Files named labels.csv have a limit of their own, so that other files cannot dis
 names, a folder may have only a few with the same ending, since many are one for each image.
 """
 
-from core.ingest.rules.entries import RuleError
+from core.ingest.rules.entries import UnreadableBatchError
 from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.tables import MAX_TABLE_BYTES, may_be_table_name
 
@@ -13,7 +13,7 @@ _MOST_FILES = 1000
 _MOST_DEPTH = 4
 
 
-class KeptTables:
+class RetainedTableFiles:
     """Bytes of files by number.
 
     There are at most `MAX_TABLE_BYTES` for labels.csv, and as many for all others.
@@ -26,24 +26,24 @@ class KeptTables:
 
     def can_retain_table(self, name: str, size: int) -> bool:
         """Return whether a file is a possible label table that is to be retained."""
-        if _is_own_label_table(name):
+        if _is_labels_csv_name(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
             may_be_table_name(name)
             and name.count("/") <= _MOST_DEPTH
             # One more than is retained, by which `retain_file` notices that there are too many.
-            and len(self._alike.get(_build_folder_extension_key(name), ())) <= _MOST_ALIKE
+            and len(self._alike.get(_get_folder_and_extension(name), ())) <= _MOST_ALIKE
             and len(self._data) < _MOST_FILES
             and self._other_bytes + size <= MAX_TABLE_BYTES
         )
 
     def retain_file(self, number: int, name: str, data: bytes) -> None:
         """Retain a possible label table for which `can_retain_table` is true."""
-        if _is_own_label_table(name):
+        if _is_labels_csv_name(name):
             self._own_bytes += len(data)
             self._data[number] = data
             return
-        alike = self._alike.setdefault(_build_folder_extension_key(name), [])
+        alike = self._alike.setdefault(_get_folder_and_extension(name), [])
         # Dropped files still count, so that no further ones of the kind are retained.
         alike.append(number)
         if len(alike) <= _MOST_ALIKE:
@@ -54,19 +54,19 @@ class KeptTables:
             self._other_bytes -= len(self._data.pop(dropped))
 
     def read_retained_file(self, number: int) -> bytes:
-        """Return the bytes of a retained file. Raises RuleError if it was not retained."""
+        """Return the bytes of a retained file. Raises UnreadableBatchError if it was not retained."""
         if number not in self._data:
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.",
                 "too_large",
             )
         return self._data[number]
 
 
-def _is_own_label_table(name: str) -> bool:
+def _is_labels_csv_name(name: str) -> bool:
     return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
 
 
-def _build_folder_extension_key(name: str) -> tuple[str, str]:
+def _get_folder_and_extension(name: str) -> tuple[str, str]:
     folder, _, base = name.rpartition("/")
     return folder, base[base.rfind(".") :].lower()

@@ -19,14 +19,19 @@ from core.errors import (
 )
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
 from core.ingest.names import normalise_label, quote_name
-from core.ingest.rules.entries import ReadingOptions, RuleError
+from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
-from core.ingest.rules.options import build_option_texts, parse_option_texts
-from core.ingest.rules.plan import IGNORED, get_no_labels, plan_batch, require_training
+from core.ingest.rules.options import build_reading_option_texts, parse_reading_option_texts
+from core.ingest.rules.plan import (
+    IGNORED,
+    make_empty_label_finder,
+    plan_batch_reading,
+    require_training_images,
+)
 from core.text.steps import convert_options_to_parameters
 
-__all__ = ["IGNORED", "BatchReading", "Layout", "build_layout"]
+__all__ = ["IGNORED", "ArchiveLayout", "BatchReading", "build_archive_layout"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,
@@ -41,7 +46,7 @@ FormerNames = Mapping[str, str | None]
 """Former class name → the class that it stands for; None: that class was dropped."""
 
 
-def get_no_former_names() -> FormerNames:
+def make_empty_former_names() -> FormerNames:
     """Return an empty mapping of former class names."""
     return {}
 
@@ -59,9 +64,9 @@ class BatchReading:
     """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
-    known_classes: Known = get_no_labels
+    known_classes: Known = make_empty_label_finder
     is_old: bool = False
-    former_names: Callable[[], FormerNames] = get_no_former_names
+    former_names: Callable[[], FormerNames] = make_empty_former_names
 
     def build_reading_options(self, names: Sequence[str]) -> ReadingOptions:
         """Return the options for reading a batch with the files `names`; an old batch without
@@ -78,12 +83,12 @@ class BatchReading:
 USUAL = BatchReading()
 
 
-def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredReading:
+def build_stored_reading(options: ReadingOptions, layout: "ArchiveLayout") -> StoredReading:
     """Return the reading options that are stored with a batch, so that it is read the same way
     again.
     """
     stored: StoredReading = {
-        "options": build_option_texts(options),
+        "options": build_reading_option_texts(options),
         "known": sorted(layout.decided_by),
     }
     # Absent where there are none, as in batches of earlier releases.
@@ -103,12 +108,12 @@ def parse_stored_reading(
         return BatchReading(known_classes=lambda: classes, is_old=True)
     known_classes = stored.get("known", [])
     names = {**former_names, **stored.get("former_names", {})}
-    options = parse_option_texts(stored.get("options", {}))
+    options = parse_reading_option_texts(stored.get("options", {}))
     return BatchReading(options, lambda: known_classes, former_names=lambda: names)
 
 
 @dataclass
-class Layout:
+class ArchiveLayout:
     """Layout of an archive.
 
     Attributes:
@@ -187,16 +192,16 @@ class Layout:
                 f"The archive has {len(self.classes)} classes; at most {limits.classes} are "
                 f"accepted."
             )
-        with _convert_rule_errors():
-            require_training(self.classes, self.of, self.test, held_out_alone)
+        with _convert_reading_rule_errors():
+            require_training_images(self.classes, self.of, self.test, held_out_alone)
 
 
-def build_layout(
+def build_archive_layout(
     names: Sequence[str],
     limits: Limits,
     read: Callable[[int], bytes],
     reading: BatchReading = USUAL,
-) -> Layout:
+) -> ArchiveLayout:
     """Return the layout of the files `names` (checked paths); `read(i)` returns the bytes of file
     i.
 
@@ -206,8 +211,8 @@ def build_layout(
         LabelsInvalid: labels are bad, or none is certain.
         ArchiveTooLarge: there are too many classes.
     """
-    with _convert_rule_errors():
-        plan = plan_batch(
+    with _convert_reading_rule_errors():
+        plan = plan_batch_reading(
             names,
             reading.build_reading_options(names),
             read,
@@ -217,7 +222,7 @@ def build_layout(
     for label in plan.classes:
         # Only for its errors: the rules have normalised the labels.
         normalise_label(label, f"the folder {quote_name(label)}")
-    layout = Layout(
+    layout = ArchiveLayout(
         plan.kind,
         plan.classes,
         plan.of,
@@ -236,11 +241,11 @@ def build_layout(
 
 
 @contextmanager
-def _convert_rule_errors() -> Iterator[None]:
+def _convert_reading_rule_errors() -> Iterator[None]:
     """Convert errors of the reading rules into errors of the service."""
     try:
         yield
-    except RuleError as error:
+    except UnreadableBatchError as error:
         remedies = [
             {"option": remedy.option, "value": remedy.value, "does": remedy.does}
             for remedy in error.remedies

@@ -60,7 +60,7 @@ class DamagedFile(Exception):
     """A file with unreadable bytes; the message is a reason for the report."""
 
 
-class SizeMismatch(Exception):
+class UnpackedSizeMismatch(Exception):
     """A file that unpacks to another size than its archive declares."""
 
 
@@ -71,7 +71,7 @@ class UnpackError(Exception):
 def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
     """Return the unpacked bytes of an archive's file; at most `size` + 1 of them are held.
 
-    Raises DamagedFile for a broken stream or checksum, SizeMismatch if the size is not the declared
+    Raises DamagedFile for a broken stream or checksum, UnpackedSizeMismatch if the size is not the declared
     one.
     """
     data = os.pread(fd, packed, offset)
@@ -86,7 +86,7 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
         except zlib.error as error:
             raise DamagedFile("its compressed data is damaged") from error
         if len(data) > size or (unpacker.eof and len(data) != size) or unpacker.unused_data:
-            raise SizeMismatch
+            raise UnpackedSizeMismatch
         if not unpacker.eof and (unpacker.unconsumed_tail or len(data) < size):
             raise DamagedFile("its compressed data ends early")
     if crc != NO_CRC and zlib.crc32(data) != crc:
@@ -103,7 +103,7 @@ def read_member_by_row(fd: int, members: ArchiveMembers, i: int) -> bytes:
     return read_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
 
 
-def read_member_start(fd: int, members: ArchiveMembers, i: int, most: int) -> bytes:
+def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, most: int) -> bytes:
     """Return the first `most` bytes of a file, checked as by `read_member` if these are all.
 
     Raises as `read_member` does.
@@ -166,7 +166,7 @@ def _inflate_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]
         raise UnpackError from error
 
 
-def copy_unpacked_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:
+def copy_unpacked_archive_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:
     """Copy a member's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is
@@ -197,21 +197,21 @@ def copy_unpacked_member(fd: int, members: ArchiveMembers, i: int, out: int) -> 
                 raise ArchiveHostile(
                     f"The entry {quote_name(name)} unpacks to more than its declared {size} bytes."
                 )
-            write_all_bytes(out, piece)
+            write_all_bytes_to_descriptor(out, piece)
             if unpacker is not None and not piece and not block:
                 break
     if unpacker is not None:
         tail = unpacker.flush()
         written += len(tail)
         if written <= size:
-            write_all_bytes(out, tail)
+            write_all_bytes_to_descriptor(out, tail)
     if written != size:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared {size} bytes."
         )
 
 
-def write_all_bytes(fd: int, data: bytes | bytearray | memoryview) -> None:
+def write_all_bytes_to_descriptor(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of `data` at the descriptor's position."""
     view = memoryview(data)
     while view:

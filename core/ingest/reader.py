@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import ClassVar
 
 from core.errors import ArchiveHostile
-from core.ingest.formats import Format
-from core.ingest.layout import USUAL, BatchReading, Layout, build_layout
+from core.ingest.formats import UploadFormat
+from core.ingest.layout import USUAL, ArchiveLayout, BatchReading, build_archive_layout
 from core.ingest.limits import Limits
 from core.ingest.members import (
     ArchiveMembers,
     DamagedFile,
-    SizeMismatch,
+    UnpackedSizeMismatch,
     read_member_by_row,
-    read_member_start,
+    read_start_of_archive_member,
     unpack_member_blocks,
 )
 from core.ingest.names import quote_name
-from core.ingest.rules.entries import RuleError
+from core.ingest.rules.entries import UnreadableBatchError
 from core.ingest.rules.tables import MAX_TABLE_BYTES
 
 
@@ -55,18 +55,18 @@ class Contents:
     """
 
     members: ArchiveMembers
-    layout: Layout
+    layout: ArchiveLayout
     arrays: tuple[ImageArray, ...] = ()
     read: Callable[[int], bytes] | None = None
 
     def assign_classes(self, limits: Limits, reading: BatchReading = USUAL) -> "Contents":
         """Return the contents of an archive with a class for each file.
 
-        Raises as `core.ingest.layout.build_layout`.
+        Raises as `core.ingest.layout.build_archive_layout`.
         """
         if self.read is None:
             return self
-        layout = build_layout(self.members.names, limits, self.read, reading)
+        layout = build_archive_layout(self.members.names, limits, self.read, reading)
         layout.notes += self.members.notes
         # `read` needs the open archive, so it must not outlive this call.
         return replace(self, layout=layout, read=None)
@@ -78,7 +78,7 @@ class Reader:
     Attributes:
         name: name stored with a task, at most 32 characters.
         media_types: types accepted as Content-Type, the preferred one first.
-        endings, marks: see `core.ingest.formats.Format`; the client and the pages know its files by
+        endings, marks: see `core.ingest.formats.UploadFormat`; the client and the pages know its files by
             them.
         special_of: name of the format that this one is a special case of, as an npz is a zip.
             Either may be declared.
@@ -93,9 +93,9 @@ class Reader:
     """True if files can only be read from front to back."""
 
     @property
-    def format(self) -> Format:
+    def format(self) -> UploadFormat:
         """The archive format, with its endings and first bytes."""
-        return Format(self.endings, self.marks)
+        return UploadFormat(self.endings, self.marks)
 
     def recognises_format(self, first: bytes) -> bool:
         """Return True if an upload with these first bytes (up to 1024) has the reader's format."""
@@ -123,10 +123,10 @@ class Reader:
         """Return a function that reads the beginning of a file, by its number and the most bytes.
 
         If the archive is packed as a whole, numbers must rise. The function raises Damaged and
-        SizeMismatch.
+        UnpackedSizeMismatch.
         """
         del limits
-        return lambda number, most: read_member_start(fd, contents.members, number, most)
+        return lambda number, most: read_start_of_archive_member(fd, contents.members, number, most)
 
     def make_block_reader(
         self, fd: int, contents: Contents, limits: Limits
@@ -153,25 +153,29 @@ class Reader:
 def build_unlabelled_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Contents:
     """Return the files of an archive, to which `Contents.assign_classes` adds classes."""
     del limits
-    return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
+    return Contents(
+        members, ArchiveLayout("folders"), read=lambda i: read_small_file(fd, members, i)
+    )
 
 
 def read_small_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
     """Return the bytes of a file that may be a label table.
 
-    Raises RuleError, and ArchiveHostile for a false size.
+    Raises UnreadableBatchError, and ArchiveHostile for a false size.
     """
     name = members.names[i]
     # Before it is unpacked into memory.
     if members.sizes[i] > MAX_TABLE_BYTES:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"The entry {quote_name(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
         return read_member_by_row(fd, members, i)
-    except SizeMismatch as error:
+    except UnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared size."
         ) from error
     except DamagedFile as error:
-        raise RuleError(f"The entry {quote_name(name)} is unreadable: {error}.") from error
+        raise UnreadableBatchError(
+            f"The entry {quote_name(name)} is unreadable: {error}."
+        ) from error

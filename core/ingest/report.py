@@ -21,7 +21,7 @@ from core.ingest.decoding.decoder import (
 from core.ingest.decoding.pool import DEADLY, IMAGE_CPU_S
 from core.ingest.findings import equal_images
 from core.ingest.first_report import IMAGES, build_report_before_decoding
-from core.ingest.layout import Layout
+from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import quote_name
 
@@ -45,7 +45,7 @@ class DecodingResult:
 
 def report_decoded_batch(
     decoded: DecodingResult,
-    layout: Layout,
+    layout: ArchiveLayout,
     policy: DuplicatesPolicy = "keep",
     max_bad: float = BAD_SHARE,
 ) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
@@ -83,7 +83,7 @@ def report_decoded_batch(
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
     report: BatchReport = {
         **_build_batch_report(rejected, len(bad), layout, notes),
-        **equal_images.report_duplicates(equal, decoded.names, layout.classes, decoded.labels),
+        **equal_images.build_duplicate_report(equal, decoded.names, layout.classes, decoded.labels),
         "duplicates_policy": policy,
         "duplicates_dropped": int(dropped.sum()),
         "small": int((decoded.verdicts == GOOD_SMALL).sum()),
@@ -123,8 +123,8 @@ def _read_rejection_reasons(decoded: DecodingResult, rows: list[int]) -> list[Fi
     return reasons
 
 
-def build_crash_refusal(
-    crashed: list[int], names: Callable[[int], str], layout: Layout
+def build_refusal_of_crashing_images(
+    crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout
 ) -> Rejected:
     """Return the refusal of a batch whose images crashed too many decoders; `crashed`: their
     rows."""
@@ -136,7 +136,9 @@ def build_crash_refusal(
     )
 
 
-def build_slow_refusal(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
+def build_refusal_of_slow_images(
+    crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout
+) -> Rejected:
     """Return the refusal of a batch whose images took decoders too long; `crashed`: their rows."""
     report = _build_stopped_report(crashed, names, layout, "the images took too long")
     return Rejected(
@@ -147,7 +149,7 @@ def build_slow_refusal(crashed: list[int], names: Callable[[int], str], layout: 
 
 
 def _build_stopped_report(
-    crashed: list[int], names: Callable[[int], str], layout: Layout, why: str
+    crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout, why: str
 ) -> BatchReport:
     rejected: list[FileReason] = [{"path": names(row), "reason": DEADLY} for row in crashed]
     return _build_batch_report(
@@ -156,7 +158,7 @@ def _build_stopped_report(
 
 
 def _build_batch_report(
-    rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]
+    rejected: list[FileReason], count: int, layout: ArchiveLayout, notes: Sequence[str]
 ) -> BatchReport:
     return {
         **build_report_before_decoding(

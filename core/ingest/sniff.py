@@ -15,7 +15,7 @@ _DECLARED = {media_type: reader for reader in READERS.values() for media_type in
 _ACCEPTED = ", ".join(UPLOAD_TYPES)
 
 
-def detect_format(first_bytes: bytes, declared: str | None) -> str:
+def detect_upload_format(first_bytes: bytes, declared: str | None) -> str:
     """Return the name of the reader for an uploaded body, see `core.ingest.readers.registry`.
 
     `first_bytes` are the first SNIFF_BYTES of the body, or fewer if it is shorter. `declared` is
@@ -30,12 +30,12 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
     reader = _find_reader(first_bytes)
     if reader is None:
-        if _is_picture(first_bytes):
+        if _is_image_file_start(first_bytes):
             raise UnsupportedType(
                 "This is a single picture. Put the pictures of each class into a folder of its "
                 "own, and send the folder that holds these folders, or a zip of it."
             )
-        kind = foreign.find_foreign_kind(first=first_bytes)
+        kind = foreign.find_unsupported_file_kind(first=first_bytes)
         description = (
             f"those of {kind.description}. {kind.conversion_advice}"
             if kind
@@ -53,7 +53,7 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
     )
 
 
-def _is_picture(first_bytes: bytes) -> bool:
+def _is_image_file_start(first_bytes: bytes) -> bool:
     try:
         return bool(kind_of(first_bytes))
     except Unreadable:

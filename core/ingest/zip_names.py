@@ -43,7 +43,7 @@ _SAMPLED = 2000
 _MARKS = "‘’“”–—…"
 
 
-class ZipNames:
+class ZipNameDecoder:
     """Decoder of the names of one zip.
 
     `encoding` is the sender's choice for names that do not state theirs; "" chooses by the names.
@@ -137,12 +137,13 @@ def choose_likely_encoding(raw_names: Iterable[bytes]) -> str:
     if all(_is_decodable(raw, "utf-8") for raw in names):
         return "utf-8"
     candidates = [
-        (_rate_encoding(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)
+        (_rate_name_encoding(names, encoding), -at, encoding)
+        for at, encoding in enumerate(_GUESSED)
     ]
     return max(candidates)[2]
 
 
-def _rate_encoding(names: list[bytes], encoding: str) -> float:
+def _rate_name_encoding(names: list[bytes], encoding: str) -> float:
     """Return how much the characters beyond ASCII look like those of names, 0 to 1."""
     total = characters = 0.0
     for raw in names:
@@ -154,22 +155,22 @@ def _rate_encoding(names: list[bytes], encoding: str) -> float:
             continue
         for at, character in enumerate(text):
             if not character.isascii():
-                total += _rate_character_likelihood(text, at, encoding)
+                total += _rate_name_character_likelihood(text, at, encoding)
                 characters += 1
     return total / characters if characters else 0.0
 
 
-def _rate_character_likelihood(text: str, at: int, encoding: str) -> float:
+def _rate_name_character_likelihood(text: str, at: int, encoding: str) -> float:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     if encoding not in ("gbk", "cp932"):
-        return _rate_western_character(text[at], before, after)
+        return _rate_western_letter_in_name(text[at], before, after)
     is_beside_letter = any(
         neighbour.isascii() and neighbour.isalpha() for neighbour in (before, after) if neighbour
     )
-    return _rate_eastern_character(text[at], encoding) * (0.6 if is_beside_letter else 1.0)
+    return _rate_east_asian_character(text[at], encoding) * (0.6 if is_beside_letter else 1.0)
 
 
-def _rate_western_character(character: str, before: str, after: str) -> float:
+def _rate_western_letter_in_name(character: str, before: str, after: str) -> float:
     """Rate a Western character, 0 to 1.
 
     A letter is expected among others, one at a time, and no capital after a small letter.
@@ -186,7 +187,7 @@ def _rate_western_character(character: str, before: str, after: str) -> float:
     return 1.0 if neighbours else 0.4
 
 
-def _rate_eastern_character(character: str, encoding: str) -> float:
+def _rate_east_asian_character(character: str, encoding: str) -> float:
     """Rate an East Asian character, 0 to 1.
 
     Kana and characters of the first level are usual; those of other levels are rare.

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from core.contract.catalogue import Catalogue
-from core.contract.jobs.snapshot import StoredAnytime
+from core.contract.jobs.snapshot import StoredAnytimeState
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.database.session import Database
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Model
 from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
 from core.export.format import PartFile, Version
@@ -25,16 +25,16 @@ from core.export.formats.safetensors_zip import SafetensorsZip
 from core.ids import is_id
 from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
 
 SOON_S = 5
 """Seconds after which to ask again for the first state of a job."""
 _MANIFEST = "manifest.json"
 PAST = {
-    State.SUCCEEDED: "succeeded",
-    State.REJECTED: "been rejected",
-    State.CANCELLED: "been cancelled",
+    JobState.SUCCEEDED: "succeeded",
+    JobState.REJECTED: "been rejected",
+    JobState.CANCELLED: "been cancelled",
 }
 """Finished states of a job, in words; no best state is retained for these."""
 _building = threading.Lock()  # one build at a time per process, as with the downloads of versions
@@ -44,14 +44,14 @@ _building = threading.Lock()  # one build at a time per process, as with the dow
 class AnytimeFile:
     """A finished download: store, key, SHA-256 digest, size in bytes, and name to save it under."""
 
-    store: Store
+    store: ObjectStorage
     key: str
     sha256: str
     size: int
     filename: str
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of the file, as `Blobs.read` does.
+        """Return chunks of the file, as `BlobStorage.read` does.
 
         A damaged file is deleted, so that the next request builds it again.
 
@@ -66,12 +66,12 @@ class AnytimeFile:
             self.store.delete(self.key)
             raise
         except StoreCorrupt:
-            raise _make_state_replaced_error() from None
+            raise _make_anytime_state_replaced_error() from None
         return _read_state_file(self.store, self.key, offset, length)
 
 
 def get_best_state_download(
-    db: Database, store: Store, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
+    db: Database, store: ObjectStorage, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
 ) -> AnytimeFile:
     """Return the download of a job's best validated state, and build it if it is not stored yet.
 
@@ -92,13 +92,13 @@ def get_best_state_download(
     if file is None:
         with _building:
             # Look again: another thread may have built it while this one waited for the lock.
-            file = _find_stored_download(store, state.key, filename) or _build_download(
+            file = _find_stored_download(store, state.key, filename) or _build_anytime_download(
                 store, catalogue, state, filename, spool
             )
     return file
 
 
-def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]:
+def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytimeState]:
     """Return the name of the model and the job's registered state."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
@@ -107,7 +107,7 @@ def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, Stor
         model = session.get_one(Model, job.model_id)
         if model.deleted_at is not None:
             raise make_missing_error(job_id)
-        state = State(job.state)
+        state = JobState(job.state)
         if state in PAST:
             explanation = (
                 "nothing of it was kept"
@@ -126,7 +126,7 @@ def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, Stor
                 state,
             )
         if job.anytime is None:
-            if state is State.FAILED:
+            if state is JobState.FAILED:
                 raise _make_unavailable_error(
                     "The job failed and no state of it is kept: retry it.", state
                 )
@@ -137,12 +137,12 @@ def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, Stor
 
 
 def _make_unavailable_error(
-    detail: str, state: State, *, retry_after_s: int | None = None
+    detail: str, state: JobState, *, retry_after_s: int | None = None
 ) -> AnytimeUnavailable:
     return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
 
-def _find_stored_download(store: Store, key: str, filename: str) -> AnytimeFile | None:
+def _find_stored_download(store: ObjectStorage, key: str, filename: str) -> AnytimeFile | None:
     """Return the zip stored beside the parts; its file name is its digest."""
     for info in store.list(key):
         name = PurePosixPath(info.key)
@@ -151,8 +151,12 @@ def _find_stored_download(store: Store, key: str, filename: str) -> AnytimeFile 
     return None
 
 
-def _build_download(
-    store: Store, catalogue: Catalogue, state: StoredAnytime, filename: str, spool: Path
+def _build_anytime_download(
+    store: ObjectStorage,
+    catalogue: Catalogue,
+    state: StoredAnytimeState,
+    filename: str,
+    spool: Path,
 ) -> AnytimeFile:
     """Build the zip from the stored parts and put it beside them."""
     # A random name, since other processes build in the same folder.
@@ -160,7 +164,7 @@ def _build_download(
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
     parts: list[PartFile] = []
     try:
-        _copy_state_file(store, state, _MANIFEST, copy)
+        _copy_anytime_state_file(store, state, _MANIFEST, copy)
         manifest = Manifest.from_json(json.loads(copy.read_text()))
         for part in manifest.parts:
             if part.type in list_inference_part_types(manifest):
@@ -168,7 +172,7 @@ def _build_download(
                 parts.append(
                     PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
                 )
-                _copy_state_file(store, state, name, parts[-1].path)
+                _copy_anytime_state_file(store, state, name, parts[-1].path)
         SafetensorsZip().write_download(target, Version(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -182,7 +186,9 @@ def _build_download(
     return AnytimeFile(store, key, sha256, size, filename)
 
 
-def _copy_state_file(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
+def _copy_anytime_state_file(
+    store: ObjectStorage, state: StoredAnytimeState, name: str, target: Path
+) -> None:
     """Copy a file of the state to `target`.
 
     Raises:
@@ -196,15 +202,15 @@ def _copy_state_file(store: Store, state: StoredAnytime, name: str, target: Path
 
 
 def _read_state_file(
-    store: Store, key: str, offset: int = 0, length: int | None = None
+    store: ObjectStorage, key: str, offset: int = 0, length: int | None = None
 ) -> Iterator[bytes]:
     try:
         return store.read(key, offset, length)
     except StoreCorrupt:  # the file is gone
-        raise _make_state_replaced_error() from None
+        raise _make_anytime_state_replaced_error() from None
 
 
-def _make_state_replaced_error() -> Unavailable:
+def _make_anytime_state_replaced_error() -> Unavailable:
     return Unavailable(
         "A better state has just taken the place of this one; ask again.", retry_after_s=1
     )

@@ -39,7 +39,7 @@ SOCKET_NAME = "doorbell.sock"
 Status = Literal["up", "down", "none"]
 
 
-class Doorbell:
+class WorkerNotifier:
     """Sender of rings for jobs.
 
     Args:
@@ -56,7 +56,7 @@ class Doorbell:
         self._thread: threading.Thread | None = None
         self._checked = threading.Event()
 
-    def start_sending_rings(self) -> None:
+    def start_sending_notifications(self) -> None:
         """Start the sending thread, if there is a broker. Further calls do nothing."""
         if self._settings.is_embedded:
             return
@@ -65,7 +65,7 @@ class Doorbell:
             if self._thread is None:
                 # A daemon, so that a broker that hangs does not keep the process alive.
                 self._thread = threading.Thread(
-                    target=self._send_rings, name="doorbell", daemon=True
+                    target=self._send_notifications, name="doorbell", daemon=True
                 )
                 self._thread.start()
 
@@ -80,7 +80,7 @@ class Doorbell:
             wake_worker(self._settings.data_dir)
             hit_failpoint("ring-sent")
             return
-        self.start_sending_rings()
+        self.start_sending_notifications()
         try:
             self._rings.put_nowait(job_id)
         except queue.Full:
@@ -91,7 +91,7 @@ class Doorbell:
 
         The first call waits for the first check, at most 2.5 times the socket time-out.
         """
-        self.start_sending_rings()
+        self.start_sending_notifications()
         if not self._settings.is_embedded:
             # A check may take two time-outs, to connect and to read; the rest is a margin.
             self._checked.wait(SOCKET_TIMEOUT_S * 2.5)
@@ -113,8 +113,8 @@ class Doorbell:
                 log.warning("ring dropped", job=dropped_job_id)
         thread.join(timeout_s)
 
-    def _send_rings(self) -> None:
-        broker = _Broker(self._settings.resolved_broker_url)
+    def _send_notifications(self) -> None:
+        broker = _NotificationBroker(self._settings.resolved_broker_url)
         self._check_broker_reachable(broker)
         while True:
             try:
@@ -125,16 +125,16 @@ class Doorbell:
             if job_id is None:
                 broker.close()
                 return
-            if self._try_send_ring(broker, job_id):
+            if self._try_send_notification(broker, job_id):
                 hit_failpoint("ring-sent")
                 self._record_notification_time(job_id)
 
-    def _check_broker_reachable(self, broker: "_Broker") -> None:
+    def _check_broker_reachable(self, broker: "_NotificationBroker") -> None:
         self._report_broker_status(broker.is_reachable())
         self._checked.set()
 
-    def _try_send_ring(self, broker: "_Broker", job_id: str) -> bool:
-        sent = broker.send_ring()
+    def _try_send_notification(self, broker: "_NotificationBroker", job_id: str) -> bool:
+        sent = broker.send_notification()
         if not sent:
             log.warning("broker did not take a ring; the chores ring again", job=job_id)
         self._report_broker_status(sent)
@@ -157,7 +157,7 @@ class Doorbell:
             log.warning("rung_at not noted", job=job_id, error=type(error).__name__)
 
 
-class _Broker:
+class _NotificationBroker:
     """Celery and Redis clients.
 
     Imported on creation, so that embedded processes do not load them.
@@ -199,7 +199,7 @@ class _Broker:
             retry=no_retry,
         )
 
-    def send_ring(self) -> bool:
+    def send_notification(self) -> bool:
         # A single time-out, where kombu's own connection attempts would add up.
         if not self.is_reachable():
             return False

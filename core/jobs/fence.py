@@ -11,13 +11,13 @@ from sqlalchemy.orm import Session
 
 from core.contract.jobs.snapshot import StoredSnapshot
 from core.database import jobs
-from core.database.states import LEASED, State
+from core.database.states import LEASED, JobState
 from core.database.tables import Job
 from core.errors import LeaseLost
 
 
 @dataclass(frozen=True)
-class Claim:
+class JobClaim:
     """A worker's claim on one job, valid while its lease is renewed.
 
     Attributes:
@@ -36,7 +36,7 @@ class Claim:
     fence: int
     worker: str
     attempt: int
-    state: State
+    state: JobState
     parent_version: int | None
     snapshot: StoredSnapshot | None
     waited_s: float | None = None
@@ -49,7 +49,7 @@ class Claim:
         return self.parent_version
 
 
-def lock_claimed_job(session: Session, claim: Claim) -> Job:
+def lock_claimed_job(session: Session, claim: JobClaim) -> Job:
     """Lock the claimed job's row and return it.
 
     Raises:
@@ -57,6 +57,6 @@ def lock_claimed_job(session: Session, claim: Claim) -> Job:
     """
     # Locked first, so that no other worker can claim the job before this transaction ends.
     job = jobs.lock_job(session, claim.job_id)
-    if job is None or job.fence != claim.fence or State(job.state) not in LEASED:
+    if job is None or job.fence != claim.fence or JobState(job.state) not in LEASED:
         raise LeaseLost(f"The lease on {claim.job_id} (fence {claim.fence}) is lost.")
     return job

@@ -13,13 +13,13 @@ from sqlalchemy.orm import Session
 from core.contract.error import JobError
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.contract.responses.job import JobOut, Progress, WaitingFor
-from core.database.jobs import is_unfinished
+from core.database.jobs import build_unfinished_condition
 from core.database.polling import JobRow
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
-from core.lineage.standing import Standing
-from core.lineage.words import SETTLED_BY, explain_missing_base, explain_waiting_for_base
+from core.lineage.standing import TaskStanding
+from core.lineage.words import SETTLED_BY, explain_missing_base_weights, explain_waiting_for_base
 from core.requests.times import format_rfc3339
 
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
@@ -98,7 +98,7 @@ class JobLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class LineageStop:
     """A task that stops the lineage of a job's model: number, standing, and held version if any.
 
     `again`: a job that learns it again is under way.
@@ -142,7 +142,7 @@ def find_missing_device(
 
 
 @dataclass(frozen=True, slots=True)
-class BaseJob:
+class BaseFetchingJob:
     """The job that fetches the weights of a model's base, while a batch waits for them.
 
     Attributes:
@@ -160,12 +160,12 @@ class BaseJob:
     error: JobError | None
 
 
-def find_base_fetching_job(row: JobRow) -> BaseJob | None:
+def find_base_fetching_job(row: JobRow) -> BaseFetchingJob | None:
     """Return the job that fetches the base for which a polled job waits; None: it waits for
     none."""
     if row.base is None or row.base_job is None:
         return None
-    return BaseJob(
+    return BaseFetchingJob(
         row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error
     )
 
@@ -182,8 +182,8 @@ class JobResponseFacts:
     """
 
     outcome: str | None = None
-    stop: Stop | None = None
-    base: BaseJob | None = None
+    stop: LineageStop | None = None
+    base: BaseFetchingJob | None = None
     device: MissingDevice | None = None
 
 
@@ -197,11 +197,11 @@ def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> J
         "state": str(job.state),
         "is_terminal": job.state in _TERMINAL,
         "attempt": job.attempt,
-        "progress": _build_progress_response(job.state, job.progress or {}),
+        "progress": _build_job_progress_response(job.state, job.progress or {}),
         "error": job.error,
         "version": job.version,
         "outcome": facts.outcome,
-        "waiting_for": _describe_waiting(facts),
+        "waiting_for": _describe_job_wait(facts),
         "warnings": list(job.warnings or []),
         "recipe": job.recipe,
         "retry_of": job.retry_of,
@@ -229,7 +229,7 @@ def encode_job_response(job: JobLike, facts: JobResponseFacts) -> bytes:
     return json.dumps(job_to_json(job, facts), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-class EncodedJobs:
+class EncodedJobCache:
     """Cache of encoded job responses, each valid until the job changes."""
 
     MOST, MOST_BYTES = 1000, 20_000
@@ -264,7 +264,7 @@ def build_job_response(
     session.flush()
     with_base = [] if model is None or model.base_job is not None else [job.model_id]
     unstopped = [] if may_be_stopped else [job.model_id]
-    return job_to_json(job, find_response_facts(session, [job], with_base, unstopped)[job.id])
+    return job_to_json(job, find_job_response_facts(session, [job], with_base, unstopped)[job.id])
 
 
 def is_model_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
@@ -272,7 +272,7 @@ def is_model_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
-def find_response_facts(
+def find_job_response_facts(
     session: Session,
     jobs: Sequence[Job],
     with_base: Collection[str] = (),
@@ -287,8 +287,8 @@ def find_response_facts(
     made = [job.id for job in jobs if job.version is not None]
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
-    waiting = {job.model_id for job in jobs if _waits_for_its_turn(job)} - set(unstopped)
-    stops: dict[str, Stop] = {}
+    waiting = {job.model_id for job in jobs if _is_waiting_for_earlier_task(job)} - set(unstopped)
+    stops: dict[str, LineageStop] = {}
     if waiting:
         newest = (
             select(func.max(Version.number))
@@ -297,14 +297,16 @@ def find_response_facts(
         )
         # By the model too, with which the index of unfinished jobs begins.
         again = exists().where(
-            Job.task_id == Task.id, Job.model_id == Task.model_id, is_unfinished(Job.state)
+            Job.task_id == Task.id,
+            Job.model_id == Task.model_id,
+            build_unfinished_condition(Job.state),
         )
         tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
             Task.model_id.in_(sorted(waiting)), Task.stops
         )
         # Descending, so that the first of several tasks remains.
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
-            stops[model_id] = Stop(*stop)
+            stops[model_id] = LineageStop(*stop)
     bases = _find_base_fetching_jobs(
         session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
     )
@@ -312,7 +314,7 @@ def find_response_facts(
     return {
         job.id: JobResponseFacts(
             outcomes.get(job.id),
-            stops.get(job.model_id) if _waits_for_its_turn(job) else None,
+            stops.get(job.model_id) if _is_waiting_for_earlier_task(job) else None,
             bases.get(job.model_id) if _has_queue_place(job) else None,
             devices.get(job.id),
         )
@@ -320,7 +322,7 @@ def find_response_facts(
     }
 
 
-def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
+def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, BaseFetchingJob]:
     """Return model id → the job that fetches the weights of its base."""
     if not models:
         return {}
@@ -329,7 +331,7 @@ def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, Ba
         query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
     )
     return {
-        model: BaseJob(job_id, state, revision, progress, error)
+        model: BaseFetchingJob(job_id, state, revision, progress, error)
         for model, job_id, state, revision, progress, error in rows
     }
 
@@ -338,7 +340,9 @@ def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Mi
     """Return job id → the CUDA devices that it waits for; one query, none if no job needs
     devices."""
     needing = [
-        job for job in jobs if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)
+        job
+        for job in jobs
+        if job.state == JobState.QUEUED and "cuda" in (job.device, job.resume_on)
     ]
     if not needing:
         return {}
@@ -353,9 +357,9 @@ def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Mi
     return {job_id: device for job_id, device in missing.items() if device is not None}
 
 
-def _build_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
+def _build_job_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
     return {
-        "done": _read_share_done(state, stored),
+        "done": _read_job_share_done(state, stored),
         "left_s": None if state in _TERMINAL else stored.get("left_s"),
         "phase": stored.get("phase"),
         "epoch": stored.get("epoch"),
@@ -366,24 +370,24 @@ def _build_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
     }
 
 
-def _read_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
+def _read_job_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
     """Return the share done of the whole job: 0 before its first phase; None if older code wrote
     it."""
-    if state == State.SUCCEEDED:
+    if state == JobState.SUCCEEDED:
         return 1.0
     done: float | None = stored.get("done", None if stored.get("phase") else 0.0)
     return done
 
 
 def _has_queue_place(job: Job) -> bool:
-    return job.state == State.QUEUED and job.place is not None
+    return job.state == JobState.QUEUED and job.place is not None
 
 
-def _waits_for_its_turn(job: Job) -> bool:
+def _is_waiting_for_earlier_task(job: Job) -> bool:
     return _has_queue_place(job) and not job.again
 
 
-def _describe_waiting(facts: JobResponseFacts) -> WaitingFor | None:
+def _describe_job_wait(facts: JobResponseFacts) -> WaitingFor | None:
     if facts.base is not None:
         return _explain_wait_for_base(facts.base)
     if facts.stop is not None:
@@ -391,18 +395,18 @@ def _describe_waiting(facts: JobResponseFacts) -> WaitingFor | None:
     return None if facts.device is None else _explain_wait_for_device(facts.device)
 
 
-def _explain_wait_for_base(base: BaseJob) -> WaitingFor:
+def _explain_wait_for_base(base: BaseFetchingJob) -> WaitingFor:
     ended = base.state in _TERMINAL
     return {
         "kind": "base",
         "version": None,
         "task": None,
-        "detail": explain_missing_base(base.id, base.error)
+        "detail": explain_missing_base_weights(base.id, base.error)
         if ended
         else explain_waiting_for_base(base.id),
         "job": base.id,
         "failed": ended,
-        "done": _read_share_done(base.state, base.progress),
+        "done": _read_job_share_done(base.state, base.progress),
     }
 
 
@@ -420,9 +424,9 @@ def _explain_wait_for_device(device: MissingDevice) -> WaitingFor:
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
-def _explain_wait_for_task(stop: Stop) -> WaitingFor:
+def _explain_wait_for_task(stop: LineageStop) -> WaitingFor:
     reason = f"version {stop.version} of task {stop.task} is held by its gate"
-    if stop.standing != Standing.HELD:
+    if stop.standing != TaskStanding.HELD:
         reason = (
             f"task {stop.task} was {stop.standing}"
             if stop.standing == "rejected"

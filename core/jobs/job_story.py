@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.job import JobOut
 from core.database.session import Database
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Event, Job, Model
 from core.jobs import jobs
 from core.jobs.anytime import PAST
@@ -33,7 +33,7 @@ class JobLogLine:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestStateSummary:
     """The best state so far, while it can be downloaded.
 
     `accuracy` on the validation images is in [0, 1].
@@ -44,7 +44,7 @@ class Best:
 
 
 @dataclass(frozen=True)
-class Story:
+class JobWithReports:
     """A job, the name of its model, and its reports.
 
     Attributes:
@@ -62,10 +62,10 @@ class Story:
     last: int
     log: list[JobLogLine] = field(default_factory=list)
     loss: list[tuple[int, float]] = field(default_factory=list)
-    best: Best | None = None
+    best: BestStateSummary | None = None
 
 
-def read_job_page_data(db: Database, actor: Actor, job_id: str) -> Story:
+def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobWithReports:
     """Return a job with its log and its curves.
 
     Raises:
@@ -91,10 +91,12 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> Story:
         if isinstance(value, int | float)
     ]
     last = newest[0].id if newest else 0
-    return Story(job, name, scenario, last, log, thin_curve(loss, POINTS), best)
+    return JobWithReports(job, name, scenario, last, log, thin_out_curve_points(loss, POINTS), best)
 
 
-def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+def thin_out_curve_points(
+    points: Sequence[tuple[int, float]], most: int
+) -> list[tuple[int, float]]:
     """Reduce a curve to at most `most` points.
 
     The lowest and the highest point of each stretch remain, so that no peak is lost.
@@ -111,15 +113,15 @@ def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int
     return extremes
 
 
-def _find_best_state(session: Session, job: Job) -> Best | None:
+def _find_best_state(session: Session, job: Job) -> BestStateSummary | None:
     """Return the best state that can be downloaded, or None."""
-    if job.anytime is None or State(job.state) in PAST:
+    if job.anytime is None or JobState(job.state) in PAST:
         return None
     query = select(Event.data["value"].as_float()).where(
         Event.job_id == job.id, Event.type == "metric", Event.data["name"].as_string() == "anytime"
     )
     accuracy = session.scalars(query.order_by(Event.id.desc()).limit(1)).first()
-    return None if accuracy is None else Best(job.anytime.step, accuracy)
+    return None if accuracy is None else BestStateSummary(job.anytime.step, accuracy)
 
 
 def _find_newest_events(

@@ -14,17 +14,17 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut, JobPage
 from core.contract.responses.recipe import RecipeOut
 from core.database.jobs import change_job_state, lock_job
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Job, Model, Task
 from core.errors import Invalid, NotFound
 from core.ids import is_id, new_id
-from core.jobs.job_response import build_job_response, find_response_facts, job_to_json
+from core.jobs.job_response import build_job_response, find_job_response_facts, job_to_json
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 
 
 def make_missing_error(job_id: str) -> NotFound:
@@ -42,7 +42,7 @@ class JobFilter:
 
     state: str | None = None
     model: str | None = None
-    kind: Kind | None = None
+    kind: JobKind | None = None
 
 
 ALL = JobFilter()
@@ -58,7 +58,7 @@ def list_jobs(
         Invalid: the state is unknown.
     """
     state, model, kind = job_filter.state, job_filter.model, job_filter.kind
-    if state is not None and state not in set(State):
+    if state is not None and state not in set(JobState):
         raise Invalid(
             f"Unknown state {state[:40]!r}.", fields=[{"field": "state", "message": "unknown"}]
         )
@@ -72,8 +72,10 @@ def list_jobs(
         else:
             query = query.where(actor.build_visible_condition(Job.owner_id))
             query = query if state is None else query.where(Job.state == state)
-        jobs: Page[Job] = read_query_page(session, query, Job.id, limit, cursor, descending=True)
-        job_asides = find_response_facts(session, jobs.rows)
+        jobs: ListPage[Job] = read_query_page(
+            session, query, Job.id, limit, cursor, descending=True
+        )
+        job_asides = find_job_response_facts(session, jobs.rows)
         items = [job_to_json(job, job_asides[job.id]) for job in jobs.rows]
         return {"items": items, "next_cursor": jobs.next_cursor}
 
@@ -91,7 +93,7 @@ def read_job(db: Database, actor: Actor, job_id: str) -> JobOut:
         return build_job_response(session, job)
 
 
-def apply_job_action(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
+def apply_job_action(db: Database, actor: Actor, job_id: str, action: JobAction) -> JobOut:
     """Cancel, pause or resume a job; repeating an action changes nothing.
 
     Raises:
@@ -107,11 +109,14 @@ def apply_job_action(db: Database, actor: Actor, job_id: str, action: Action) ->
         if job.state != before:
             data: AuditData = {"from": before, "to": job.state}
             record_audit_entry(
-                session, actor, Entry(f"job.{action}", job.id, data, model=job.model_id), now
+                session,
+                actor,
+                AuditedChange(f"job.{action}", job.id, data, model=job.model_id),
+                now,
             )
         # A waiting job ends here; the end of a running one is recorded when its worker has stopped
         # it.
-        if state is State.CANCELLED and before != State.CANCELLED:
+        if state is JobState.CANCELLED and before != JobState.CANCELLED:
             lineage.update_standing_after_job(session, job, now)
         return build_job_response(session, job)
 
@@ -129,7 +134,7 @@ def build_queued_task_job(
 
     The caller holds the lock on the model's row.
     """
-    job = build_queued_taskless_job(model, Kind.LEARN, override, recipe, now)
+    job = build_queued_taskless_job(model, JobKind.LEARN, override, recipe, now)
     job.task_id, job.task_number = task.id, task.number
     job.place, job.again = model.next_place, retry_of is not None
     job.retry_of = retry_of
@@ -168,7 +173,7 @@ def build_queued_taskless_job(
         task_number=None,
         place=None,
         again=False,
-        state=str(State.QUEUED),
+        state=str(JobState.QUEUED),
         revision=1,
         recipe_override=override,
         recipe=recipe,

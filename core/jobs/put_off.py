@@ -3,10 +3,10 @@
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from core.database.kinds import Kind
-from core.database.states import State
+from core.database.kinds import JobKind
+from core.database.states import JobState
 from core.database.tables import Job
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 
 
 class PutOffSignal(Exception):
@@ -17,9 +17,9 @@ class PutOffSignal(Exception):
         self.seconds = seconds
 
 
-def release_put_off_jobs(session: Session, kind: Kind, claim: Claim) -> None:
+def release_put_off_jobs(session: Session, kind: JobKind, claim: JobClaim) -> None:
     """Let all other jobs of a kind that were put off be claimed at once."""
-    waiting = (Job.kind == str(kind), Job.state == str(State.QUEUED), Job.id != claim.job_id)
+    waiting = (Job.kind == str(kind), Job.state == str(JobState.QUEUED), Job.id != claim.job_id)
     session.execute(
         update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
     )

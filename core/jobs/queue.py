@@ -11,13 +11,13 @@ from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.states import LEASED, TERMINAL, State
-from core.database.tables import Job, Model, Scrub, Task, Version
+from core.database.states import LEASED, TERMINAL, JobState
+from core.database.tables import Job, Model, ScrubProgress, Task, Version
 from core.jobs import workers
 from core.retention import damage
 
 REMEMBER_S = 30.0
-_UNDER_WAY = sorted(str(state) for state in set(State) - TERMINAL)
+_UNDER_WAY = sorted(str(state) for state in set(JobState) - TERMINAL)
 _FINISHED = sorted(str(state) for state in TERMINAL)
 
 
@@ -52,7 +52,7 @@ class QueueMetrics:
 
 
 @dataclass(frozen=True)
-class _Past:
+class _CachedQueueCounts:
     """Slowly changing counts, and the time in monotonic seconds at which they were made."""
 
     at: float
@@ -61,7 +61,7 @@ class _Past:
     versions: dict[str, int]
 
 
-_past: dict[str, _Past] = {}
+_past: dict[str, _CachedQueueCounts] = {}
 """Latest counts by URL of the database."""
 
 
@@ -81,7 +81,7 @@ def count_queue_metrics(db: Database) -> QueueMetrics:
         # Without jobs that wait for a person or for weights: those do not show a lack of workers.
         oldest = session.execute(
             select(func.min(Job.created_at)).where(
-                Job.state == str(State.QUEUED), ~waits_for_a_person, ~awaits_its_base
+                Job.state == str(JobState.QUEUED), ~waits_for_a_person, ~awaits_its_base
             )
         ).scalar_one()
         expired = session.execute(
@@ -89,12 +89,12 @@ def count_queue_metrics(db: Database) -> QueueMetrics:
             .select_from(Job)
             .where(Job.state.in_(sorted(str(s) for s in LEASED)), Job.lease_until < now)
         ).scalar_one()
-        scrub = session.get(Scrub, 1)
+        scrub = session.get(ScrubProgress, 1)
         damaged = damage.count_damage_marks(session)
         reporting = workers.count_present_workers(session, now)
     return QueueMetrics(
         # 0 and not missing without such jobs, so that alerts have a value to compare.
-        {str(state): counted.get(str(state), 0) for state in State},
+        {str(state): counted.get(str(state), 0) for state in JobState},
         max(0.0, now - oldest) if oldest is not None else 0.0,
         expired,
         past.models,
@@ -107,14 +107,16 @@ def count_queue_metrics(db: Database) -> QueueMetrics:
     )
 
 
-def _count_finished_jobs(session: Session) -> _Past:
+def _count_finished_jobs(session: Session) -> _CachedQueueCounts:
     """Count finished jobs, models and versions."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
     ).scalar_one()
     versions = session.execute(select(Version.status, func.count()).group_by(Version.status))
     counted = {status: count for status, count in versions}
-    return _Past(time.monotonic(), _count_jobs_by_state(session, _FINISHED), models, counted)
+    return _CachedQueueCounts(
+        time.monotonic(), _count_jobs_by_state(session, _FINISHED), models, counted
+    )
 
 
 def _count_jobs_by_state(session: Session, states: list[str]) -> dict[str, int]:

@@ -21,7 +21,7 @@ Status = Literal["up", "none", "device lost"]
 
 
 @dataclass(frozen=True)
-class Device:
+class WorkerDevice:
     """A device for jobs: cpu or cuda, number of CUDA devices, and any problem with its use."""
 
     kind: str
@@ -30,7 +30,11 @@ class Device:
 
 
 def record_worker_presence(
-    session: Session, worker: str, device: Device, now: float, answers_since: float | None = None
+    session: Session,
+    worker: str,
+    device: WorkerDevice,
+    now: float,
+    answers_since: float | None = None,
 ) -> None:
     """Record that a worker is present, and delete reports that are a day old, or in the future
     after a clock was set back.
@@ -54,7 +58,7 @@ def record_worker_presence(
     )
 
 
-def read_database_up_since(session: Session, seen_from: float, now: float) -> float | None:
+def read_database_available_since(session: Session, seen_from: float, now: float) -> float | None:
     """Return the time since when the database has responded, by workers seen from a time on.
 
     Return None if none knows.

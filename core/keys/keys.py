@@ -29,7 +29,7 @@ from core.ids import NAME_PATTERN, is_plain_name, new_id
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.keys import predict_keys
 from core.requests.actor import COVERS, Actor
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import read_query_page
 from core.requests.times import format_rfc3339, parse_rfc3339
 from core.settings import Settings
@@ -48,18 +48,18 @@ def parse_key_prefix(secret: str) -> str | None:
     return match.group(1) if match else None
 
 
-def digest_secret(secret: str) -> str:
+def digest_key_secret(secret: str) -> str:
     """Return the digest to store of a key: the SHA-256 of its text, in hexadecimal."""
     # A slow hash is not needed: 256 random bits cannot be guessed, and each request computes this.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def is_key_of_digest(secret: str, stored_hash: str) -> bool:
+def does_key_match_digest(secret: str, stored_hash: str) -> bool:
     """Return True if a key's text belongs to a stored digest; takes constant time."""
-    return hmac.compare_digest(digest_secret(secret), stored_hash)
+    return hmac.compare_digest(digest_key_secret(secret), stored_hash)
 
 
-def create_secret() -> tuple[str, str]:
+def generate_key_secret() -> tuple[str, str]:
     """Return the text of a new random key, and its prefix."""
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
     return f"pk_{prefix}_{secrets.token_urlsafe(32)}", prefix
@@ -79,7 +79,7 @@ class RequestedKey:
     scope: str
     owner: str | None = None
     expires_at: str | None = None
-    wanted: predict_keys.RequestedBinding = predict_keys.NOTHING
+    wanted: predict_keys.RequestedKeyBinding = predict_keys.NOTHING
 
 
 def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
@@ -131,7 +131,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
                 predict_keys.bind_predict_key(session, key, model, binding), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
-        record_audit_entry(session, actor, Entry("key.create", key.id, data), now)
+        record_audit_entry(session, actor, AuditedChange("key.create", key.id, data), now)
         return {**_key_to_json(key, row.name, bound), "secret": secret}
 
 
@@ -172,7 +172,9 @@ def revoke_key(db: Database, actor: Actor, key_id: str) -> None:
             now = db.now(session)
             key.revoked_at = now
             session.execute(delete(UserSession).where(UserSession.key_id == key.id))
-            record_audit_entry(session, actor, Entry("key.revoke", key.id, {"name": key.name}), now)
+            record_audit_entry(
+                session, actor, AuditedChange("key.revoke", key.id, {"name": key.name}), now
+            )
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
@@ -222,13 +224,13 @@ def _add_key(
     session: Session, owner: Owner, *, name: str, scope: str, expires: float | None, now: float
 ) -> tuple[Key, str]:
     """Add a key and return it with its text."""
-    secret, prefix = create_secret()
+    secret, prefix = generate_key_secret()
     key = Key(
         id=new_id("key"),
         owner_id=owner.id,
         name=name,
         prefix=prefix,
-        hash=digest_secret(secret),
+        hash=digest_key_secret(secret),
         scope=scope,
         expires_at=expires,
         revoked_at=None,

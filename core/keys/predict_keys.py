@@ -33,7 +33,7 @@ MOST_DAYS = 366
 
 
 @dataclass(frozen=True)
-class RequestedBinding:
+class RequestedKeyBinding:
     """Requested model, alias and limits of a new key of scope predict.
 
     Attributes:
@@ -49,11 +49,11 @@ class RequestedBinding:
     images_per_day: int | None = None
 
 
-NOTHING = RequestedBinding()
+NOTHING = RequestedKeyBinding()
 
 
 def check_key_settings(
-    scope: str, wanted: RequestedBinding, expires: float | None, now: float
+    scope: str, wanted: RequestedKeyBinding, expires: float | None, now: float
 ) -> None:
     """Check the requested settings of a new key.
 
@@ -104,7 +104,7 @@ def check_key_settings(
 
 
 def find_model_to_bind(
-    session: Session, actor: Actor, owner: str | None, wanted: RequestedBinding
+    session: Session, actor: Actor, owner: str | None, wanted: RequestedKeyBinding
 ) -> tuple[Owner, Model]:
     """Return the model that a new key is for, and its owner, who will also own the key.
 
@@ -143,7 +143,7 @@ def find_model_to_bind(
 
 
 def bind_predict_key(
-    session: Session, key: Key, model: Model, wanted: RequestedBinding
+    session: Session, key: Key, model: Model, wanted: RequestedKeyBinding
 ) -> PredictKey:
     """Add the row that binds a new key to its model, alias and limits."""
     row = PredictKey(
@@ -188,7 +188,7 @@ def describe_key_binding(row: PredictKey, model: str, now: float) -> KeyBound:
     }
 
 
-def move_predict_keys(session: Session, goes: Model, comes: Model) -> None:
+def rebind_predict_keys_to_model(session: Session, goes: Model, comes: Model) -> None:
     """Bind the predict keys of one model to another that takes over its name.
 
     Web pages that use these keys thus keep working.

@@ -16,7 +16,7 @@ from core.database.tables import Key, UserSession
 from core.errors import NotAllowed, NotAuthenticated
 from core.keys import keys
 from core.requests.actor import Actor
-from core.requests.audit import LOG_OUT, Entry, record_audit_entry
+from core.requests.audit import LOG_OUT, AuditedChange, record_audit_entry
 
 LIFE_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
@@ -24,7 +24,7 @@ MOST = 20
 """Maximum number of sessions of one key; another one ends the oldest."""
 
 
-def combine_token_and_place(token: str, place: str) -> str:
+def combine_session_token_and_place(token: str, place: str) -> str:
     """Return a token combined with the place where it is valid, as `digest_token` and `end_session`
     expect it.
 
@@ -73,7 +73,7 @@ def begin_session(db: Database, secret: str, place: str) -> str:
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
             UserSession(
-                hash=digest_token(combine_token_and_place(token, place)),
+                hash=digest_token(combine_session_token_and_place(token, place)),
                 key_id=key.id,
                 created_at=now,
                 seen_at=now,
@@ -81,7 +81,9 @@ def begin_session(db: Database, secret: str, place: str) -> str:
             )
         )
         actor = Actor(key.owner_id, key.id, key.scope)
-        record_audit_entry(session, actor, Entry("session.begin", key.id, {"name": key.name}), now)
+        record_audit_entry(
+            session, actor, AuditedChange("session.begin", key.id, {"name": key.name}), now
+        )
     return token
 
 
@@ -95,7 +97,7 @@ def end_session(db: Database, token: str) -> None:
         session.delete(row)
         actor = Actor(key.owner_id, key.id, key.scope)
         record_audit_entry(
-            session, actor, Entry(LOG_OUT, key.id, {"name": key.name}), db.now(session)
+            session, actor, AuditedChange(LOG_OUT, key.id, {"name": key.name}), db.now(session)
         )
 
 
@@ -107,7 +109,7 @@ def _require_valid_key(session: Session, prefix: str, secret: str, now: float) -
     """
     key = session.scalars(select(Key).where(Key.prefix == prefix)).first()
     # Always compare, so that an unknown prefix takes as long as a wrong secret.
-    right = keys.is_key_of_digest(secret, "0" * 64 if key is None else key.hash)
+    right = keys.does_key_match_digest(secret, "0" * 64 if key is None else key.hash)
     if key is None or not right or key.revoked_at is not None or (key.expires_at or now + 1) <= now:
         raise NotAuthenticated("The key is unknown, revoked or expired.")
     if key.scope == "scrape":

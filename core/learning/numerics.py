@@ -34,7 +34,7 @@ _CUBLAS = "this operation is not deterministic because it uses CuBLAS"
 CUBLAS_NAME = "cuBLAS"
 
 
-class Numerics:
+class NumericsSettings:
     """Number format of training and choice of kernels of one job.
 
     Attributes:
@@ -101,7 +101,7 @@ class Numerics:
             show = warnings.showwarning
 
             def record_operation(message: Warning | str, *arguments: Any, **named: Any) -> None:
-                name = parse_reported_operation(str(message))
+                name = parse_nondeterministic_operation(str(message))
                 if name is None:
                     show(message, *arguments, **named)
                 elif name not in self.operations:
@@ -113,7 +113,7 @@ class Numerics:
             yield
 
 
-def parse_reported_operation(warning: str) -> str | None:
+def parse_nondeterministic_operation(warning: str) -> str | None:
     """Return the operation that torch reports as without a deterministic kernel.
 
     Returns None for any other warning.

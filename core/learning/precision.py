@@ -119,7 +119,7 @@ def move_network_to_device(network: nn.Module, device: torch.device) -> None:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-class Inputs:
+class InputNormaliser:
     """Conversion of uint8 images [N, S, S, C] to inputs [N, C, S, S]: (v / 255 - mean) / std.
 
     `normalise` is in units of v / 255; None means a mean of 0.5 and a standard deviation of 0.25.

@@ -22,7 +22,7 @@ StartingPoint = Literal["update_start", "pretrained"]
 """Version that weights are compared with: the one that the task starts from, or version 0."""
 
 
-class Strict(BaseModel):
+class StrictRecipeModel(BaseModel):
     """A frozen model that refuses unknown fields, other types and infinities."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -36,7 +36,7 @@ def is_head_parameter(parameter: str) -> bool:
     return parameter.startswith(("head.", "heads."))
 
 
-class OlorRecipe(Strict):
+class OlorRecipe(StrictRecipeModel):
     """After each step, weights move back towards an anchor by a share of their distance to it.
 
     The share is `iota1` in the backbone's first layer, `iota2` in the last, and between them a
@@ -56,7 +56,7 @@ class OlorRecipe(Strict):
     anchor_old_head_rows: bool = False
 
 
-class OptimizerRecipe(Strict):
+class OptimizerRecipe(StrictRecipeModel):
     """`lr` is the peak rate; `head_lr` null means the same for the head. `clip` bounds the
     gradient's norm.
 
@@ -81,13 +81,13 @@ class OptimizerRecipe(Strict):
         return (self.head_lr or self.lr) if is_head_parameter(parameter) else self.lr
 
 
-class HeadRecipe(Strict):
+class HeadRecipe(StrictRecipeModel):
     """Initialisation of head rows of new classes."""
 
     init: Literal["zero", "default"] = "zero"
 
 
-class RebalanceRecipe(Strict):
+class RebalanceRecipe(StrictRecipeModel):
     """After training, train the head alone on equally many images of each class.
 
     `epochs`: passes, each of as many steps as an epoch of the task. `lr`: the peak rate; null: the
@@ -98,7 +98,7 @@ class RebalanceRecipe(Strict):
     lr: Positive | None = None
 
 
-class MergeRecipe(Strict):
+class MergeRecipe(StrictRecipeModel):
     """After training, weights go back on the straight line to the version that the task starts
     from.
 
@@ -116,7 +116,7 @@ class MergeRecipe(Strict):
         return self
 
 
-class ResourcesRecipe(Strict):
+class ResourcesRecipe(StrictRecipeModel):
     """Placement of a job: on any worker, on a CPU, or on a worker with so many CUDA devices
     (`gpus`).
 
@@ -129,7 +129,7 @@ class ResourcesRecipe(Strict):
     resume: Literal["same", "any"] = "same"
 
 
-class Recipe(Strict):
+class Recipe(StrictRecipeModel):
     """A complete recipe. `method` is {"name": …, its hyper-parameters …}.
 
     Fields that a patch leaves open get the method's defaults, and `depth` the greatest that the

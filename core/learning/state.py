@@ -1,6 +1,6 @@
 """State that a method retains between steps, tasks and processes.
 
-A `State` has typed sections (`buffer`, `curvature`, `exemplars`, `own`), each with named tensors,
+A `MethodState` has typed sections (`buffer`, `curvature`, `exemplars`, `own`), each with named tensors,
 JSON values and random generators. Snapshots and versions store all of it, so a method that holds
 its state here can be killed and rebuilt from bytes at any step. Files are safetensors without
 `__metadata__` (its order is random and would change digests) and JSON.
@@ -24,7 +24,7 @@ TYPES = ("buffer", "curvature", "exemplars", STATISTICS, FEATURES, TOTALS, "proj
 _GENERATOR = "generator."
 
 
-class Section:
+class StateSection:
     """The tensors, JSON values and generators of one type of state."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Section:
                 self.tensors[name] = tensor.to(device, copy=copy)
 
 
-class State:
+class MethodState:
     """All sections of one method.
 
     `state["buffer"]` creates an empty section when there is none. Raises KeyError for an unknown
@@ -112,14 +112,14 @@ class State:
     """
 
     def __init__(self) -> None:
-        self._sections: dict[str, Section] = {}
+        self._sections: dict[str, StateSection] = {}
 
-    def __getitem__(self, kind: str) -> Section:
+    def __getitem__(self, kind: str) -> StateSection:
         if kind not in TYPES:
             raise KeyError(f"unknown type of state {kind!r}: one of {', '.join(TYPES)}")
-        return self._sections.setdefault(kind, Section())
+        return self._sections.setdefault(kind, StateSection())
 
-    def iterate_filled_sections(self) -> Iterator[tuple[str, Section]]:
+    def iterate_filled_sections(self) -> Iterator[tuple[str, StateSection]]:
         """Yield the sections with content, in the order of `TYPES`."""
         for kind in TYPES:
             if self._sections.get(kind):

@@ -24,7 +24,7 @@ from core.lineage.features import (
     compute_feature_loss,
     find_best_ancestor,
     find_last_good_ancestor,
-    format_accuracies,
+    format_feature_accuracies,
 )
 from core.statistics.flips import compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT
@@ -65,7 +65,7 @@ _BEFORE = "the version was made before this was counted"
 
 
 @dataclass(frozen=True)
-class _CheckOutcome:
+class _GateCheckOutcome:
     """The outcome of a check: the measured value, its p, and a sentence about the counts."""
 
     value: float
@@ -74,7 +74,7 @@ class _CheckOutcome:
     text: str
 
 
-def check_losses(
+def check_version_losses(
     limits: GateLimits | GateOut,
     losses: Losses | None,
     model_id: str,
@@ -96,7 +96,7 @@ def check_losses(
             continue
         # Judged by counts of its own, which exist even if no images were compared one by one.
         if name == "features_collapsed":
-            checks.append(_judge_features(features, limit))
+            checks.append(_judge_feature_accuracy(features, limit))
             continue
         check = (
             _build_unmeasured_check(name, limit, _BEFORE)
@@ -121,7 +121,7 @@ def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
     if count["missing"] is not None:
         return _build_unmeasured_check("forgotten", limit, count["missing"])
     share, p = (
-        _compute_net_loss(count),
+        _compute_net_share_of_lost_images(count),
         compute_one_sided_mcnemar(count["negative"], count["positive"]),
     )
     failed = share > limit and p < SIGNIFICANT
@@ -133,7 +133,9 @@ def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
         if count["negative"] or count["positive"]
         else f"{compared} it gets the same ones right as version {count['against']}, {among}"
     )
-    return _build_measured_check("forgotten", limit, count, _CheckOutcome(share, p, failed, text))
+    return _build_measured_check(
+        "forgotten", limit, count, _GateCheckOutcome(share, p, failed, text)
+    )
 
 
 def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
@@ -151,7 +153,9 @@ def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
         f"that is new in this batch, though version {count['against']} gets them right"
     )
     failed = share > limit and p < SIGNIFICANT
-    return _build_measured_check("confused", limit, count, _CheckOutcome(share, p, failed, text))
+    return _build_measured_check(
+        "confused", limit, count, _GateCheckOutcome(share, p, failed, text)
+    )
 
 
 def _judge_lost_classes(losses: Losses, limit: float) -> GateCheck:
@@ -192,7 +196,7 @@ def _judge_lost_classes(losses: Losses, limit: float) -> GateCheck:
     }
 
 
-def _judge_drift(losses: Losses, limit: float) -> GateCheck:
+def _judge_accuracy_drift(losses: Losses, limit: float) -> GateCheck:
     """Judge the net loss on each earlier task against the best of the last versions on it."""
     count = losses["drifted"]
     if count["missing"] is not None:
@@ -221,7 +225,7 @@ def _judge_drift(losses: Losses, limit: float) -> GateCheck:
     p = min(
         1.0, compute_one_sided_mcnemar(first["negative"], first["positive"]) * count["compared"]
     )
-    judged = _CheckOutcome(shares[first["task"]], p, bool(drifted), text)
+    judged = _GateCheckOutcome(shares[first["task"]], p, bool(drifted), text)
     check = _build_measured_check("drifted", limit, count, judged)
     return {
         **check,
@@ -320,7 +324,7 @@ def _count_known_class_correct(losses: Losses) -> tuple[int, tuple[int, int] | N
     return right_now, (right, images) if is_known and is_enough else None
 
 
-def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
+def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateCheck:
     """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
     name: Check = "features_collapsed"
     if count is None:
@@ -329,7 +333,7 @@ def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
     one = collapsed or find_best_ancestor(count)
     if one is None:
         return _build_unmeasured_check(name, limit, str(count["missing"]))
-    now, before = format_accuracies(one)
+    now, before = format_feature_accuracies(one)
     label = "the last good version" if collapsed else "the best of the last versions"
     subject = "a linear discriminant on its features"
     if collapsed:
@@ -353,13 +357,13 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
     "forgotten": _judge_forgetting,
     "confused": _judge_class_confusion,
     "class_lost": _judge_lost_classes,
-    "drifted": _judge_drift,
+    "drifted": _judge_accuracy_drift,
     "learned_nothing": _judge_learning,
 }
 
 
 def _build_measured_check(
-    name: Check, limit: float, count: LossCount, judged: _CheckOutcome
+    name: Check, limit: float, count: LossCount, judged: _GateCheckOutcome
 ) -> GateCheck:
     """Return the result of a check that was measured."""
     # Classes that gained more than they lost did not cause the failure.
@@ -407,7 +411,7 @@ def _build_check_picture(image: LostImage, model_id: str) -> CheckPicture:
     return {**image, "image": address}
 
 
-def _compute_net_loss(count: LossCount) -> float:
+def _compute_net_share_of_lost_images(count: LossCount) -> float:
     """Return the net loss as a share of the images, in [-1, 1]."""
     return (count["negative"] - count["positive"]) / count["images"]
 

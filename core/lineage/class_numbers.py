@@ -18,7 +18,7 @@ GONE = -1
 
 
 @dataclass(frozen=True)
-class ClassNumbers:
+class AncestorClassNumbers:
     """Present numbers of classes in the parts of a version's ancestors.
 
     Attributes:
@@ -36,11 +36,11 @@ class ClassNumbers:
         return None if place is None else self.maps[place]
 
 
-AS_STORED = ClassNumbers()
+AS_STORED = AncestorClassNumbers()
 """Of a version whose ancestors' parts have the present numbers."""
 
 
-def read_class_numbers(session: Session, version: Version) -> ClassNumbers:
+def read_class_numbers(session: Session, version: Version) -> AncestorClassNumbers:
     """Return the numbers that a version gives to the classes of its ancestors' parts."""
     query = select(Version.number, Version.id, Version.parent, Version.class_numbers).where(
         Version.model_id == version.model_id, Version.number <= version.number
@@ -56,11 +56,11 @@ def read_class_numbers(session: Session, version: Version) -> ClassNumbers:
         if maps:
             by_version[key] = len(maps) - 1
         if changed is not None:
-            maps.append(renumber_map(changed, maps[-1]) if maps else changed)
-    return ClassNumbers(maps, by_version)
+            maps.append(compose_class_maps(changed, maps[-1]) if maps else changed)
+    return AncestorClassNumbers(maps, by_version)
 
 
-def number_former_classes(sources: Sequence[Sequence[int]], former: int) -> list[int]:
+def renumber_former_classes(sources: Sequence[Sequence[int]], former: int) -> list[int]:
     """Return the new number of each former class.
 
     Args:
@@ -74,6 +74,6 @@ def number_former_classes(sources: Sequence[Sequence[int]], former: int) -> list
     return numbers
 
 
-def renumber_map(earlier: Sequence[int], later: Sequence[int]) -> list[int]:
+def compose_class_maps(earlier: Sequence[int], later: Sequence[int]) -> list[int]:
     """Return the map of classes that leads through an earlier one, and then through a later one."""
     return [GONE if number == GONE else later[number] for number in earlier]

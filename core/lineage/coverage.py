@@ -12,9 +12,14 @@ from sqlalchemy.orm import Session
 
 from core.contract.manifest import Manifest
 from core.database.tables import Model, Task
-from core.lineage.standing import DEMANDED, Standing, derive_standing, read_open_task_states
+from core.lineage.standing import (
+    DEMANDED,
+    TaskStanding,
+    derive_task_standing,
+    read_open_task_states,
+)
 
-S = Standing
+S = TaskStanding
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,13 @@ def list_taught_tasks(manifest: Manifest) -> list[int]:
     return list(manifest.tasks)
 
 
-def knows_one_class(manifest: Manifest) -> bool:
+def is_one_class_version(manifest: Manifest) -> bool:
     """Return True if a version knows only one class, and so always predicts it."""
     heads = [head.classes for head in manifest.heads or []]
     return sum(map(len, heads or [manifest.classes or []])) == 1
 
 
-def list_tasks_after_learning(manifest: Manifest, number: int) -> list[int]:
+def list_taught_tasks_after_learning(manifest: Manifest, number: int) -> list[int]:
     """Return the tasks of a version that learns task `number` on top of this manifest's version."""
     tasks = list_taught_tasks(manifest)
     # A task that is learned again on top of itself is in the list already.
@@ -63,8 +68,8 @@ def find_lost_tasks(
     if not missing:
         return MissingTasks()
     labels_of_missing, known_labels = (
-        _read_classes(session, model, missing),
-        _merge_class_names(_read_classes(session, model, tasks)),
+        _read_task_classes(session, model, missing),
+        _merge_class_names(_read_task_classes(session, model, tasks)),
     )
     if model.scenario == "data":
         labels_of_missing = {
@@ -85,7 +90,7 @@ PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 
 def find_missing_tasks(
     session: Session, model: Model, tasks: Collection[int]
-) -> list[tuple[Task, Standing]]:
+) -> list[tuple[Task, TaskStanding]]:
     """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
     return select_missing_tasks(session, model, session.scalars(query.order_by(Task.number)), tasks)
@@ -93,15 +98,17 @@ def find_missing_tasks(
 
 def select_missing_tasks(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
-) -> list[tuple[Task, Standing]]:
+) -> list[tuple[Task, TaskStanding]]:
     """Return those of the given rolled-back and skipped tasks that a version taught `tasks` lacks."""
     missing = [task for task in passed_over if task.number not in tasks]
     # Most versions lack nothing, which costs no further query.
     unfinished = read_open_task_states(session, model.id) if missing else {}
-    return [(task, derive_standing(task, unfinished.get(task.number))) for task in missing]
+    return [(task, derive_task_standing(task, unfinished.get(task.number))) for task in missing]
 
 
-def _read_classes(session: Session, model: Model, numbers: Collection[int]) -> dict[int, set[str]]:
+def _read_task_classes(
+    session: Session, model: Model, numbers: Collection[int]
+) -> dict[int, set[str]]:
     """Return the classes of each task by task number."""
     query = select(Task.number, Task.classes).where(
         Task.model_id == model.id, Task.number.in_(sorted(numbers))

@@ -64,7 +64,7 @@ def find_best_ancestor(count: FeatureCount) -> FeatureShare | None:
     return max(count["ancestors"], key=_subtract_accuracies, default=None)
 
 
-def format_accuracies(one: FeatureShare) -> tuple[str, str]:
+def format_feature_accuracies(one: FeatureShare) -> tuple[str, str]:
     """Return texts such as `32 % of 120` for the version and `71 % of 118` for the ancestor."""
     version, ancestor = (one["right"], one["images"]), (one["right_before"], one["images_before"])
     return _format_accuracy(*version), _format_accuracy(*ancestor)

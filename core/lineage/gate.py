@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import Losses
-from core.lineage.checks import check_losses
+from core.lineage.checks import check_version_losses
 from core.lineage.coverage import MissingTasks
 from core.lineage.visible_losses import describe_visible_losses
 
@@ -37,7 +37,7 @@ class LineagePlace:
 
 
 @dataclass(frozen=True)
-class Production:
+class GateProductionComparison:
     """Comparison of a version, image by image, with the one in production when it was made.
 
     Attributes:
@@ -52,7 +52,7 @@ class Production:
 
 
 @dataclass(frozen=True)
-class Metrics:
+class GateMetrics:
     """Measurements of a version.
 
     Attributes:
@@ -73,7 +73,7 @@ class Metrics:
     new_task: float | None = None
     acc: float | None = None
     predicted_rise: float | None = None
-    production: Production | None = None
+    production: GateProductionComparison | None = None
     coverage: float | None = None
     losses: Losses | None = None
     features: FeatureCount | None = None
@@ -90,7 +90,9 @@ class Metrics:
         )
 
 
-def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: LineagePlace) -> Verdict:
+def judge_gate_metrics(
+    gate: GateLimits | GateOut, metrics: GateMetrics, place: LineagePlace
+) -> Verdict:
     """Judge a version by the limits of a gate."""
     values: dict[Limit, float | None] = {
         "max_forgetting": metrics.forgetting,
@@ -119,7 +121,9 @@ def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: LineagePl
                 "images": production.images,
             }
         checks.append(check)
-    checks += check_losses(gate, metrics.losses, place.model, metrics.features, metrics.doubt)
+    checks += check_version_losses(
+        gate, metrics.losses, place.model, metrics.features, metrics.doubt
+    )
     lacking = place.lacking
     checks.append(
         {

@@ -8,15 +8,20 @@ from sqlalchemy.orm import Session
 from core.contract.features import FeatureCount
 from core.contract.gate import GateOut, Verdict
 from core.contract.losses import Losses
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
-from core.database.tables import Job, Measurement, Model, Task, Version
+from core.database.tables import Job, Model, Task, Version, VersionMeasurement
 from core.lineage.coverage import find_lost_tasks, list_taught_tasks
-from core.lineage.gate import LineagePlace, Metrics, Production, judge_metrics
+from core.lineage.gate import (
+    GateMetrics,
+    GateProductionComparison,
+    LineagePlace,
+    judge_gate_metrics,
+)
 from core.lineage.labels import find_label_doubt
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
-from core.statistics.matrix_row import compute_row_figures
+from core.statistics.matrix_row import compute_version_accuracy_figures
 
 
 def judge_version(session: Session, model: Model, version: Version) -> Verdict:
@@ -26,29 +31,29 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     """
     tasks = list_taught_tasks(version.manifest)
     row = read_matrix_row(session, model.id, version.number)
-    figures = compute_row_figures(tasks, row, model.scenario)
+    figures = compute_version_accuracy_figures(tasks, row, model.scenario)
     own_cell = row.get(version.task_number or 0)
-    rise = read_forecast_rise(session, model.id, version.number)
+    rise = read_forecast_loss_rise(session, model.id, version.number)
     comparison = read_production_comparison(session, model.id, version.number)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
-    metrics = Metrics(
+    metrics = GateMetrics(
         figures.forgetting,
         own_cell.accuracy if own_cell else None,
         figures.acc,
         rise,
         comparison,
         compute_confident_share(session, model, version.number),
-        read_gate_losses(session, model.id, version.number),
+        read_losses_checked_by_gate(session, model.id, version.number),
         read_feature_comparison(session, model.id, version.number),
         _read_label_doubt(session, job, version.task_number),
     )
     limits = get_gate_limits(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
     # An edit replaces the head that it began from, though it may continue an older version.
-    replaces = job is not None and job.kind == Kind.EDIT
+    replaces = job is not None and job.kind == JobKind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
     place = LineagePlace(parent, model.head, lacks, model.allow_lost_classes, model.id)
-    return judge_metrics(limits or {}, metrics, place)
+    return judge_gate_metrics(limits or {}, metrics, place)
 
 
 def get_gate_limits(model: Model, job: Job | None) -> GateOut:
@@ -57,21 +62,23 @@ def get_gate_limits(model: Model, job: Job | None) -> GateOut:
     return model.gate if job is None or job.gate is None else job.gate
 
 
-def read_production_comparison(session: Session, model_id: str, version: int) -> Production | None:
+def read_production_comparison(
+    session: Session, model_id: str, version: int
+) -> GateProductionComparison | None:
     """Return the stored comparison with production, if the version's gate has that limit."""
-    measurement = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
-    return None if measurement is None else Production(**measurement.detail)
+    measurement = session.get(VersionMeasurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
+    return None if measurement is None else GateProductionComparison(**measurement.detail)
 
 
-def read_gate_losses(session: Session, model_id: str, version: int) -> Losses | None:
+def read_losses_checked_by_gate(session: Session, model_id: str, version: int) -> Losses | None:
     """Return the stored counts for the checks, if the version's gate has such a check."""
-    row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
+    row = session.get(VersionMeasurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail
 
 
 def read_feature_comparison(session: Session, model_id: str, version: int) -> FeatureCount | None:
     """Return the stored counts of a version's features against its ancestors'."""
-    row = session.get(Measurement, (model_id, version, FEATURES, ALL_TASKS))
+    row = session.get(VersionMeasurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail
 
 
@@ -95,12 +102,12 @@ def compute_confident_share(session: Session, model: Model, version: int) -> flo
     return None if sure is None or not sure["images"] else sure["covered"] / sure["images"]
 
 
-def read_forecast_rise(session: Session, model_id: str, version: int) -> float | None:
+def read_forecast_loss_rise(session: Session, model_id: str, version: int) -> float | None:
     """Return the forecast rise of the earlier tasks' mean loss.
 
     It is infinite if it was not a finite number, and None if the method makes no forecast.
     """
-    measurement = session.get(Measurement, (model_id, version, "forecast", ALL_TASKS))
+    measurement = session.get(VersionMeasurement, (model_id, version, "forecast", ALL_TASKS))
     if measurement is None:
         return None
     # Stored as null, since JSON has no infinity; it must fail every limit.

@@ -14,18 +14,18 @@ from sqlalchemy.orm import Session, defer
 
 from core.contract.responses.owner_event import AliasMoved
 from core.database import owner_events
-from core.database.jobs import is_unfinished
-from core.database.states import State
-from core.database.tables import Alias, AliasMove, Audit, Job, Model, Task, Version
+from core.database.jobs import build_unfinished_condition
+from core.database.states import JobState
+from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task, Version
 from core.lineage import words
-from core.lineage.coverage import knows_one_class, list_taught_tasks
+from core.lineage.coverage import is_one_class_version, list_taught_tasks
 from core.lineage.judgement import judge_version
-from core.lineage.standing import ENDED, Standing, read_open_task_states, set_standing
+from core.lineage.standing import ENDED, TaskStanding, read_open_task_states, set_task_standing
 
 PRODUCTION, LATEST = "production", "latest"
 DAY_S = 86_400.0
 STOP = "stop"
-_REPLACED = frozenset({None, Standing.REJECTED, Standing.FAILED, Standing.CANCELLED})
+_REPLACED = frozenset({None, TaskStanding.REJECTED, TaskStanding.FAILED, TaskStanding.CANCELLED})
 """Standings that the end of a job replaces, since no version was made of the task yet."""
 
 
@@ -59,7 +59,7 @@ def find_numbered_version(session: Session, model: Model, number: int) -> Versio
     return session.scalars(query).one_or_none()
 
 
-def read_numbered_tasks(
+def read_tasks_by_numbers(
     session: Session, model: Model, numbers: Collection[int], *, with_reports: bool = True
 ) -> list[Task]:
     """Return the tasks of a model that have these numbers, in their order.
@@ -80,7 +80,7 @@ def find_lineage_head(session: Session, model: Model) -> Version:
     return head
 
 
-def find_next_start(session: Session, model: Model) -> Version | None:
+def find_version_next_task_starts_from(session: Session, model: Model) -> Version | None:
     """Return the start of the next task, or None while the model waits for its base."""
     return None if model.base_job is not None else find_lineage_head(session, model)
 
@@ -103,18 +103,20 @@ def publish_version(
     owner_events.record_version_event(session, model, version, now)
     # Even if production stays where it is, the lineage continues from this version.
     model.head = version.number
-    set_standing(task, Standing.LEARNED, now)
-    _extend_retention(model, task, now)
+    set_task_standing(task, TaskStanding.LEARNED, now)
+    _extend_image_retention(model, task, now)
     _move_latest_alias(session, model, version, now)
-    if model.production_follows and not is_promotion_withheld(session, model, version):
-        point_alias(session, model, PRODUCTION, version.number, now, move_origin)
+    if model.production_follows and not is_promotion_withheld_for_one_class(
+        session, model, version
+    ):
+        point_alias_to_version(session, model, PRODUCTION, version.number, now, move_origin)
 
 
-def is_promotion_withheld(session: Session, model: Model, version: Version) -> bool:
+def is_promotion_withheld_for_one_class(session: Session, model: Model, version: Version) -> bool:
     """Return True if a version is not promoted, since it knows one class and production none."""
     production = session.get(Alias, (model.id, PRODUCTION))
     has_none = production is None or production.version == 0
-    return has_none and version.number > 0 and knows_one_class(version.manifest)
+    return has_none and version.number > 0 and is_one_class_version(version.manifest)
 
 
 def record_held_version(session: Session, model: Model, task: Task, now: float) -> None:
@@ -126,8 +128,8 @@ def record_held_version(session: Session, model: Model, task: Task, now: float) 
     if task.number in list_taught_tasks(find_lineage_head(session, model).manifest):
         return
     if model.on_held == STOP:
-        set_standing(task, Standing.HELD, now, stops=True)
-    elif task.standing != Standing.ROLLED_BACK:
+        set_task_standing(task, TaskStanding.HELD, now, stops=True)
+    elif task.standing != TaskStanding.ROLLED_BACK:
         skip_held_task(model, task, now)
 
 
@@ -136,20 +138,20 @@ def skip_held_task(model: Model, task: Task, now: float) -> None:
 
     Its training images are retained for the model's period from now on.
     """
-    set_standing(task, Standing.SKIPPED, now)
-    _extend_retention(model, task, now)
+    set_task_standing(task, TaskStanding.SKIPPED, now)
+    _extend_image_retention(model, task, now)
 
 
 def discard_task(model: Model, task: Task, now: float) -> None:
     """Discard a task that nobody needs."""
     # Images of a held task are retained without an end, so their period begins only now.
-    dated = task.standing == Standing.HELD
-    set_standing(task, Standing.DISCARDED, now)
+    dated = task.standing == TaskStanding.HELD
+    set_task_standing(task, TaskStanding.DISCARDED, now)
     if dated:
-        _extend_retention(model, task, now)
+        _extend_image_retention(model, task, now)
 
 
-def _extend_retention(model: Model, task: Task, now: float) -> None:
+def _extend_image_retention(model: Model, task: Task, now: float) -> None:
     """Retain the training images for the model's period from now on, or longer if promised
     before.
     """
@@ -168,10 +170,13 @@ def update_standing_after_job(session: Session, job: Job, now: float) -> None:
     # Locked in the order of a publish (job, model, task), so that the two cannot deadlock.
     model = lock_model(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
-    to = ENDED[State(job.state)]
+    to = ENDED[JobState(job.state)]
     if task.standing in _REPLACED:
-        reaction = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
-        set_standing(task, to, now, stops=reaction == STOP)
+        reaction = {
+            TaskStanding.REJECTED: model.on_rejected,
+            TaskStanding.FAILED: model.on_failed,
+        }.get(to)
+        set_task_standing(task, to, now, stops=reaction == STOP)
     session.flush()
     rejudge_held_versions(session, model, now)
 
@@ -184,7 +189,7 @@ def rejudge_held_versions(session: Session, model: Model, now: float) -> list[in
     # A job may still end after its model was deleted.
     if model.deleted_at is not None:
         return []
-    query = select(Task).where(Task.model_id == model.id, Task.standing == str(Standing.HELD))
+    query = select(Task).where(Task.model_id == model.id, Task.standing == str(TaskStanding.HELD))
     # A task that is being learned again will be judged by its new version.
     unfinished = read_open_task_states(session, model.id)
     passed = []
@@ -199,7 +204,10 @@ def rejudge_held_versions(session: Session, model: Model, now: float) -> list[in
             version.gate = gate
         if gate["passed"]:
             publish_version(session, model, task, version, now)
-            version.warnings = [*version.warnings, words.describe_publication(version, model)]
+            version.warnings = [
+                *version.warnings,
+                words.describe_published_held_version(version, model),
+            ]
             record_publish_in_audit(session, model, version, now, judged="again")
             passed.append(version.number)
     session.flush()
@@ -229,8 +237,8 @@ def promote_version(
     """
     is_held, head = target.status == "held", model.head
     settles = is_held and _is_held_task_version(session, target)
-    if target.number < head and not is_held and _is_forward_move(session, model, target):
-        point_alias(session, model, PRODUCTION, target.number, now, move_origin)
+    if target.number < head and not is_held and _is_forward_production_move(session, model, target):
+        point_alias_to_version(session, model, PRODUCTION, target.number, now, move_origin)
         return []
     # A move back pins production: the next version would otherwise undo it within minutes.
     model.head, model.production_follows = target.number, settles or target.number >= head
@@ -249,10 +257,14 @@ def promote_version(
             *target.warnings,
             words.describe_overruled_gate(target, move_origin.reason or ""),
         ]
-    point_alias(session, model, PRODUCTION, target.number, now, move_origin)
+    point_alias_to_version(session, model, PRODUCTION, target.number, now, move_origin)
     passed_over = settles or (is_held and target.number > head)
     return _update_standings_after_move(
-        session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK
+        session,
+        model,
+        target,
+        now,
+        TaskStanding.SKIPPED if passed_over else TaskStanding.ROLLED_BACK,
     )
 
 
@@ -261,7 +273,7 @@ def _is_held_task_version(session: Session, version: Version) -> bool:
     query = select(Task.standing).where(
         Task.model_id == version.model_id, Task.number == version.task_number
     )
-    return session.scalar(query) == Standing.HELD
+    return session.scalar(query) == TaskStanding.HELD
 
 
 def unpin_production(
@@ -269,10 +281,10 @@ def unpin_production(
 ) -> None:
     """Move production to the lineage head, and let it follow from now on."""
     model.production_follows = True
-    point_alias(session, model, PRODUCTION, model.head, now, move_origin)
+    point_alias_to_version(session, model, PRODUCTION, model.head, now, move_origin)
 
 
-def move_head_back(
+def move_lineage_head_back(
     session: Session, model: Model, target: Version, move_origin: AliasMoveOrigin, now: float
 ) -> None:
     """Move the lineage head back to a version, and production if it followed the head.
@@ -284,10 +296,10 @@ def move_head_back(
         model.production_follows = True
     else:
         model.head = target.number
-        _update_standings_after_move(session, model, target, now, Standing.ROLLED_BACK)
+        _update_standings_after_move(session, model, target, now, TaskStanding.ROLLED_BACK)
 
 
-def point_alias(
+def point_alias_to_version(
     session: Session, model: Model, name: str, number: int, now: float, move_origin: AliasMoveOrigin
 ) -> Alias:
     """Point an alias to a version, create it if new, and add a row of history.
@@ -329,10 +341,10 @@ def _move_latest_alias(session: Session, model: Model, version: Version, now: fl
     """Move `latest` to a version that was just published, unless a newer one is published."""
     latest = session.get(Alias, (model.id, LATEST))
     if latest is None or latest.version < version.number:
-        point_alias(session, model, LATEST, version.number, now, PUBLISH)
+        point_alias_to_version(session, model, LATEST, version.number, now, PUBLISH)
 
 
-def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
+def _is_forward_production_move(session: Session, model: Model, target: Version) -> bool:
     """Return True if pinned production would move forward to `target`, an ancestor of the lineage
     head or the head itself.
     """
@@ -352,7 +364,7 @@ def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
 
 
 def _update_standings_after_move(
-    session: Session, model: Model, head: Version, now: float, lost_as: Standing
+    session: Session, model: Model, head: Version, now: float, lost_as: TaskStanding
 ) -> list[Task]:
     """Update standings after the head was moved by hand.
 
@@ -368,14 +380,14 @@ def _update_standings_after_move(
     lost_tasks = []
     for task in session.scalars(query.with_for_update()):
         if task.number in covered:
-            if task.standing != Standing.LEARNED:
-                set_standing(task, Standing.LEARNED, now)
-                _extend_retention(model, task, now)
+            if task.standing != TaskStanding.LEARNED:
+                set_task_standing(task, TaskStanding.LEARNED, now)
+                _extend_image_retention(model, task, now)
         # If the lineage goes on without them, rolled-back tasks are not required any more either.
-        elif task.standing == Standing.LEARNED or (
-            task.standing == Standing.ROLLED_BACK and lost_as == Standing.SKIPPED
+        elif task.standing == TaskStanding.LEARNED or (
+            task.standing == TaskStanding.ROLLED_BACK and lost_as == TaskStanding.SKIPPED
         ):
-            set_standing(task, lost_as, now)
+            set_task_standing(task, lost_as, now)
             lost_tasks.append(task)
     session.flush()
     return lost_tasks
@@ -389,8 +401,8 @@ def find_waiting_job(session: Session, model: Model) -> str | None:
     query = select(Job.id).where(
         Job.model_id == model.id,
         # Implied by the next condition, but needed for the index of unfinished jobs.
-        is_unfinished(Job.state),
-        Job.state == str(State.QUEUED),
+        build_unfinished_condition(Job.state),
+        Job.state == str(JobState.QUEUED),
         Job.place.is_not(None),
     )
     # In the order in which jobs are claimed (`core.scheduling.claim`).
@@ -407,5 +419,5 @@ def record_publish_in_audit(
     """
     data = {"model": model.id, "version": version.number, "status": version.status, **how}
     about = {"object": version.id, "model_id": model.id, "data": data}
-    row = Audit(at=now, owner_id=model.owner_id, actor=None, action="version.publish", **about)
+    row = AuditEntry(at=now, owner_id=model.owner_id, actor=None, action="version.publish", **about)
     session.add(row)

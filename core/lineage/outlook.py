@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.lineage import lineage, words
 from core.lineage.coverage import PASSED_OVER, list_taught_tasks, select_missing_tasks
@@ -14,7 +14,7 @@ from core.lineage.standing import read_open_task_states
 
 
 @dataclass(frozen=True)
-class Outlook:
+class BatchOutlook:
     """Warnings about a batch that is submitted now.
 
     Attributes:
@@ -26,35 +26,39 @@ class Outlook:
     notes: list[str]
 
 
-def describe_next_task_outlook(session: Session, model: Model, head: Version | None) -> Outlook:
+def describe_next_task_outlook(
+    session: Session, model: Model, head: Version | None
+) -> BatchOutlook:
     """Return the outlook of a model's next task.
 
     Args:
         head: version that the task starts from; None while the model waits for its base.
     """
-    query = select(Task).where(Task.model_id == model.id, build_next_task_condition())
+    query = select(Task).where(
+        Task.model_id == model.id, build_missing_or_stopping_task_condition()
+    )
     return describe_task_outlook(session, model, head, session.scalars(query).all())
 
 
-def build_next_task_condition() -> ColumnElement[bool]:
+def build_missing_or_stopping_task_condition() -> ColumnElement[bool]:
     """Select the tasks that the next version may lack, and those that stop the lineage."""
     return or_(Task.standing.in_(PASSED_OVER), Task.stops)
 
 
 def describe_task_outlook(
     session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
-) -> Outlook:
+) -> BatchOutlook:
     """Return the outlook, as `describe_next_task_outlook` does.
 
     Args:
-        tasks: those of the model that `build_next_task_condition` selects, and maybe others.
+        tasks: those of the model that `build_missing_or_stopping_task_condition` selects, and maybe others.
     """
     taught = [] if head is None else list_taught_tasks(head.manifest)
     in_order = sorted(tasks, key=lambda task: task.number)
     passed_over = [task for task in in_order if task.standing in PASSED_OVER]
     lacked = select_missing_tasks(session, model, passed_over, taught)
     missing = [words.describe_missing_task(model, task, standing) for task, standing in lacked]
-    notes = _describe_base_wait(session, model) if head is None else []
+    notes = _describe_wait_for_base_weights(session, model) if head is None else []
     stop = next((task for task in in_order if task.stops), None)
     if stop is not None:
         again = stop.number in read_open_task_states(session, model.id)
@@ -64,10 +68,10 @@ def describe_task_outlook(
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, lineage.PRODUCTION)).version
         notes.append(words.explain_pinned_production(model, production))
-    return Outlook(missing, notes)
+    return BatchOutlook(missing, notes)
 
 
-def _describe_base_wait(session: Session, model: Model) -> list[str]:
+def _describe_wait_for_base_weights(session: Session, model: Model) -> list[str]:
     """Return the sentence that the task waits for the base; none if the job that fetches it has
     ended.
 
@@ -76,6 +80,6 @@ def _describe_base_wait(session: Session, model: Model) -> list[str]:
     job = None if model.base_job is None else session.get(Job, model.base_job)
     return (
         []
-        if job is None or State(job.state) in TERMINAL
+        if job is None or JobState(job.state) in TERMINAL
         else [words.explain_waiting_for_base(job.id)]
     )

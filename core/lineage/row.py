@@ -7,26 +7,32 @@ from sqlalchemy.orm import Session
 
 from core.database import measurements
 from core.database.measurements import ALL_TASKS, ROW, MeasurementRow
-from core.database.tables import Result, Version
+from core.database.tables import Version, VersionTaskResult
 from core.lineage.coverage import list_taught_tasks
-from core.statistics.matrix_row import Cell, compute_row_figures
+from core.statistics.matrix_row import MatrixCellCounts, compute_version_accuracy_figures
 
-_ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
-    Result.model_id == bindparam("model"), Result.version == bindparam("version")
+_ROW = select(
+    VersionTaskResult.task,
+    VersionTaskResult.correct,
+    VersionTaskResult.total,
+    VersionTaskResult.best,
+).where(
+    VersionTaskResult.model_id == bindparam("model"),
+    VersionTaskResult.version == bindparam("version"),
 )
 
 
-def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, Cell]:
+def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, MatrixCellCounts]:
     """Return the cells of a version by task."""
     # Without the ORM and with a query built once: a verdict reads thousands of cells.
     cells = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
-    return {task: Cell(correct, total, best) for task, correct, total, best in cells}
+    return {task: MatrixCellCounts(correct, total, best) for task, correct, total, best in cells}
 
 
 def find_best_earlier_accuracies(
     session: Session, version: Version, tasks: Iterable[int]
 ) -> dict[int, float | None]:
-    """Return the value of `Cell.best` for the next version's cells of `tasks`.
+    """Return the value of `MatrixCellCounts.best` for the next version's cells of `tasks`.
 
     That is the best accuracy in [0, 1] on a task since it was learned, up to and including
     `version`. Ancestors are read only for tasks on which `version` was not measured itself.
@@ -39,7 +45,7 @@ def find_best_earlier_accuracies(
     ):
         row = read_matrix_row(session, ancestor.model_id, ancestor.number)
         best_by_task |= {
-            task: row[task].get_best_including_own() for task in remaining & row.keys()
+            task: row[task].get_best_accuracy_up_to_own_version() for task in remaining & row.keys()
         }
         # A cell carries the best value before it, so the newest one suffices.
         remaining -= row.keys()
@@ -51,10 +57,10 @@ def find_best_earlier_accuracies(
 
 
 def store_matrix_row_figures(
-    session: Session, version: Version, cells: Mapping[int, Cell], scenario: str
+    session: Session, version: Version, cells: Mapping[int, MatrixCellCounts], scenario: str
 ) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""
-    figures = compute_row_figures(list_taught_tasks(version.manifest), cells, scenario)
+    figures = compute_version_accuracy_figures(list_taught_tasks(version.manifest), cells, scenario)
     detail = {"last": figures.last, "forgetting": figures.forgetting, "images": figures.images}
     measurements.insert_measurement_rows(
         session,

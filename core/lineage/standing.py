@@ -11,12 +11,12 @@ from enum import StrEnum
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.database.jobs import is_unfinished
-from core.database.states import LEASED, State
+from core.database.jobs import build_unfinished_condition
+from core.database.states import LEASED, JobState
 from core.database.tables import Job, Task
 
 
-class Standing(StrEnum):
+class TaskStanding(StrEnum):
     """Standing of a task; queued and running are not stored, but follow from an unfinished job."""
 
     QUEUED = "queued"
@@ -31,26 +31,28 @@ class Standing(StrEnum):
     CANCELLED = "cancelled"
 
 
-S = Standing
+S = TaskStanding
 DEMANDED = (S.LEARNED, S.ROLLED_BACK)
 """Standings of tasks that every new version must have been taught."""
 LACKED = (S.ROLLED_BACK, S.SKIPPED, S.DISCARDED)
 """Standings in which a task can be learned again although a version was made of it."""
 DISCARDABLE = (S.HELD, S.ROLLED_BACK, S.FAILED, S.REJECTED, S.SKIPPED)
-ENDED = {State.REJECTED: S.REJECTED, State.FAILED: S.FAILED, State.CANCELLED: S.CANCELLED}
+ENDED = {JobState.REJECTED: S.REJECTED, JobState.FAILED: S.FAILED, JobState.CANCELLED: S.CANCELLED}
 """Standing of a task without a version, by the state in which its job ended."""
 
 
-def read_open_task_states(session: Session, model_id: str) -> dict[int, State]:
+def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState]:
     """Return the state of the unfinished job of each task that has one, by task number."""
     query = select(Job.task_number, Job.state).where(
-        Job.model_id == model_id, is_unfinished(Job.state)
+        Job.model_id == model_id, build_unfinished_condition(Job.state)
     )
     # Jobs beside the lineage have no task.
-    return {number: State(state) for number, state in session.execute(query) if number is not None}
+    return {
+        number: JobState(state) for number, state in session.execute(query) if number is not None
+    }
 
 
-def derive_standing(task: Task, unfinished: State | None) -> Standing:
+def derive_task_standing(task: Task, unfinished: JobState | None) -> TaskStanding:
     """Return the standing of a task.
 
     Args:
@@ -61,13 +63,15 @@ def derive_standing(task: Task, unfinished: State | None) -> Standing:
     return S(task.standing) if task.standing is not None else S.QUEUED
 
 
-def read_standings(session: Session, model_id: str, tasks: Collection[Task]) -> dict[int, Standing]:
+def read_task_standings(
+    session: Session, model_id: str, tasks: Collection[Task]
+) -> dict[int, TaskStanding]:
     """Return the standing of each given task of one model, by task number."""
     unfinished = read_open_task_states(session, model_id) if tasks else {}
-    return {task.number: derive_standing(task, unfinished.get(task.number)) for task in tasks}
+    return {task.number: derive_task_standing(task, unfinished.get(task.number)) for task in tasks}
 
 
-def set_standing(task: Task, to: Standing, now: float, *, stops: bool = False) -> None:
+def set_task_standing(task: Task, to: TaskStanding, now: float, *, stops: bool = False) -> None:
     """Store the standing of a task.
 
     Args:

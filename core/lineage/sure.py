@@ -5,7 +5,7 @@ from sqlalchemy.orm import Session
 from core.contract.figures import CoveragePoint
 from core.contract.responses.versions.sure import SureOut
 from core.database.measurements import ALL_TASKS, CALIBRATION
-from core.database.tables import Measurement, Model
+from core.database.tables import Model, VersionMeasurement
 from core.statistics.sureness import choose_confidence_threshold, compute_required_images
 
 
@@ -16,7 +16,7 @@ def choose_sure_threshold(session: Session, model: Model, version: int) -> SureO
     """
     if model.answers is None:
         return None
-    measurement = session.get(Measurement, (model.id, version, CALIBRATION, ALL_TASKS))
+    measurement = session.get(VersionMeasurement, (model.id, version, CALIBRATION, ALL_TASKS))
     # A version that was not measured is sure of nothing, instead of everything.
     curve = (
         []

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from core.contract.architecture import Architecture, Image, Normalisation
+from core.contract.architecture import Architecture, ImageSettings, Normalisation
 from core.contract.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
-from core.contract.pretrained import Pretrained
+from core.contract.pretrained import PretrainedWeights
 from core.database import owner_events
-from core.database.tables import Model, Part, Version, Weights
+from core.database.tables import FetchedWeights, Model, Part, Version
 from core.ids import new_id
-from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias
+from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
 from core.packaged.packaged_base import PREFIX
 
 Origin = dict[str, RandomStart | BaseOrigin | None]
@@ -19,7 +19,7 @@ Origin = dict[str, RandomStart | BaseOrigin | None]
 
 
 @dataclass(frozen=True)
-class Start:
+class VersionZeroStart:
     """Weights that a model starts from.
 
     Attributes:
@@ -36,7 +36,7 @@ class Start:
 def add_version_zero(
     session: Session,
     model: Model,
-    start: Start,
+    start: VersionZeroStart,
     move_origin: AliasMoveOrigin,
     *,
     seed: int,
@@ -46,7 +46,7 @@ def add_version_zero(
 
     Args:
         start: weights of the version; the caller holds the lock on references
-            (`core.retention.references.lock_references_shared`).
+            (`core.retention.references.lock_references_against_deletion`).
         seed: seed of the model's recipe.
         now: seconds since 1970.
     """
@@ -62,7 +62,7 @@ def add_version_zero(
         tasks=[],
         scenario=model.scenario,
         architecture=Architecture.from_json(model.architecture),
-        image=Image.from_json(model.image),
+        image=ImageSettings.from_json(model.image),
         normalise=start.normalise,
         classes=model.classes or [],
         heads=[],
@@ -74,7 +74,7 @@ def add_version_zero(
     version = add_version_without_job(session, model, manifest, start.parts, now)
     # From here on, callers rely on both aliases (`core.lineage.outlook`).
     for alias in (LATEST, PRODUCTION):
-        point_alias(session, model, alias, 0, now, move_origin)
+        point_alias_to_version(session, model, alias, 0, now, move_origin)
     return version
 
 
@@ -109,11 +109,15 @@ def add_version_without_job(
     # The rows of parts refer to this one.
     session.flush()
     for position, part in enumerate(parts):
-        session.add(Part(version_id=version.id, position=position, **part.get_set_fields()))
+        session.add(
+            Part(version_id=version.id, position=position, **part.list_fields_that_are_set())
+        )
     return version
 
 
-def build_weights_part(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin]:
+def build_weights_part(
+    weights: PretrainedWeights, stored: FetchedWeights
+) -> tuple[StoredPart, Origin]:
     """Return the part of version 0 made of pretrained weights, and its origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
     part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
@@ -130,7 +134,9 @@ def build_weights_part(weights: Pretrained, stored: Weights) -> tuple[StoredPart
     return part, {"base": origin}
 
 
-def find_pixel_statistics(weights: Pretrained, model: Model) -> Normalisation | None:
+def find_pixel_statistics_of_weights(
+    weights: PretrainedWeights, model: Model
+) -> Normalisation | None:
     """Return the pixel statistics that the weights were trained with.
 
     Return None if the model's images have other channels.

@@ -42,7 +42,7 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: Losses) -
     if not sizes:
         return ""
     images = sizes[0]
-    noticed = find_noticed_class_loss(limits, losses, images)
+    noticed = find_smallest_noticed_class_loss(limits, losses, images)
     # The stored list of classes is cut, so that the smallest class may be missing in it.
     counted = sum(one["images"] for one in losses["class_lost"]["classes"])
     is_same = len(sizes) == 1 and counted == losses["class_lost"]["images"]
@@ -59,7 +59,7 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: Losses) -
     )
 
 
-def find_noticed_class_loss(
+def find_smallest_noticed_class_loss(
     limits: GateLimits | GateOut, losses: Losses, images: int
 ) -> int | None:
     """Return the smallest loss of one class that fails a check, while all other images stay as
@@ -72,11 +72,18 @@ def find_noticed_class_loss(
         A number of images from 1 to `images`; None: no check notices even the loss of all.
     """
     return next(
-        (lost for lost in range(1, images + 1) if _is_noticed(limits, losses, images, lost)), None
+        (
+            lost
+            for lost in range(1, images + 1)
+            if _is_class_loss_noticed(limits, losses, images, lost)
+        ),
+        None,
     )
 
 
-def _is_noticed(limits: GateLimits | GateOut, losses: Losses, images: int, lost: int) -> bool:
+def _is_class_loss_noticed(
+    limits: GateLimits | GateOut, losses: Losses, images: int, lost: int
+) -> bool:
     """Return True if a check fails when one class loses `lost` of its images."""
     class_lost, drifted = limits.get("class_lost"), limits.get("drifted")
     forgotten = limits.get("forgotten")

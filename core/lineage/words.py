@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from core.contract.error import JobError
 from core.contract.gate import GateCheck, Verdict
 from core.database.tables import Model, Task, Version
-from core.lineage.standing import Standing
-from core.text.steps import Step
+from core.lineage.standing import TaskStanding
+from core.text.steps import ApiStep
 
 _SHOWN = 5
 """Most classes that a sentence names."""
@@ -51,7 +51,7 @@ def can_relearn(task: Task) -> bool:
     return task.data_deleted_at is None and (decoded or task.archive_key is not None)
 
 
-def describe_retention(model: Model, task: Task) -> str:
+def describe_image_retention(model: Model, task: Task) -> str:
     """Return a clause about the retention of a task's training images, or about their deletion."""
     if task.data_deleted_at is not None:
         return f"its images were deleted on {format_date(task.data_deleted_at)}"
@@ -62,7 +62,7 @@ def describe_retention(model: Model, task: Task) -> str:
     return f"its training images are kept until {format_date(task.train_until)}"
 
 
-def find_retention_end(model: Model, task: Task) -> float | None:
+def find_training_image_deletion_time(model: Model, task: Task) -> float | None:
     """Return when a task's training part will be deleted, in seconds since 1970; None if it is not
     scheduled."""
     undecided = model.keep_training_data or task.stops or not can_relearn(task)
@@ -75,17 +75,17 @@ def describe_settling_requests(model: Model, task: Task) -> str:
     if can_relearn(task):
         again = _build_task_request(model, task.number, "relearn")
         return (
-            f"Learn it again with {again} ({describe_retention(model, task)}), or discard it "
+            f"Learn it again with {again} ({describe_image_retention(model, task)}), or discard it "
             f"with {discard}."
         )
     return (
-        f"It cannot be learned again, since {describe_retention(model, task)}: send the batch "
+        f"It cannot be learned again, since {describe_image_retention(model, task)}: send the batch "
         f"again as a new task if its classes are wanted, and discard this one with {discard}."
     )
 
 
-def _build_task_request(model: Model, task: int, verb: str) -> Step:
-    return Step("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
+def _build_task_request(model: Model, task: int, verb: str) -> ApiStep:
+    return ApiStep("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
 def describe_gate_rule_for_missing_task(model: Model) -> str:
@@ -98,14 +98,14 @@ def describe_gate_rule_for_missing_task(model: Model) -> str:
 
 
 def describe_missing_task(
-    model: Model, task: Task, standing: Standing, subject: str = "The new version"
+    model: Model, task: Task, standing: TaskStanding, subject: str = "The new version"
 ) -> str:
     """Return a sentence saying that a version lacks a task, why, and what to do."""
     does = "will not contain" if subject == "The new version" else "does not contain"
     sentence = f"{subject} {does} {describe_task(task)}"
-    if standing in (Standing.QUEUED, Standing.RUNNING):
+    if standing in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return f"{sentence}, which is being learned again."
-    if standing is Standing.SKIPPED:
+    if standing is TaskStanding.SKIPPED:
         return f"{sentence}, which was skipped. {describe_settling_requests(model, task)}"
     return (
         f"{sentence}, which was rolled back: {describe_gate_rule_for_missing_task(model)}. "
@@ -113,7 +113,7 @@ def describe_missing_task(
     )
 
 
-def describe_lost_by_move(model: Model, task: Task, version: int) -> str:
+def describe_task_lost_by_alias_move(model: Model, task: Task, version: int) -> str:
     """Return a sentence about a task that production lacks after a move to an earlier version."""
     return f"Version {version} was not taught {describe_task(task)}. {describe_settling_requests(model, task)}"
 
@@ -134,10 +134,10 @@ def describe_late_publication(version: int) -> str:
 
 def explain_held_version(version: int, gate: Verdict) -> str:
     """Return `Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
-    return f"Version {version} is held by its gate: {explain_checks(gate)}."
+    return f"Version {version} is held by its gate: {explain_failed_gate_checks(gate)}."
 
 
-def explain_checks(gate: Verdict) -> str:
+def explain_failed_gate_checks(gate: Verdict) -> str:
     """Return the reasons of a verdict that did not pass, as clauses.
 
     For example `forgetting is 0.42, at most 0.1 is asked for`. Several checks see one loss in
@@ -262,7 +262,9 @@ def explain_waiting_batch(task: Task, version: Version | None, again: bool) -> s
     """
     settled_by = "It is being learned again." if again else SETTLED_BY
     if version is None:
-        why = "which was rejected." if task.standing == Standing.REJECTED else "whose job failed."
+        why = (
+            "which was rejected." if task.standing == TaskStanding.REJECTED else "whose job failed."
+        )
         return f"This batch waits for {describe_task(task)}, {why} {settled_by}"
     return (
         f"This batch waits for {describe_task(task)}. "
@@ -281,7 +283,7 @@ def describe_fetch_request(job_id: str) -> str:
     return f"bring them again with POST /v1/jobs/{job_id}/retry"
 
 
-def explain_missing_base(job_id: str, error: JobError | None) -> str:
+def explain_missing_base_weights(job_id: str, error: JobError | None) -> str:
     """Return why a batch keeps waiting for its model's base, and what to do.
 
     Args:
@@ -323,7 +325,7 @@ def explain_pinned_production(model: Model, production: int) -> str:
     )
 
 
-def describe_publication(version: Version, model: Model) -> str:
+def describe_published_held_version(version: Version, model: Model) -> str:
     """Return a sentence saying that a version which was held is now published."""
     where = "it is in production" if model.production_follows else "production does not follow it"
     return f"Version {version.number} is published now, and {where}."
@@ -343,5 +345,5 @@ def describe_class_merge(model: str, label: str, similar: str) -> str:
         similar: the name that the class keeps.
     """
     merge = {"merge": {"from": [label, similar], "into": similar}}
-    step = Step("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
+    step = ApiStep("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
     return f" Once both are learned, merge them with {step}."

@@ -19,11 +19,11 @@ from safetensors.numpy import save_file
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import PLAIN, Start, warn_of_start
+from core.admission.applicability import PLAIN, NextTaskStart, list_warnings_of_next_task_start
 from core.bases.base_advice import (
     explain_base_mismatch,
     get_base_architecture,
-    is_same_input_shape,
+    have_images_same_shape,
 )
 from core.contract.architecture import Normalisation
 from core.contract.base import ADOPTED, ADOPTED_VERSION, Classifier, UploadedFor
@@ -38,14 +38,14 @@ from core.files.merged import MergedTensors
 from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
-from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias
-from core.lineage.standing import Standing
+from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
+from core.lineage.standing import TaskStanding
 from core.models.first_version import keep_model_decoding
-from core.requests.actor import Actor, Transaction
-from core.requests.resources import Resources
+from core.requests.actor import Actor, UseCaseTransaction
+from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.usage import stored_bytes
 
 Rename = Callable[[str], str | None]
@@ -122,15 +122,15 @@ def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
     """Check that a recipe can go on from a classifier of which no batch is known.
 
     Raises:
-        InvalidRecipe: see `core.admission.applicability.warn_of_start`.
+        InvalidRecipe: see `core.admission.applicability.list_warnings_of_next_task_start`.
     """
-    start = Start(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
-    warn_of_start(catalogue, start, recipe, "class")
+    start = NextTaskStart(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
+    list_warnings_of_next_task_start(catalogue, start, recipe, "class")
 
 
 @contextmanager
 def store_adopted_parts(
-    resources: Resources, adopted: AdoptedClassifier | None
+    resources: UseCaseResources, adopted: AdoptedClassifier | None
 ) -> Iterator[AdoptedClassifier | None]:
     """Store the parts of version 1 while a model is created, and yield the classifier with them.
 
@@ -139,7 +139,7 @@ def store_adopted_parts(
     if adopted is None:
         yield None
         return
-    stored = _store_parts(resources.blobs, adopted)
+    stored = _store_version_one_parts(resources.blobs, adopted)
     try:
         yield stored
     finally:
@@ -147,14 +147,14 @@ def store_adopted_parts(
         delete_unreferenced_blobs(resources.db, resources.blobs, digests)
 
 
-def _store_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
+def _store_version_one_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> AdoptedClassifier:
     """Store the parts of version 1, and return the classifier with them."""
     source = blobs.fetch_verified_file(adopted.sha256)
     present = {tensor.name for tensor in read_safetensors_header(source)}
     rows = len(adopted.classifier["classes"])
     parts = []
     with tempfile.TemporaryDirectory() as folder:
-        for part, names in _map_tensor_names(adopted.classifier).items():
+        for part, names in _map_tensor_names_by_part(adopted.classifier).items():
             sources: list[tuple[Path, str, Rename]] = [(source, adopted.sha256, names.get)]
             absent = [to for name, to in names.items() if name not in present]
             if absent:
@@ -170,8 +170,12 @@ def _store_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
     return replace(adopted, parts=parts)
 
 
-def add_adopted_versions(
-    transaction: Transaction, blobs: Blobs, model: Model, adopted: AdoptedClassifier, seed: int
+def add_versions_of_adopted_classifier(
+    transaction: UseCaseTransaction,
+    blobs: BlobStorage,
+    model: Model,
+    adopted: AdoptedClassifier,
+    seed: int,
 ) -> None:
     """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the base.
 
@@ -182,12 +186,14 @@ def add_adopted_versions(
     """
     session, now = transaction.session, transaction.now
     # First, so that no part is deleted between the check and the commit.
-    references.lock_references_shared(session)
+    references.lock_references_against_deletion(session)
     row = _find_base_row(session, transaction.actor, adopted.id, lock=True)
     if row is None or not all(blobs.has(part.sha256) for part in adopted.parts):
         raise _make_adoption_error("base", f"The base {adopted.id!r} is gone: upload it again.")
     session.delete(row)
-    if get_base_architecture(adopted.uploaded_for) != model.architecture or not is_same_input_shape(
+    if get_base_architecture(
+        adopted.uploaded_for
+    ) != model.architecture or not have_images_same_shape(
         adopted.uploaded_for["image"], model.image
     ):
         raise _make_adoption_error(
@@ -195,7 +201,7 @@ def add_adopted_versions(
         )
     model.image = keep_model_decoding(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")
-    start = version_zero.Start(
+    start = version_zero.VersionZeroStart(
         [part for part in adopted.parts if part.type != _HEAD],
         {"base": BaseOrigin(id=adopted.id, sha256=adopted.sha256)},
         None if statistics is None else Normalisation.from_json(statistics),
@@ -219,7 +225,7 @@ def add_adopted_versions(
     model.next_task = model.next_version = ADOPTED_VERSION + 1
     model.head = ADOPTED_VERSION
     for alias in (LATEST, PRODUCTION):
-        point_alias(session, model, alias, ADOPTED_VERSION, now, move_origin)
+        point_alias_to_version(session, model, alias, ADOPTED_VERSION, now, move_origin)
     size = sum(part.bytes for part in adopted.parts)
     # The bytes of the owner's own base are counted already, and the parts have little more.
     if row.owner_id == model.owner_id:
@@ -243,14 +249,14 @@ def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) ->
         n_train=0,
         n_held_out=0,
         report={},
-        standing=str(Standing.LEARNED),
+        standing=str(TaskStanding.LEARNED),
         standing_at=now,
         warnings=[],
         created_at=now,
     )
 
 
-def _map_tensor_names(classifier: Classifier) -> dict[str, dict[str, str]]:
+def _map_tensor_names_by_part(classifier: Classifier) -> dict[str, dict[str, str]]:
     """Return, by part, the names of its tensors in the file and in the part."""
     parts = {
         f"{_BACKBONE}.{number}": {name: f"{_BACKBONE}.{name}" for name in names}

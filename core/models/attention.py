@@ -9,24 +9,24 @@ from sqlalchemy.orm import Session, aliased, defer
 from core.bases import pretrained
 from core.contract.gate import CheckPicture, Verdict
 from core.contract.responses.attention import ActionBody, ActionOut, AttentionOut
-from core.database.jobs import is_held_for_data, is_unfinished
-from core.database.states import State
+from core.database.jobs import build_unfinished_condition, is_rejected_for_held_batch
+from core.database.states import JobState
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
 from core.lineage.lineage import PRODUCTION
-from core.lineage.standing import Standing
+from core.lineage.standing import TaskStanding
 from core.models.held_actions import (
     HeldVersion,
-    build_discard_request,
+    build_discard_task_request,
+    build_request_with_title,
     build_retry_request,
     build_task_request_path,
-    build_titled_request,
     list_held_version_requests,
 )
 from core.models.trial_choices import list_trial_choices
 from core.requests.times import format_rfc3339
 
-S = Standing
+S = TaskStanding
 MOST = 50
 """Most items shown of one model: those that stop its lineage first, then by number of the task."""
 MOST_PICTURES = 8
@@ -74,9 +74,9 @@ def list_attention_items(
     versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
     answering, learned = (
         _find_published_numbers(session, tasks),
-        _find_tasks_learned_since(session, versions),
+        _find_tasks_missing_in_held_versions(session, versions),
     )
-    pictures = _find_pictures(session, versions)
+    pictures = _find_check_pictures(session, versions)
     # Collected first, since the actions of an item may concern another waiting task.
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
     for task in tasks:
@@ -104,7 +104,7 @@ def _list_waiting_tasks(session: Session, models: list[str]) -> list[Task]:
         .label("place")
     )
     unfinished = select(Job.id).where(
-        Job.model_id == Task.model_id, Job.task_id == Task.id, is_unfinished(Job.state)
+        Job.model_id == Task.model_id, Job.task_id == Task.id, build_unfinished_condition(Job.state)
     )
     # Ranked by the database, so that a model with many waiting tasks does not load them all.
     ranked = (
@@ -168,7 +168,7 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
     }
 
 
-def _find_tasks_learned_since(
+def _find_tasks_missing_in_held_versions(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
     """Return (model, task) → tasks that its held version lacks and the head has been taught
@@ -189,14 +189,14 @@ def _find_tasks_learned_since(
     }
 
 
-def _find_pictures(
+def _find_check_pictures(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
     """Return (model, task) → a few pictures of the failed checks of its held version.
 
     Only images that are still retained are used.
     """
-    chosen = {key: _choose_pictures(version.gate) for key, version in held_versions.items()}
+    chosen = {key: _choose_check_pictures(version.gate) for key, version in held_versions.items()}
     named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
     if not named:
         return {}
@@ -213,7 +213,7 @@ def _find_pictures(
     }
 
 
-def _choose_pictures(gate: Verdict) -> list[CheckPicture]:
+def _choose_check_pictures(gate: Verdict) -> list[CheckPicture]:
     """Return the pictures of all checks, each image once: the first of each check, then the second
     …"""
     by_check = [check.get("pictures", []) for check in gate["checks"]]
@@ -242,7 +242,7 @@ def _build_attention_item(waiting: WaitingTask) -> AttentionOut:
         "version": waiting.answering if held_version is None else held_version.number,
         "task": task.number,
         "since": format_rfc3339(task.standing_at),
-        "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
+        "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
         "detail": detail,
         "actions": actions,
         "reasons": [] if held_version is None else words.list_failed_checks(held_version.gate),
@@ -252,7 +252,7 @@ def _build_attention_item(waiting: WaitingTask) -> AttentionOut:
 
 def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
     """Return the item for a model whose base weights could not be fetched."""
-    ended = "failed" if job.state == State.FAILED else "was cancelled"
+    ended = "failed" if job.state == JobState.FAILED else "was cancelled"
     why = "" if job.error is None else f"{_format_job_error(job)} "
     return {
         "kind": "base",
@@ -263,8 +263,8 @@ def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
         "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait "
         f"for them.",
         "actions": [
-            build_titled_request("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
-            build_titled_request(
+            build_request_with_title("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
+            build_request_with_title(
                 "Delete the model", f"/v1/models/{model.id}", None, method="DELETE"
             ),
         ],
@@ -288,7 +288,7 @@ def _describe_held_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
 
 def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
-    until = words.describe_retention(model, task)
+    until = words.describe_image_retention(model, task)
     detail = (
         f"Production was rolled back over {words.describe_task(task)}: version {model.head}, from "
         f"which the next batch starts, was not taught it, and {words.describe_gate_rule_for_missing_task(model)}. "
@@ -297,7 +297,7 @@ def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOu
     actions: list[ActionOut] = []
     if words.can_relearn(task):
         actions.append(
-            build_titled_request(
+            build_request_with_title(
                 f"Learn task {task.number} again",
                 build_task_request_path(model, task, "relearn"),
                 {},
@@ -307,11 +307,11 @@ def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOu
         body: ActionBody = {"version": answering, "reason": "…"}
         title = f"Put version {answering} back in production"
         actions.append(
-            build_titled_request(
+            build_request_with_title(
                 title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"
             )
         )
-    return detail, [*actions, build_discard_request(model, task)]
+    return detail, [*actions, build_discard_task_request(model, task)]
 
 
 def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
@@ -331,16 +331,16 @@ def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]
         if task.stops
         else _describe_stopping_task(task)
     )
-    if job is not None and is_held_for_data(job) and words.can_relearn(task):
-        as_it_is = build_titled_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
+    if job is not None and is_rejected_for_held_batch(job) and words.can_relearn(task):
+        as_it_is = build_request_with_title("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
         return f"{detail}{_describe_stopping_task(task)}", [
             upload,
             as_it_is,
-            build_discard_request(model, task),
+            build_discard_task_request(model, task),
         ]
     return f"{detail} Send a mended batch as a new task.{settled}", [
         upload,
-        build_discard_request(model, task),
+        build_discard_task_request(model, task),
     ]
 
 
@@ -352,7 +352,7 @@ def _describe_failed_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
         f"{_format_job_error(job)}{_describe_stopping_task(task)}"
     )
     retry = [build_retry_request(task, job)] if words.can_relearn(task) else []
-    return detail, [*retry, build_discard_request(model, task)]
+    return detail, [*retry, build_discard_task_request(model, task)]
 
 
 def _describe_stopping_task(task: Task) -> str:

@@ -32,7 +32,7 @@ class ClassCounts:
     classes: list[ClassCount]
 
 
-def count_classes(db: Database, actor: Actor, model: str) -> ClassCounts:
+def read_class_counts(db: Database, actor: Actor, model: str) -> ClassCounts:
     """Return the classes that the lineage head was taught.
 
     Raises:
@@ -40,7 +40,7 @@ def count_classes(db: Database, actor: Actor, model: str) -> ClassCounts:
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        head = lineage.find_next_start(session, row)
+        head = lineage.find_version_next_task_starts_from(session, row)
         if head is None:
             return ClassCounts(None, [])
         numbers = list_taught_tasks(head.manifest)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.contract.catalogue import Catalogue
 from core.contract.responses.model_change import NewModel
 from core.contract.responses.recipe import RecipeOut
@@ -17,7 +17,7 @@ EXAMPLE_IMAGES = 100
 
 
 @dataclass(frozen=True)
-class Start:
+class ReplacementBase:
     """A base that replaces the default, with sentences about the choice.
 
     `base` is None for the default, the packaged base.
@@ -27,24 +27,26 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admission) -> Start:
+def choose_default_base(
+    catalogue: Catalogue, given: NewModel, admission: AdmissionLimits
+) -> ReplacementBase:
     """Choose the base for photos if the request leaves that open, the backbone is not trained and
     the base is available.
     """
     if (
-        not photos.is_base_unspecified(given)
+        not photos.is_base_choice_left_open(given)
         or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
     ):
-        return Start()
+        return ReplacementBase()
     problem = imagenet_base.find_imagenet_base_problem() or _explain_refused_base(
         catalogue, recipe, admission
     )
     # Training the larger network takes much longer, so that is left to an explicit request.
     if photos.trains_backbone(recipe):
-        return Start(None, [] if problem else [_describe_minutes(catalogue, recipe)])
+        return ReplacementBase(None, [] if problem else [_describe_minutes(catalogue, recipe)])
     if not problem:
-        return Start(imagenet_base.NAME)
-    return Start(
+        return ReplacementBase(imagenet_base.NAME)
+    return ReplacementBase(
         None,
         [
             f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. "
@@ -56,7 +58,9 @@ def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admiss
     )
 
 
-def _explain_refused_base(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
+def _explain_refused_base(
+    catalogue: Catalogue, recipe: RecipeOut, admission: AdmissionLimits
+) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""
     image = resolve_image_settings(catalogue, imagenet_base.ARCHITECTURE, {}).image
     try:

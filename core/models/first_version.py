@@ -13,7 +13,7 @@ from core.bases.base_advice import (
     explain_base_mismatch,
     format_creation_request,
     get_base_architecture,
-    is_same_input_shape,
+    have_images_same_shape,
 )
 from core.contract.architecture import Normalisation
 from core.contract.base import BaseVersion
@@ -23,12 +23,12 @@ from core.database.tables import Base, Model, Part, Version
 from core.errors import Invalid
 from core.lineage import version_zero
 from core.lineage.lineage import AliasMoveOrigin
-from core.lineage.version_zero import Origin, Start
+from core.lineage.version_zero import Origin, VersionZeroStart
 from core.packaged import packaged_base
-from core.recipe.images import Images
-from core.requests.actor import Actor, Transaction, find_model
+from core.recipe.images import ModelImageSettings
+from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.retention import references
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 _BACKBONE = ("backbone", "base")
 """Part types that another model can start from.
@@ -38,7 +38,11 @@ Heads, prompts, buffers and other parts are not taken over.
 
 
 def add_version_zero(
-    transaction: Transaction, blobs: Blobs, model: Model, seed: int, images: Images
+    transaction: UseCaseTransaction,
+    blobs: BlobStorage,
+    model: Model,
+    seed: int,
+    images: ModelImageSettings,
 ) -> None:
     """Add version 0 of a new model, with its parts and aliases.
 
@@ -57,13 +61,13 @@ def add_version_zero(
         session, blobs, actor, model, seed, images.normalise
     )
     move_origin = AliasMoveOrigin("create", actor.key_id)
-    start = Start(parts, origin, normalise)
+    start = VersionZeroStart(parts, origin, normalise)
     version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
 
 
 def _collect_base_parts(
     session: Session,
-    blobs: Blobs,
+    blobs: BlobStorage,
     actor: Actor,
     model: Model,
     seed: int,
@@ -77,7 +81,7 @@ def _collect_base_parts(
     if model.base == "random":
         return [], {"init": RandomStart(kind="random", seed=seed)}, _parse_normalisation(usual)
     # First, so that no blob of the base is deleted between the checks below and the commit.
-    references.lock_references_shared(session)
+    references.lock_references_against_deletion(session)
     if not isinstance(model.base, str):
         parts, origin, normalise = _read_version_parts(session, actor, model, model.base)
     elif model.base.startswith(packaged_base.PREFIX):
@@ -110,7 +114,7 @@ def _build_uploaded_base_part(
             "else, upload the file without classes."
         )
     base_architecture = get_base_architecture(row.architecture)
-    if base_architecture != model.architecture or not is_same_input_shape(
+    if base_architecture != model.architecture or not have_images_same_shape(
         row.architecture["image"], model.image
     ):
         raise _build_base_error(
@@ -133,7 +137,7 @@ def _read_version_parts(
     )
     if source_version is None:
         raise _build_base_error(f"The model {base['model']!r} has no version {number}.")
-    if source.architecture != model.architecture or not is_same_input_shape(
+    if source.architecture != model.architecture or not have_images_same_shape(
         source.image, model.image
     ):
         raise _build_base_error(

@@ -55,13 +55,13 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     """Return all requests that settle a held version, first the one that repairs it."""
     model, task, version, job = held[:4]
     other_actions = [
-        build_discard_request(model, task),
-        build_titled_request(
+        build_discard_task_request(model, task),
+        build_request_with_title(
             f"Go on without task {task.number}",
             build_task_request_path(model, task, "continue"),
             {"reason": LEFT_OPEN},
         ),
-        build_titled_request(
+        build_request_with_title(
             f"Put version {version.number} in production all the same",
             f"/v1/models/{model.id}/aliases/{PRODUCTION}",
             {"version": version.number, "reason": LEFT_OPEN},
@@ -92,13 +92,13 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
             return []
         if words.can_relearn(first):
             return [
-                build_titled_request(
+                build_request_with_title(
                     f"Learn task {first.number} again",
                     build_task_request_path(model, first, "relearn"),
                     {},
                 )
             ]
-        return [build_discard_request(model, first)]
+        return [build_discard_task_request(model, first)]
     if not words.can_relearn(task):
         return []
     if failed <= {"lost_tasks", "parent_rolled_back"}:
@@ -106,7 +106,7 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
     # The override is the first suspect: the model's own recipe comes before any other advice.
     if set(job.recipe_override) - _OF_DATA:
         title = f"Learn task {task.number} again by the model’s own recipe"
-        return [build_titled_request(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
+        return [build_request_with_title(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
     method = job.recipe["method"]["name"]
     epochs, depth = job.recipe.get("epochs"), job.recipe.get("depth")
     # an older recipe may lack these fields
@@ -124,7 +124,7 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
     else:
         return []
     return [
-        build_titled_request(
+        build_request_with_title(
             title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}}
         )
     ]
@@ -133,12 +133,12 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
 def build_retry_request(task: Task, job: Job) -> ActionOut:
     """Return the request that learns a task again."""
     title = f"Learn task {task.number} again, perhaps with another recipe"
-    return build_titled_request(title, f"/v1/jobs/{job.id}/retry", {})
+    return build_request_with_title(title, f"/v1/jobs/{job.id}/retry", {})
 
 
-def build_discard_request(model: Model, task: Task) -> ActionOut:
+def build_discard_task_request(model: Model, task: Task) -> ActionOut:
     """Return the request that gives a task up."""
-    return build_titled_request(
+    return build_request_with_title(
         f"Discard task {task.number}",
         build_task_request_path(model, task, "discard"),
         {"reason": LEFT_OPEN},
@@ -150,7 +150,7 @@ def build_task_request_path(model: Model, task: Task, verb: str) -> str:
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
-def build_titled_request(
+def build_request_with_title(
     title: str, path: str, body: ActionBody | None, *, method: str = "POST"
 ) -> ActionOut:
     """Return a request with its title."""

@@ -20,18 +20,18 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.versions.memory import MemoryOut, PartMemory, TaskMemory
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import LEASED, Action, State
+from core.database.states import LEASED, JobAction, JobState
 from core.database.tables import Job, Part, Version
 from core.errors import StoreCorrupt
-from core.files.safetensors_header import Tensor, parse_safetensors_header
-from core.lineage.class_numbers import ClassNumbers, read_class_numbers
+from core.files.safetensors_header import TensorHeader, parse_safetensors_header
+from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
 from core.retention.totals import remove_model_totals
-from core.retention.unused import release_and_delete_files
-from core.storage import Blobs, Store
+from core.retention.unused import release_rows_and_delete_files
+from core.storage import BlobStorage, ObjectStorage
 from core.trials.rows import forget_trial_results, lock_trial_jobs
 from core.versions.versions import find_version
 
@@ -41,11 +41,11 @@ TYPES = (*sorted(PRIVATE_TYPES), "own")
 
 Only images are deleted.
 """
-_STOPPED = frozenset({State.RUNNING, State.PAUSING})
+_STOPPED = frozenset({JobState.RUNNING, JobState.PAUSING})
 """States in which a job holds its parent's memory and may still store it."""
 
 
-def read_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+def read_replay_memory(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> MemoryOut:
     """Return the memory of the version that `production` points to, by type of part.
 
     Raises:
@@ -53,13 +53,15 @@ def read_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryO
         StoreCorrupt: a part is missing or damaged.
     """
     try:
-        return _read_memory_once(db, blobs, actor, model)
+        return _try_read_replay_memory(db, blobs, actor, model)
     # perhaps deleted after its row was read; a second look then finds the row marked
     except StoreCorrupt:
-        return _read_memory_once(db, blobs, actor, model)
+        return _try_read_replay_memory(db, blobs, actor, model)
 
 
-def _read_memory_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+def _try_read_replay_memory(
+    db: Database, blobs: BlobStorage, actor: Actor, model: str
+) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -124,7 +126,9 @@ def _find_feature_parts(session: Session, version: Version) -> list[Part]:
     return parts
 
 
-def delete_memory(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+def delete_replay_memory(
+    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str
+) -> None:
     """Delete the stored images of every version of a model.
 
     Repeating the call changes nothing, but completes a deletion that an outage of the store
@@ -135,7 +139,7 @@ def delete_memory(db: Database, store: Store, blobs: Blobs, actor: Actor, model:
     Raises:
         NotFound: the caller sees no such model.
     """
-    release_and_delete_files(
+    release_rows_and_delete_files(
         db, store, blobs, lambda session: _mark_parts_deleted(db, session, actor, model)
     )
 
@@ -195,16 +199,18 @@ def _mark_parts_deleted(
     keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
     digests += sorted(forget_trial_results(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
-    record_audit_entry(session, actor, Entry("memory.delete", row.id, data, model=row.id), now)
+    record_audit_entry(
+        session, actor, AuditedChange("memory.delete", row.id, data, model=row.id), now
+    )
     return keys, digests
 
 
 def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
     """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
     snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
-    if State(job.state) in _STOPPED:
+    if JobState(job.state) in _STOPPED:
         change_job_state(
-            session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"}
+            session, job, JobAction.RELEASE, now, {"reason": "the memory of the model was deleted"}
         )
     return [] if snapshot is None else snapshot.store_keys
 
@@ -233,9 +239,9 @@ def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable
 
 
 def _memory_to_json(
-    blobs: Blobs,
+    blobs: BlobStorage,
     parts: Sequence[Part],
-    class_numbers: ClassNumbers,
+    class_numbers: AncestorClassNumbers,
     label_of: Callable[[int, int], str],
 ) -> PartMemory:
     """Return the memory of all parts of one type.
@@ -278,7 +284,7 @@ def _memory_to_json(
 
 
 def _count_feature_images(
-    blobs: Blobs, parts: Sequence[Part], class_numbers: ClassNumbers
+    blobs: BlobStorage, parts: Sequence[Part], class_numbers: AncestorClassNumbers
 ) -> Counter[tuple[int, int]]:
     """Return the number of images with retained features by (task, row of the head).
 
@@ -296,7 +302,7 @@ def _count_feature_images(
     return counts
 
 
-def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
+def _count_stored_images(blobs: BlobStorage, part: Part) -> Counter[tuple[int, int]] | None:
     """Return the number of images by (task, row of the head), or None for a part without images.
 
     Only a little of the blob is read.
@@ -309,7 +315,7 @@ def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] |
     return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
 
 
-def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
+def _make_blob_reader(blobs: BlobStorage, part: Part) -> Callable[[int, int], bytes]:
     """Return a function that reads `length` bytes of a part's blob from `offset` on."""
 
     def read_range(offset: int, length: int) -> bytes:
@@ -318,6 +324,8 @@ def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
     return read_range
 
 
-def _read_tensor_column(read: Callable[[int, int], bytes], tensor: Tensor) -> NDArray[np.int64]:
+def _read_tensor_column(
+    read: Callable[[int, int], bytes], tensor: TensorHeader
+) -> NDArray[np.int64]:
     """Return a column of int64 values."""
     return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")

@@ -5,21 +5,23 @@ from sqlalchemy.orm import Session
 
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import TERMINAL, UNFINISHED, Action
-from core.database.tables import Edit, EditedPart, Export, Job, Model, Part, Task, Version
+from core.database.states import TERMINAL, UNFINISHED, JobAction
+from core.database.tables import Edit, EditedPart, ExportedDownload, Job, Model, Part, Task, Version
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import answers, retention
 from core.retention.totals import remove_model_totals
-from core.retention.unused import release_and_delete_files
-from core.storage import Blobs, Store
+from core.retention.unused import release_rows_and_delete_files
+from core.storage import BlobStorage, ObjectStorage
 from core.tasks import repeats
 from core.trials.rows import delete_trial_files
 from core.usage import stored_bytes
 
 
-def delete_model(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+def delete_model(
+    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str
+) -> None:
     """Cancel the model's jobs, hide it, and remove its images and parts.
 
     A running job ends within its grace period; the sweep removes what it still writes.
@@ -27,7 +29,7 @@ def delete_model(db: Database, store: Store, blobs: Blobs, actor: Actor, model: 
     Raises:
         NotFound: the caller sees no such model.
     """
-    release_and_delete_files(
+    release_rows_and_delete_files(
         db, store, blobs, lambda session: _hide_model(db, session, actor, model)
     )
 
@@ -72,7 +74,7 @@ def _hide_model(
     for job in locked_jobs:
         digests |= delete_trial_files(session, job.id)
         if (
-            change_job_state(session, job, Action.CANCEL, now, {"reason": "model deleted"})
+            change_job_state(session, job, JobAction.CANCEL, now, {"reason": "model deleted"})
             in TERMINAL
         ):
             # Not of a running job, which needs its archive until it has stopped.
@@ -93,12 +95,14 @@ def _hide_model(
     digests |= retention.delete_undo_file_rows(session, EditedPart.edit_id.in_(edits))
     versions = select(Version.id).where(Version.model_id == row.id)
     parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
-    exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))
+    exports = session.scalars(
+        select(ExportedDownload).where(ExportedDownload.version_id.in_(versions))
+    )
     for made in (*parts, *exports):
         digests.add(made.sha256)
         session.delete(made)
     record_audit_entry(
-        session, actor, Entry("model.delete", row.id, {"name": row.name}, model=row.id), now
+        session, actor, AuditedChange("model.delete", row.id, {"name": row.name}, model=row.id), now
     )
     stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)

@@ -12,18 +12,18 @@ from sqlalchemy.orm import Session, aliased
 
 from core.contract.responses.model import LastJob, ModelSummary
 from core.database.measurements import ALL_TASKS, ROW
-from core.database.tables import Alias, Job, Measurement, Model, Version
+from core.database.tables import Alias, Job, Model, Version, VersionMeasurement
 from core.lineage.lineage import PRODUCTION
 from core.requests.times import format_rfc3339
 
 LINE_VERSIONS = 24
 """Number of a model's newest versions; the published ones among them make `acc_line`."""
 _FIGURES = and_(
-    Measurement.model_id == Version.model_id,
-    Measurement.version == Version.number,
-    Measurement.name == ROW,
+    VersionMeasurement.model_id == Version.model_id,
+    VersionMeasurement.version == Version.number,
+    VersionMeasurement.name == ROW,
     # a literal, so that the partial index matches
-    Measurement.task == literal_column(str(ALL_TASKS)),
+    VersionMeasurement.task == literal_column(str(ALL_TASKS)),
 )
 
 
@@ -80,10 +80,10 @@ def _find_production_versions(
     query = (
         select(
             *(Alias.model_id, Version.number, Version.bytes),
-            *(Measurement.value, Measurement.detail),
+            *(VersionMeasurement.value, VersionMeasurement.detail),
         )
         .join(Version, and_(Version.model_id == Alias.model_id, Version.number == Alias.version))
-        .outerjoin(Measurement, _FIGURES)
+        .outerjoin(VersionMeasurement, _FIGURES)
         .where(Alias.model_id.in_(ids), Alias.name == PRODUCTION)
     )
     return {model_id: _ProductionVersion(*version) for model_id, *version in session.execute(query)}
@@ -94,9 +94,9 @@ def _list_recent_accuracies(session: Session, ids: Sequence[str]) -> dict[str, l
     # The concatenation avoids an index on the status, since nearly all versions are published.
     published: ColumnElement[bool] = Version.status + "" == "published"
     query = (
-        select(Version.model_id, Measurement.value)
+        select(Version.model_id, VersionMeasurement.value)
         .join(Model, Model.id == Version.model_id)
-        .join(Measurement, _FIGURES)
+        .join(VersionMeasurement, _FIGURES)
         .where(Model.id.in_(ids), Version.number >= Model.next_version - LINE_VERSIONS, published)
         .order_by(Version.model_id, Version.number)
     )

@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, Admission, compute_workload
+from core.admission.admission import ANY, AdmissionLimits, compute_job_workload
 from core.admission.applicability import warn_of_next_task
 from core.contract.catalogue import Catalogue
 from core.contract.gate import GateLimits
@@ -24,14 +24,14 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.model import ListedModel, ModelOut, ModelPage, Scenario
 from core.contract.responses.model_change import ModelChange, NewModel
 from core.database.session import Database
-from core.database.tables import Alias, Export, Model, Version
+from core.database.tables import Alias, ExportedDownload, Model, Version
 from core.lineage import lineage, words
 from core.lineage.checks import NEW_GATE
 from core.models import adoption, attention, model_summary
 from core.models.new_model import (
     LINE,
     NO_LIMITS,
-    Limits,
+    NewModelLimits,
     add_model,
     build_gate_limits,
     build_lineage_settings,
@@ -43,17 +43,17 @@ from core.models.new_model import (
 from core.models.requested_model import check_model_request
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe, resolve_recipe
-from core.recipe.stored import build_stored_patch
+from core.recipe.stored import build_stored_recipe_patch
 from core.requests import idempotency
-from core.requests.actor import Actor, Transaction, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
-from core.requests.resources import Resources
+from core.requests.actor import Actor, UseCaseTransaction, find_model
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
+from core.requests.resources import UseCaseResources
 from core.requests.times import format_rfc3339
 
 
 @dataclass(frozen=True)
-class Listing:
+class ModelListQuery:
     """Filter, order and extent of a list of models.
 
     Attributes:
@@ -67,15 +67,15 @@ class Listing:
     newest_first: bool = False
 
 
-PLAIN_LIST = Listing()
+PLAIN_LIST = ModelListQuery()
 
 
 def create_model(
-    resources: Resources,
+    resources: UseCaseResources,
     actor: Actor,
     given: NewModel,
-    repeat: idempotency.Request | None = None,
-    limits: Limits = NO_LIMITS,
+    repeat: idempotency.IdempotentRequest | None = None,
+    limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
     """Create a model; return its JSON form, and True if this replays an earlier response.
 
@@ -112,7 +112,7 @@ def create_model(
             # For a clear refusal; of two requests at once, the unique index refuses one later.
             require_free_name(session, actor.owner_id, requested.name)
             data: AuditData = {"name": requested.name, "scenario": requested.scenario}
-            transaction = Transaction(session, actor, now)
+            transaction = UseCaseTransaction(session, actor, now)
             model = add_model(
                 transaction,
                 resources.blobs,
@@ -124,7 +124,7 @@ def create_model(
             response = model_to_json(resources.catalogue, model, first, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
-                stored_response = idempotency.Response(201, location, response)
+                stored_response = idempotency.IdempotentResponse(201, location, response)
                 idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
     except IntegrityError:  # a concurrent request was first with the name
         raise make_name_taken_error(requested.name) from None
@@ -137,7 +137,7 @@ def list_models(
     actor: Actor,
     limit: int,
     cursor: str | None,
-    listing: Listing = PLAIN_LIST,
+    listing: ModelListQuery = PLAIN_LIST,
 ) -> ModelPage:
     """Return a page of the models that the caller sees."""
     with db.read() as session:
@@ -147,7 +147,7 @@ def list_models(
         if listing.q is not None:
             # names are stored in lower case
             query = query.where(Model.name.contains(listing.q.lower(), autoescape=True))
-        rows: Page[Model] = read_query_page(
+        rows: ListPage[Model] = read_query_page(
             session, query, Model.id, limit, cursor, descending=listing.newest_first
         )
         named = read_aliases(session, [m.id for m in rows.rows])
@@ -181,7 +181,7 @@ def change_model(
     actor: Actor,
     model: str,
     patch: ModelChange,
-    admission: Admission = ANY,
+    admission: AdmissionLimits = ANY,
 ) -> ModelOut:
     """Change recipe, gate or lineage settings for later tasks, or description and tags.
 
@@ -197,10 +197,12 @@ def change_model(
         row = find_model(session, actor, model, lock=True)
         warnings: list[str] = []
         if "recipe" in patch:
-            warnings = _change_recipe(session, catalogue, row, patch["recipe"], admission)
+            warnings = _apply_recipe_patch_to_model(
+                session, catalogue, row, patch["recipe"], admission
+            )
         if "answers" in patch:
             row.answers = patch["answers"]
-            _forget_downloads(session, row)
+            _unregister_model_downloads(session, row)
         # A limit on coverage needs a promised precision, so the two are checked together.
         if "gate" in patch or "answers" in patch:
             limits = patch["gate"] if "gate" in patch else GateLimits()
@@ -226,7 +228,10 @@ def change_model(
         if "allow_lost_classes" in patch:
             lineage.rejudge_held_versions(session, row, now)
         record_audit_entry(
-            session, actor, Entry("model.change", row.id, cast(AuditData, patch), model=row.id), now
+            session,
+            actor,
+            AuditedChange("model.change", row.id, cast(AuditData, patch), model=row.id),
+            now,
         )
         session.flush()
         response = _build_model_response(session, catalogue, row)
@@ -234,33 +239,37 @@ def change_model(
         return response
 
 
-def _change_recipe(
+def _apply_recipe_patch_to_model(
     session: Session,
     catalogue: Catalogue,
     row: Model,
     given: RecipePatch | None,
-    admission: Admission,
+    admission: AdmissionLimits,
 ) -> list[str]:
     """Apply a patch to the recipe, or reset it to the defaults (None).
 
     Returns:
         Warnings about memory that the next task would lose.
     """
-    recipe = {} if given is None else build_stored_patch(given, row.recipe)
+    recipe = {} if given is None else build_stored_recipe_patch(given, row.recipe)
     # A null in these restores what a model of this base begins with, not the global default.
     if given is None or any(
         given.get(name, "") is None for name in ("method", "optimizer", "preset")
     ):
-        recipe = start.complete_start_recipe(catalogue, recipe, row.base)
+        recipe = start.complete_recipe_for_base(catalogue, recipe, row.base)
     if start.BALANCED.keys() <= row.recipe.keys():
         recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
     resolved = resolve_recipe(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
     warnings = warn_of_next_task(
-        session, catalogue, row, lineage.find_next_start(session, row), resolved.recipe
+        session,
+        catalogue,
+        row,
+        lineage.find_version_next_task_starts_from(session, row),
+        resolved.recipe,
     )
-    work = compute_workload(session, row, row.next_task)
+    work = compute_job_workload(session, row, row.next_task)
     admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
     row.recipe, row.warnings = recipe, resolved.warnings
     return warnings
@@ -345,10 +354,10 @@ def model_to_json(
     }
 
 
-def _forget_downloads(session: Session, model: Model) -> None:
+def _unregister_model_downloads(session: Session, model: Model) -> None:
     """Unregister the downloads of a model, so that they are built again on request.
 
     A download states the threshold of confident predictions, which has changed.
     """
     of_model = select(Version.id).where(Version.model_id == model.id)
-    session.execute(delete(Export).where(Export.version_id.in_(of_model)))
+    session.execute(delete(ExportedDownload).where(ExportedDownload.version_id.in_(of_model)))

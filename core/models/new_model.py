@@ -7,11 +7,11 @@ from typing import TypedDict
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, Admission
+from core.admission.admission import ANY, AdmissionLimits
 from core.bases import packaged, pretrained
 from core.contract.base import PRETRAINED, ModelBase
 from core.contract.gate import GateLimits, GateOut
-from core.contract.pretrained import Pretrained
+from core.contract.pretrained import PretrainedWeights
 from core.contract.responses.audit import AuditData
 from core.contract.responses.model_change import ImageRequest, ModelChange
 from core.contract.responses.versions.sure import AnswersSetting
@@ -22,11 +22,11 @@ from core.lineage.checks import ALL_OFF, NEW_GATE
 from core.models import adoption, first_version
 from core.models.requested_model import CheckedModelRequest
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.images import Images
-from core.requests.actor import Actor, Transaction
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.resources import Resources
-from core.storage import Blobs
+from core.recipe.images import ModelImageSettings
+from core.requests.actor import Actor, UseCaseTransaction
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.resources import UseCaseResources
+from core.storage import BlobStorage
 
 
 class LineageSettings(TypedDict):
@@ -60,12 +60,12 @@ class InitialWeights:
     `weights` is None if no job has to fetch them.
     """
 
-    weights: Pretrained | None
+    weights: PretrainedWeights | None
     terms: pretrained.PretrainedTerms
 
 
 @dataclass(frozen=True)
-class Limits:
+class NewModelLimits:
     """Limits on a new model.
 
     Attributes:
@@ -73,15 +73,15 @@ class Limits:
         terms: terms of pretrained weights, which a job fetches if they are not stored yet.
     """
 
-    admission: Admission = ANY
+    admission: AdmissionLimits = ANY
     terms: pretrained.PretrainedTerms = pretrained.ANY
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = NewModelLimits()
 
 
 def find_model_weights(
-    resources: Resources,
+    resources: UseCaseResources,
     actor: Actor,
     asked: CheckedModelRequest,
     terms: pretrained.PretrainedTerms,
@@ -105,8 +105,8 @@ def find_model_weights(
 
 
 def add_model(
-    transaction: Transaction,
-    blobs: Blobs,
+    transaction: UseCaseTransaction,
+    blobs: BlobStorage,
     asked: CheckedModelRequest,
     begins: InitialWeights,
     audit: tuple[str, AuditData],
@@ -129,11 +129,11 @@ def add_model(
     session.add(model)
     session.flush()
     action, data = audit
-    record_audit_entry(session, actor, Entry(action, model.id, data, model=model.id), now)
-    recipe = asked.resolved.recipe
+    record_audit_entry(session, actor, AuditedChange(action, model.id, data, model=model.id), now)
+    recipe = asked.resolved_recipe.recipe
     seed = int(recipe.get("seed", 0))
     if asked.adopted is not None:
-        adoption.add_adopted_versions(transaction, blobs, model, asked.adopted, seed)
+        adoption.add_versions_of_adopted_classifier(transaction, blobs, model, asked.adopted, seed)
     elif begins.weights is None:
         first_version.add_version_zero(transaction, blobs, model, seed, asked.images)
     else:
@@ -172,7 +172,7 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
             *asked.notes,
             *odd_size,
             *describe_data_retention(request),
-            *asked.resolved.warnings,
+            *asked.resolved_recipe.warnings,
         ],
         description=request.get("description") or None,
         tags=request.get("tags") or None,
@@ -185,7 +185,9 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
     )
 
 
-def _warn_of_image_size(asked: ImageRequest, images: Images, base: ModelBase) -> list[str]:
+def _warn_of_image_size(
+    asked: ImageRequest, images: ModelImageSettings, base: ModelBase
+) -> list[str]:
     """Return notices about the image size, which cannot be changed later.
 
     At creation nothing is learned yet that another size would discard.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.contract.base import ModelBase
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
@@ -15,13 +15,13 @@ from core.errors import Invalid
 from core.ids import is_name
 from core.ingest.names import normalise_label
 from core.models.adoption import AdoptedClassifier, complete_adoption_request, require_usable_method
-from core.models.default_start import Start, choose_default_base
+from core.models.default_start import ReplacementBase, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
-from core.recipe.images import DECODING, Images, resolve_image_settings
-from core.recipe.problem import check_requested_problem
+from core.recipe.images import DECODING, ModelImageSettings, resolve_image_settings
+from core.recipe.problem import resolve_requested_problem
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_patch
+from core.recipe.stored import build_stored_recipe_patch
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CheckedModelRequest:
     Attributes:
         request: the request as it came, with settings that need no completion.
         recipe: patch over the defaults, as stored.
-        resolved: the complete recipe.
+        resolved_recipe: the complete recipe.
         classes: fixed class names; None where batches bring them.
         notes: why the model starts where it does, for a person who left that open.
         problem: what it predicts; None is classification.
@@ -41,11 +41,11 @@ class CheckedModelRequest:
     request: NewModel
     name: str
     scenario: Scenario
-    images: Images
+    images: ModelImageSettings
     architecture: ArchitectureChoice
     base: ModelBase
     recipe: RecipePatch
-    resolved: ResolvedRecipe
+    resolved_recipe: ResolvedRecipe
     classes: list[str] | None
     notes: list[str]
     problem: str | None = None
@@ -55,7 +55,7 @@ class CheckedModelRequest:
 def check_model_request(
     catalogue: Catalogue,
     given: NewModel,
-    admission: Admission,
+    admission: AdmissionLimits,
     photos: bool = False,
     adopted: AdoptedClassifier | None = None,
 ) -> CheckedModelRequest:
@@ -77,7 +77,7 @@ def check_model_request(
         )
     if adopted is not None:
         given = complete_adoption_request(given, adopted)
-    begin = choose_default_base(catalogue, given, admission) if photos else Start()
+    begin = choose_default_base(catalogue, given, admission) if photos else ReplacementBase()
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
         "architecture"
@@ -87,14 +87,16 @@ def check_model_request(
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.choose_default_base(complete)
-    recipe = start.build_new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
-    problem = check_requested_problem(catalogue, given.get("problem"))
+    recipe = start.build_new_recipe(
+        catalogue, build_stored_recipe_patch(given.get("recipe") or {}), base
+    )
+    problem = resolve_requested_problem(catalogue, given.get("problem"))
     resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)
     if adopted is not None:
         require_usable_method(catalogue, resolved.recipe)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
-    classes = _check_fixed_classes(scenario, given.get("classes"))
+    classes = _check_requested_fixed_classes(scenario, given.get("classes"))
     return CheckedModelRequest(
         given,
         name,
@@ -111,7 +113,7 @@ def check_model_request(
     )
 
 
-def _check_fixed_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
+def _check_requested_fixed_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
     if classes is None:
         return None
     if scenario != "data":

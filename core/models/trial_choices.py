@@ -6,10 +6,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.responses.attention import ActionOut, AttentionOut
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Task, Trial
 from core.lineage import words
-from core.models.held_actions import build_titled_request
+from core.models.held_actions import build_request_with_title
 from core.trials.rows import TrialState, find_best_trial
 
 
@@ -18,7 +18,7 @@ def list_trial_choices(session: Session, models: Collection[str]) -> dict[str, l
     query = (
         select(Job, Task)
         .join(Task, Task.id == Job.task_id)
-        .where(Job.model_id.in_(models), Job.state == str(State.CHOOSING))
+        .where(Job.model_id.in_(models), Job.state == str(JobState.CHOOSING))
         .order_by(Job.place)
     )
     waiting = session.execute(query).all()
@@ -30,11 +30,13 @@ def list_trial_choices(session: Session, models: Collection[str]) -> dict[str, l
         trials[trial.job_id].append(trial)
     items: dict[str, list[AttentionOut]] = {}
     for job, task in waiting:
-        items.setdefault(task.model_id, []).append(_build_choice_item(job, task, trials[job.id]))
+        items.setdefault(task.model_id, []).append(
+            _build_trial_choice_item(job, task, trials[job.id])
+        )
     return items
 
 
-def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> AttentionOut:
+def _build_trial_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> AttentionOut:
     best = find_best_trial(trials)
     measured = [trial.number for trial in trials if trial.state == TrialState.MEASURED]
     # The first action is the usual choice.
@@ -45,7 +47,7 @@ def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> Attenti
         else f", and it is chosen on {words.format_date(job.choose_until)} if nobody does"
     )
     return {
-        "kind": str(State.CHOOSING),
+        "kind": str(JobState.CHOOSING),
         "version": None,
         "task": task.number,
         "since": None,
@@ -61,4 +63,4 @@ def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> Attenti
 
 def _build_choose_request(job: Job, number: int, is_best: bool) -> ActionOut:
     title = f"Choose trial {number}{', which is suggested' if is_best else ''}"
-    return build_titled_request(title, f"/v1/jobs/{job.id}/choose", {"trial": number})
+    return build_request_with_title(title, f"/v1/jobs/{job.id}/choose", {"trial": number})

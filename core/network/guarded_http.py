@@ -18,8 +18,8 @@ import httpcore2
 from core.network.public_address import (
     AddressRefused,
     Network,
+    RequestTarget,
     Resolver,
-    Target,
     resolve_allowed_addresses,
 )
 
@@ -29,7 +29,7 @@ _ADDRESSES = 4
 """Maximum number of addresses of a name that are tried, one after another."""
 
 
-class NotSent(Exception):
+class RequestNotSentError(Exception):
     """An HTTP request without a response; the message says why."""
 
 
@@ -42,7 +42,7 @@ class ReceiverResponse:
 
 
 @dataclass(frozen=True)
-class Way:
+class SendingSettings:
     """Settings for sending requests.
 
     Attributes:
@@ -57,12 +57,12 @@ class Way:
 
 
 def post_guarded_request(
-    target: Target, headers: Mapping[str, str], body: bytes, way: Way
+    target: RequestTarget, headers: Mapping[str, str], body: bytes, way: SendingSettings
 ) -> ReceiverResponse:
     """Send a body and read the response.
 
     Raises:
-        NotSent: the address is refused, or no whole response comes in time.
+        RequestNotSentError: the address is refused, or no whole response comes in time.
     """
     deadline = time.monotonic() + way.seconds
     url = httpcore2.URL(
@@ -79,7 +79,7 @@ def post_guarded_request(
     }
     pool = httpcore2.ConnectionPool(
         ssl_context=_load_tls_context() if target.scheme == "https" else None,
-        network_backend=_Backend(target, way, deadline),
+        network_backend=_CheckedAddressBackend(target, way, deadline),
         # A stream ends at its request's deadline, so no other request may use its connection.
         max_keepalive_connections=0,
     )
@@ -90,15 +90,15 @@ def post_guarded_request(
         ):
             return ReceiverResponse(response.status, _read_first_bytes(response.iter_stream()))
     except AddressRefused as refused:
-        raise NotSent(str(refused)) from None
+        raise RequestNotSentError(str(refused)) from None
     except TimeoutError:
-        raise NotSent(f"No whole answer came within {way.seconds:.0f} s.") from None
+        raise RequestNotSentError(f"No whole answer came within {way.seconds:.0f} s.") from None
     except httpcore2.ProtocolError as error:
         # The message may quote what the receiver sent, at any length.
         problem = str(error)[:200] or "it closed the connection"
-        raise NotSent(f"The receiver speaks no HTTP: {problem.rstrip('.')}.") from None
+        raise RequestNotSentError(f"The receiver speaks no HTTP: {problem.rstrip('.')}.") from None
     except OSError as error:
-        raise NotSent(_describe_error(error)) from None
+        raise RequestNotSentError(_describe_network_error(error)) from None
 
 
 def _read_first_bytes(pieces: Iterable[bytes]) -> str:
@@ -115,7 +115,7 @@ def _read_first_bytes(pieces: Iterable[bytes]) -> str:
     )
 
 
-def _describe_error(error: OSError) -> str:
+def _describe_network_error(error: OSError) -> str:
     """Return a sentence about a failure of the network or of TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"The receiver's certificate is not trusted: {error.verify_message}."
@@ -131,10 +131,10 @@ def _load_tls_context() -> ssl.SSLContext:
     return httpcore2.default_ssl_context()
 
 
-class _Backend(httpcore2.NetworkBackend):
+class _CheckedAddressBackend(httpcore2.NetworkBackend):
     """Backend that connects to a checked address of the target, whatever name it is given."""
 
-    def __init__(self, target: Target, way: Way, deadline: float) -> None:
+    def __init__(self, target: RequestTarget, way: SendingSettings, deadline: float) -> None:
         self._target, self._way, self._deadline = target, way, deadline
 
     def connect_tcp(
@@ -144,7 +144,7 @@ class _Backend(httpcore2.NetworkBackend):
         timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> "_Stream":
+    ) -> "_DeadlineStream":
         del host, port, timeout, local_address, socket_options
         failed = OSError()
         for address in resolve_allowed_addresses(self._target, self._way.allow, self._way.resolve)[
@@ -157,7 +157,7 @@ class _Backend(httpcore2.NetworkBackend):
                 connection.settimeout(_compute_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return _Stream(connection, self._deadline)
+                return _DeadlineStream(connection, self._deadline)
             # The deadline is that of all addresses, so no time is left for the next one.
             except TimeoutError:
                 connection.close()
@@ -168,7 +168,7 @@ class _Backend(httpcore2.NetworkBackend):
         raise failed
 
 
-class _Stream(httpcore2.NetworkStream):
+class _DeadlineStream(httpcore2.NetworkStream):
     """A connection whose reads and writes end at the deadline."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
@@ -198,10 +198,10 @@ class _Stream(httpcore2.NetworkStream):
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
         timeout: float | None = None,
-    ) -> "_Stream":
+    ) -> "_DeadlineStream":
         try:
             self._socket.settimeout(_compute_seconds_left(self._deadline))
-            return _Stream(
+            return _DeadlineStream(
                 ssl_context.wrap_socket(self._socket, server_hostname=server_hostname),
                 self._deadline,
             )

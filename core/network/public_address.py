@@ -56,7 +56,7 @@ class AddressRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     """Target of a request.
 
     Attributes:
@@ -94,7 +94,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts)
 
 
-def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
+def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> RequestTarget:
     """Parse a URL to the host, port and path that it addresses.
 
     Args:
@@ -113,11 +113,11 @@ def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
     port = int(match["port"] or DEFAULT_PORTS[scheme])
     if port > 65535:
         raise AddressRefused(f"{port} is no port: ports are 1 to 65535.")
-    return Target(scheme, _normalise_host(host), port, match["target"] or "/")
+    return RequestTarget(scheme, _normalise_host(host), port, match["target"] or "/")
 
 
 def resolve_allowed_addresses(
-    target: Target, allow: Sequence[Network], resolve: Resolver | None = None
+    target: RequestTarget, allow: Sequence[Network], resolve: Resolver | None = None
 ) -> list[IPAddress]:
     """Return the addresses of a target after checking that each of them may be contacted.
 
@@ -227,7 +227,7 @@ def find_embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
     )
 
 
-def _resolve_addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
+def _resolve_addresses(target: RequestTarget, resolve: Resolver) -> list[IPAddress]:
     try:
         # An address needs no resolver, whose own parser might read it differently.
         return [ipaddress.ip_address(target.host)]

@@ -26,6 +26,6 @@ OF_CLASS = 45
 """Pictures of each class; a third of them is held out to measure."""
 
 
-def locate_sample_archive(name: str) -> Path:
+def locate_packaged_sample_archive(name: str) -> Path:
     """Return the zip archive of a batch of `BATCHES`: `train/<class>/…` and `test/<class>/…`."""
     return FOLDER / f"{name}.zip"

@@ -14,14 +14,14 @@ from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
-from core.database.tables import Alias, Damage, Model, Part, Version
+from core.database.tables import Alias, DamagedObject, Model, Part, Version
 from core.errors import Invalid, StoreCorrupt, WrongState
 from core.ids import is_id
 from core.lineage.sure import choose_sure_threshold
 from core.requests.actor import Actor, find_model
-from core.requests.class_only import require_classes
+from core.requests.class_only import require_classification_model
 from core.retention import damage
-from core.storage.blobs import Blobs
+from core.storage.blobs import BlobStorage
 from core.versions.versions import LATEST, find_version
 
 KEPT_VERSIONS = 64
@@ -51,11 +51,11 @@ class PredictableVersion:
     parts: tuple[tuple[str, str], ...]
     sure: SureOut | None = None
 
-    def fetch_part_paths(self, blobs: Blobs) -> dict[str, str]:
+    def fetch_part_paths(self, blobs: BlobStorage) -> dict[str, str]:
         """Return the local, verified file of each part by the part's name.
 
         Raises:
-            StoreCorrupt, Unavailable: see `Blobs.fetch_verified_file`.
+            StoreCorrupt, Unavailable: see `BlobStorage.fetch_verified_file`.
         """
         return {name: str(blobs.fetch_verified_file(sha256)) for name, sha256 in self.parts}
 
@@ -82,7 +82,7 @@ def find_version_to_predict(
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
-        require_classes(owner, "Predictions by this service")
+        require_classification_model(owner, "Predictions by this service")
         row = find_version(session, owner, version)
         parts = session.scalars(
             select(Part).where(Part.version_id == row.id).order_by(Part.position)
@@ -91,7 +91,7 @@ def find_version_to_predict(
         types = list_inference_part_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
         damage.refuse_damaged_parts(
-            session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in used}
+            session, row, {BlobStorage.make_blob_key(sha256): name for name, sha256 in used}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
         sure = choose_sure_threshold(session, owner, number)
@@ -169,11 +169,11 @@ def _check_requested_task(manifest: Manifest, scenario: str, number: int, task: 
         if not tasks:
             raise _build_no_classes_error(number)
         if task is None:
-            raise _build_wrong_task_error(
+            raise _build_unanswerable_task_error(
                 "Each task has a head of its own here: name the task with ?task=", tasks
             )
         if task not in tasks:
-            raise _build_wrong_task_error(
+            raise _build_unanswerable_task_error(
                 f"Version {number} has not learned task {task}; it knows", tasks
             )
     else:
@@ -236,7 +236,7 @@ def _build_version_query(by_id: bool, naming: Naming) -> Select[str, str]:
             Model.deleted_at.is_(None), Model.base_job.is_(None), Model.answers.is_(null()), number
         )
         # Damage is rare, so one question about any object saves a question about each part.
-        .where(~exists().select_from(Damage))
+        .where(~exists().select_from(DamagedObject))
     )
 
 
@@ -248,7 +248,7 @@ def _build_no_classes_error(number: int) -> WrongState:
     )
 
 
-def _build_wrong_task_error(text: str, tasks: list[int]) -> Invalid:
+def _build_unanswerable_task_error(text: str, tasks: list[int]) -> Invalid:
     task_list = ", ".join(map(str, tasks[:50]))
     return Invalid(
         f"{text} ({task_list}).", fields=[{"field": "task", "message": f"one of {task_list}"}]

@@ -26,7 +26,7 @@ def read_exactly(file: IO[bytes], count: int) -> bytes:
     return b"".join(chunks)
 
 
-def read_message(file: IO[bytes], most: int | None = None) -> bytes:
+def read_framed_message(file: IO[bytes], most: int | None = None) -> bytes:
     """Read the next message.
 
     Raises:
@@ -38,7 +38,7 @@ def read_message(file: IO[bytes], most: int | None = None) -> bytes:
     return read_exactly(file, length)
 
 
-def write_message(file: IO[bytes], message: bytes) -> None:
+def write_framed_message(file: IO[bytes], message: bytes) -> None:
     """Write one message and flush."""
     file.write(_LENGTH.pack(len(message)))
     file.write(message)

@@ -30,16 +30,16 @@ def check_startup_conditions(settings: Settings) -> str | None:
     Raises:
         CannotStart: the process cannot work; the detail says why, and what to do.
     """
-    require_descriptors(settings)
+    require_enough_file_descriptors(settings)
     advice = _make_directory_private(settings.data_dir)
     # Starting takes room as well, and only a started service can delete.
-    reserve.remove_reserve_if_full(settings.data_dir)
+    reserve.remove_disk_reserve_if_full(settings.data_dir)
     _require_writable_directory(settings.data_dir)
     require_sound_database(settings)
     return advice
 
 
-def require_descriptors(settings: Settings) -> None:
+def require_enough_file_descriptors(settings: Settings) -> None:
     """Raise CannotStart if the process may open too few files to serve clients."""
     # Two for each connection, as `max_connections` counts them.
     needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
@@ -62,11 +62,11 @@ def require_sound_database(settings: Settings) -> None:
     """Raise CannotStart if a row of a table cannot be read or the file is not a database."""
     file = find_sqlite_file(settings)
     try:
-        damage = [] if file is None else soundness.check_first_rows(file)
+        damage = [] if file is None else soundness.check_first_row_of_each_table(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:
-        raise CannotStart(soundness.describe_damage(file, damage))
+        raise CannotStart(soundness.describe_database_damage(file, damage))
 
 
 def _make_directory_private(data_dir: Path) -> str | None:

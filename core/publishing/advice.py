@@ -13,18 +13,18 @@ from fractions import Fraction
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import Baseline
+from core.contract.figures import BaselineResult
 from core.database import measurements
 from core.database.measurements import ADVICE, ALL_TASKS, MeasurementRow
-from core.database.tables import Job, Measurement, Model, Result, Task, Version
+from core.database.tables import Job, Model, Task, Version, VersionMeasurement, VersionTaskResult
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import read_numbered_tasks
+from core.lineage.lineage import read_tasks_by_numbers
 from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
-from core.recipe.passes import BASE_SIZE, find_base_pass
-from core.text.steps import Step
+from core.recipe.passes import BASE_SIZE, find_pass_duration_of_base
+from core.text.steps import ApiStep
 
 FAR = Fraction(1, 10)
 """Accuracy below that of a larger base's features from which a change of base is advised."""
@@ -38,7 +38,7 @@ _LOOKED_AT = 100
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class VersionAccuracy:
     """Correct predictions of a version over all tasks so far."""
 
     version: int
@@ -56,7 +56,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class LargerBase:
+class LargerBaseModel:
     """Another model of the owner, which learned the same batches on the larger base for photos.
 
     Attributes:
@@ -97,7 +97,7 @@ def advise_on_new_problems(
         says_other: the version has another warning with a remedy already: no advice is added.
     """
     conditions = _find_version_problems(session, model, version, job, confused)
-    before = _read_given_advice(session, model, version)
+    before = _read_keys_of_given_advice(session, model, version)
     # Recorded while they hold: a condition that ends and returns is advised on again.
     repeated_keys = [one.key for one in conditions if one.key in before]
     fresh = None if says_other else next((one for one in conditions if one.key not in before), None)
@@ -109,7 +109,7 @@ def advise_on_new_problems(
     return None if fresh is None else fresh.text
 
 
-def is_accuracy_falling(last: Sequence[Accuracy]) -> bool:
+def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
     """Return True if accuracy fell over three versions, each time, and in all by more than chance.
 
     Args:
@@ -120,19 +120,23 @@ def is_accuracy_falling(last: Sequence[Accuracy]) -> bool:
     first, second, third = last[-_VERSIONS:]
     return (
         first.accuracy_share > second.accuracy_share > third.accuracy_share
-        and _is_beyond_chance((first.right, first.images), (third.right, third.images))
+        and _is_accuracy_difference_beyond_chance(
+            (first.right, first.images), (third.right, third.images)
+        )
     )
 
 
-def is_far_below_larger_base(own: Accuracy, larger: LargerBase) -> bool:
+def is_far_below_larger_base(own: VersionAccuracy, larger: LargerBaseModel) -> bool:
     """Return True if a version is over 10 points, and more than chance, below a larger base's
     features."""
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
     lead = Fraction(larger.right, larger.images) - own.accuracy_share
-    return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
+    return lead > FAR and _is_accuracy_difference_beyond_chance(
+        (larger.right, larger.images), (own.right, own.images)
+    )
 
 
-def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
+def _is_accuracy_difference_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
     shares = [right / images for right, images in (better, worse)]
     sizes = (better[1], worse[1])
     spread = (
@@ -146,7 +150,7 @@ def _find_version_problems(
 ) -> list[_ModelProblem]:
     """Return all problems of a version, the one whose remedy helps most first."""
     conditions: list[_ModelProblem] = []
-    tasks = read_numbered_tasks(
+    tasks = read_tasks_by_numbers(
         session, model, list_taught_tasks(version.manifest), with_reports=False
     )
     last = _read_last_accuracies(session, model, version)
@@ -178,7 +182,7 @@ def _find_version_problems(
     return conditions
 
 
-def _read_given_advice(session: Session, model: Model, version: Version) -> set[str]:
+def _read_keys_of_given_advice(session: Session, model: Model, version: Version) -> set[str]:
     """Return the keys of advice given on the version's parent and on earlier versions of its
     batch."""
     same = select(Version.number).where(
@@ -186,20 +190,25 @@ def _read_given_advice(session: Session, model: Model, version: Version) -> set[
         Version.task_number == version.task_number,
         Version.number < version.number,
     )
-    query = select(Measurement.detail).where(
-        Measurement.model_id == model.id,
-        Measurement.name == ADVICE,
-        or_(Measurement.version == (version.parent or 0), Measurement.version.in_(same)),
+    query = select(VersionMeasurement.detail).where(
+        VersionMeasurement.model_id == model.id,
+        VersionMeasurement.name == ADVICE,
+        or_(
+            VersionMeasurement.version == (version.parent or 0),
+            VersionMeasurement.version.in_(same),
+        ),
     )
     return {key for detail in session.scalars(query) for key in detail["given"]}
 
 
-def _read_last_accuracies(session: Session, model: Model, version: Version) -> list[Accuracy]:
+def _read_last_accuracies(
+    session: Session, model: Model, version: Version
+) -> list[VersionAccuracy]:
     """Return the accuracies of the last three versions of the lineage, the oldest first.
 
     A version without held-out images ends the search.
     """
-    last: list[Accuracy] = []
+    last: list[VersionAccuracy] = []
     number: int | None = version.number
     # Version 0 was taught nothing, so 0 ends the walk as None does.
     while number and len(last) < _VERSIONS:
@@ -207,7 +216,7 @@ def _read_last_accuracies(session: Session, model: Model, version: Version) -> l
         images = sum(cell.total for cell in cells)
         if not images:
             break
-        last.insert(0, Accuracy(number, sum(cell.correct for cell in cells), images))
+        last.insert(0, VersionAccuracy(number, sum(cell.correct for cell in cells), images))
         parent = select(Version.parent).where(
             Version.model_id == model.id, Version.number == number
         )
@@ -217,7 +226,7 @@ def _read_last_accuracies(session: Session, model: Model, version: Version) -> l
 
 def _find_larger_base_model(
     session: Session, model: Model, tasks: Sequence[Task]
-) -> LargerBase | None:
+) -> LargerBaseModel | None:
     """Return the newest other model on the base for photos whose head learned all of these
     batches."""
     of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
@@ -242,13 +251,13 @@ def _find_larger_base_model(
         manifest = session.scalar(
             select(Version.manifest).where(Version.model_id == id, Version.number == head)
         )
-        row = session.get(Measurement, (id, head, "baseline_lda", ALL_TASKS))
+        row = session.get(VersionMeasurement, (id, head, "baseline_lda", ALL_TASKS))
         if manifest is None or row is None:
             continue
         # A batch that was sent but not learned proves nothing about the features.
         if {learned[id].get(number) for number in list_taught_tasks(manifest)} >= batch_digests:
-            right, images = Baseline.from_json(row.detail).all
-            return LargerBase(name, head, right, images)
+            right, images = BaselineResult.from_json(row.detail).all
+            return LargerBaseModel(name, head, right, images)
     return None
 
 
@@ -264,8 +273,8 @@ def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str
             f"and let production move with POST {path}/finish."
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
-    seconds = images * find_base_pass(imagenet_base.NAME, BASE_SIZE).forward_s
-    begin = Step("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
+    seconds = images * find_pass_duration_of_base(imagenet_base.NAME, BASE_SIZE).forward_s
+    begin = ApiStep("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "
         f"{begin}. A pass over the {images:,} images of its tasks takes about "
@@ -277,8 +286,8 @@ def _advise_on_worst_class(
     session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]
 ) -> str:
     """Return a request for more images of the class with the lowest accuracy."""
-    query = select(Result.per_class).where(
-        Result.model_id == model.id, Result.version == version.number
+    query = select(VersionTaskResult.per_class).where(
+        VersionTaskResult.model_id == model.id, VersionTaskResult.version == version.number
     )
     counts: dict[str, list[int]] = {}
     for per_class in session.scalars(query):

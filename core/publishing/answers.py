@@ -13,17 +13,17 @@ from pathlib import Path
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.job_result import AnswersFile, JobResult, MeasuredVersion
+from core.contract.jobs.job_result import JobResult, MeasuredVersion, PredictionsFile
 from core.database.session import Database
-from core.database.tables import Job, Model, Result, Task
+from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.ingest.answers import (
     NEW,
     draw_encryption_key,
     encrypt_predictions,
     read_written_predictions,
 )
-from core.jobs.fence import Claim
-from core.storage import Blobs
+from core.jobs.fence import JobClaim
+from core.storage import BlobStorage
 
 _FILE = "answers.safetensors"
 
@@ -61,16 +61,20 @@ class StoredPredictions:
 
 
 def store_predictions(
-    db: Database, blobs: Blobs, claim: Claim, folder: Path, answers: Sequence[AnswersFile]
+    db: Database,
+    blobs: BlobStorage,
+    claim: JobClaim,
+    folder: Path,
+    answers: Sequence[PredictionsFile],
 ) -> StoredPredictions:
     """Store the predictions in the folder of a result for those cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         older = {"base": 0, "parent": job.parent_version or 0}
-        query = select(Result.version, Result.task).where(
-            Result.model_id == job.model_id,
-            Result.version.in_(set(older.values())),
-            Result.answers.is_not(None),
+        query = select(VersionTaskResult.version, VersionTaskResult.task).where(
+            VersionTaskResult.model_id == job.model_id,
+            VersionTaskResult.version.in_(set(older.values())),
+            VersionTaskResult.answers.is_not(None),
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
         keys = _read_prediction_keys(session, job.model_id, {file.task for file in answers})
@@ -102,7 +106,9 @@ def _read_prediction_keys(session: Session, model_id: str, tasks: set[int]) -> d
     return {task: key for task, key in session.execute(query) if key is not None}
 
 
-def filter_retained_cells(session: Session, model: Model, cells: StoredCells) -> StoredCells:
+def select_cells_with_retained_images(
+    session: Session, model: Model, cells: StoredCells
+) -> StoredCells:
     """Return the entries of tasks whose held-out images are still there.
 
     Predictions are retained as long as these.
@@ -125,7 +131,7 @@ def store_prediction_keys(
         )
 
 
-def fill_parent_cells(
+def store_predictions_in_parent_cells(
     session: Session, model: Model, parent: int, cells: StoredCells, result: JobResult
 ) -> None:
     """Fill the parent's cells without predictions, if their count of correct ones still holds."""
@@ -135,26 +141,30 @@ def fill_parent_cells(
         if version != "parent" or change is None or task not in new:
             continue
         session.execute(
-            update(Result)
+            update(VersionTaskResult)
             .where(
-                *(Result.model_id == model.id, Result.version == parent, Result.task == task),
-                *(Result.answers.is_(None), Result.total == change.total),
+                *(
+                    VersionTaskResult.model_id == model.id,
+                    VersionTaskResult.version == parent,
+                    VersionTaskResult.task == task,
+                ),
+                *(VersionTaskResult.answers.is_(None), VersionTaskResult.total == change.total),
                 # Another count shows that these are not the predictions that were measured.
-                Result.correct == new[task] - change.improved + change.regressed,
+                VersionTaskResult.correct == new[task] - change.improved + change.regressed,
             )
             .values(answers=stored.sha256, answers_bytes=stored.bytes)
         )
 
 
-def count_added_bytes(session: Session, model: Model, cells: StoredCells) -> int:
+def count_bytes_added_by_predictions(session: Session, model: Model, cells: StoredCells) -> int:
     """Return the bytes that the blob adds to the model; 0 if the model has it.
 
     Call this before cells refer to it.
     """
     blobs = {stored.sha256: stored.bytes for stored in cells.values()}
     query = (
-        select(Result.answers)
-        .where(Result.model_id == model.id, Result.answers.in_(blobs))
+        select(VersionTaskResult.answers)
+        .where(VersionTaskResult.model_id == model.id, VersionTaskResult.answers.in_(blobs))
         .distinct()
     )
     stored_digests = set(session.scalars(query))

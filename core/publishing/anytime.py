@@ -9,17 +9,17 @@ behind.
 import json
 from pathlib import Path
 
-from core.contract.jobs.snapshot import StoredAnytime
+from core.contract.jobs.snapshot import StoredAnytimeState
 from core.contract.manifest import AnytimeState, StoredPart
 from core.database.session import Database
 from core.database.tables import Event, Job, Model, Task
 from core.execution import snapshots
 from core.execution.result import read_best_state
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.coverage import list_tasks_after_learning
-from core.publishing.manifest import JobRows, build_manifest
-from core.storage import Store
+from core.lineage.coverage import list_taught_tasks_after_learning
+from core.publishing.manifest import LearningJobRows, build_manifest
+from core.storage import ObjectStorage
 
 MANIFEST = "manifest.json"
 
@@ -29,7 +29,7 @@ def build_anytime_prefix(job_id: str) -> str:
     return f"anytime/{job_id}/"
 
 
-def register_best_state(db: Database, store: Store, claim: Claim, path: Path) -> None:
+def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, path: Path) -> None:
     """Upload the folder of a best state, register it, and delete the previous one.
 
     A state that is not better than the registered one is ignored; an attempt that resumes from an
@@ -54,25 +54,25 @@ def register_best_state(db: Database, store: Store, claim: Claim, path: Path) ->
         model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
         base, parent = (lineage.find_numbered_version(session, model, n) for n in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = list_tasks_after_learning(parent.manifest, task.number)
-    number = snapshots.find_next_state_number(registered, claim)
+        tasks = list_taught_tasks_after_learning(parent.manifest, task.number)
+    number = snapshots.find_next_stored_state_number(registered, claim)
     key = f"{build_anytime_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = snapshots.store_files_under_key(store, key, [part.path for part in result.parts])
+    files = snapshots.store_files_under_key_prefix(store, key, [part.path for part in result.parts])
     described = []
     for part in result.parts:
         sha256, size = files[part.path.name]
         described.append(StoredPart(name=part.name, type=part.type, sha256=sha256, bytes=size))
     content = build_manifest(
-        JobRows(model, task, job, base), result.document, described, None, tasks
+        LearningJobRows(model, task, job, base), result.document, described, None, tasks
     )
     state = AnytimeState(job=claim.job_id, step=step, validation=validation)
     content = content.model_copy(update={"anytime": state})
     # Last, since it lists the digests of the parts.
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
-    files |= snapshots.store_files_under_key(store, key, [path / MANIFEST])
-    with snapshots.delete_unregistered(store, key, files), db.write() as session:
+    files |= snapshots.store_files_under_key_prefix(store, key, [path / MANIFEST])
+    with snapshots.delete_unregistered_uploads(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
-        job.anytime = StoredAnytime(
+        job.anytime = StoredAnytimeState(
             key=key,
             files=files,
             fence=claim.fence,

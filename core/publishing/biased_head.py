@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Mapping
 
-from core.contract.figures import Baseline
+from core.contract.figures import BaselineResult
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Model
-from core.text.steps import Step
+from core.text.steps import ApiStep
 
 MARGIN = 0.05
 """Accuracy by which a baseline must be ahead of the version."""
@@ -30,7 +30,11 @@ def find_biased_head_warning(
     baselines = {
         by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(result, name))
     }
-    ahead = {by: baseline for by, baseline in baselines.items() if _is_baseline_ahead(baseline)}
+    ahead = {
+        by: baseline
+        for by, baseline in baselines.items()
+        if _is_baseline_better_than_head(baseline)
+    }
     if not ahead:
         return None
     by, best = max(ahead.items(), key=lambda item: item[1].all[0])
@@ -43,7 +47,7 @@ def find_biased_head_warning(
     )
 
 
-def _is_baseline_ahead(baseline: Baseline) -> bool:
+def _is_baseline_better_than_head(baseline: BaselineResult) -> bool:
     total = baseline.all[1]
     baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
     variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))
@@ -73,7 +77,7 @@ def _format_biased_head_advice(
     if plain:
         sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches "
-            f"again: {Step('POST', '/v1/models', body=build_successor_request(model, version))}."
+            f"again: {ApiStep('POST', '/v1/models', body=build_successor_model_request(model, version))}."
         )
     else:
         sentences.append(
@@ -83,11 +87,11 @@ def _format_biased_head_advice(
     return " ".join(sentences)
 
 
-def _describe_remedy_request(model: Model, recipe: Mapping[str, object]) -> Step:
-    return Step("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
+def _describe_remedy_request(model: Model, recipe: Mapping[str, object]) -> ApiStep:
+    return ApiStep("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
-def build_successor_request(model: Model, version: int) -> dict[str, object]:
+def build_successor_model_request(model: Model, version: int) -> dict[str, object]:
     """Return the request body that makes a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",

@@ -9,7 +9,7 @@ import numpy as np
 from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
 from core.ingest.answers import (
-    RankedAnswers,
+    RankedPredictions,
     parse_ranked_predictions,
     read_written_predictions,
 )
@@ -46,7 +46,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     if document.problem is not None:  # its predictions are no rows of classes
         return []
     heads = {head.task: head.classes for head in document.heads}
-    answers_by_task: dict[int, list[RankedAnswers]] = {}
+    answers_by_task: dict[int, list[RankedPredictions]] = {}
     predictions = read_written_predictions(result.folder, document.answers)
     for (version, task), data in predictions.items():
         ranked = parse_ranked_predictions(data) if version == "new" else None
@@ -63,7 +63,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     return sorted(confused, key=_compute_smaller_confused_share, reverse=True)
 
 
-def _count_prediction_pairs(answers: list[RankedAnswers]) -> Counter[tuple[int, int]]:
+def _count_prediction_pairs(answers: list[RankedPredictions]) -> Counter[tuple[int, int]]:
     """Return the number of images by (true row, predicted row)."""
     targets = np.concatenate([ranked.targets for ranked in answers]).astype(np.int64)
     rows = np.concatenate([ranked.rows for ranked in answers])

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from core.contract.features import FeatureCount, FeatureShare
 from core.contract.jobs.job_result import JobResult
 from core.database.measurements import ALL_TASKS, EACH_TASK, FEATURES
-from core.database.tables import Job, Measurement, Model, Version
+from core.database.tables import Job, Model, Version, VersionMeasurement
 from core.lineage.features import LEAST_IMAGES, find_last_good_ancestor
 from core.recipe.photos import trains_backbone
 
@@ -27,7 +27,7 @@ ByTask = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Ancestor:
+class MeasuredAncestor:
     """An earlier version as it was measured.
 
     Attributes:
@@ -48,7 +48,7 @@ def compare_features_with_ancestors(
     """Compare the version that a job has learned with its ancestors."""
     if not trains_backbone(job.recipe):
         return _build_missing_comparison("the batch leaves the features as they were")
-    numbers = _list_ancestors(session, model, job.parent_version or 0)
+    numbers = _list_published_ancestors(session, model, job.parent_version or 0)
     if not numbers:
         return _build_missing_comparison("it is the first version of its line")
     if result.baseline_lda is None:
@@ -56,7 +56,7 @@ def compare_features_with_ancestors(
             "the features of the version were not measured: too few held-out images, or too many "
             "features"
         )
-    ancestors = _read_ancestors(session, model, numbers)
+    ancestors = _read_measured_ancestors(session, model, numbers)
     if not ancestors:
         return _build_missing_comparison("the features of no version before it were measured")
     shares = [
@@ -71,7 +71,7 @@ def compare_features_with_ancestors(
     return {"ancestors": shares, "missing": None if shares else why}
 
 
-def _list_ancestors(session: Session, model: Model, number: int) -> list[int]:
+def _list_published_ancestors(session: Session, model: Model, number: int) -> list[int]:
     """Return the numbers of the last published ancestors, newest first, without version 0, which
     was taught nothing.
     """
@@ -88,15 +88,17 @@ def _list_ancestors(session: Session, model: Model, number: int) -> list[int]:
     return numbers
 
 
-def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
+def _read_measured_ancestors(
+    session: Session, model: Model, numbers: list[int]
+) -> list[MeasuredAncestor]:
     """Return the ancestors that were measured, newest first."""
-    of_these = (Measurement.model_id == model.id, Measurement.version.in_(numbers))
-    by_task = select(Measurement.version, Measurement.detail).where(
-        *of_these, Measurement.name == _LDA, Measurement.task == EACH_TASK
+    of_these = (VersionMeasurement.model_id == model.id, VersionMeasurement.version.in_(numbers))
+    by_task = select(VersionMeasurement.version, VersionMeasurement.detail).where(
+        *of_these, VersionMeasurement.name == _LDA, VersionMeasurement.task == EACH_TASK
     )
     tasks = {version: detail for version, detail in session.execute(by_task)}
-    counted = select(Measurement.version, Measurement.detail).where(
-        *of_these, Measurement.name == FEATURES, Measurement.task == ALL_TASKS
+    counted = select(VersionMeasurement.version, VersionMeasurement.detail).where(
+        *of_these, VersionMeasurement.name == FEATURES, VersionMeasurement.task == ALL_TASKS
     )
     collapsed = {
         version
@@ -111,14 +113,14 @@ def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[
         for number, manifest in session.execute(query)
     }
     return [
-        Ancestor(number, heads[number], tasks[number], number not in collapsed)
+        MeasuredAncestor(number, heads[number], tasks[number], number not in collapsed)
         for number in numbers
         if number in tasks
     ]
 
 
 def compare_feature_accuracy(
-    scenario: str, result: JobResult, ancestor: Ancestor
+    scenario: str, result: JobResult, ancestor: MeasuredAncestor
 ) -> FeatureShare | None:
     """Compare a version with an ancestor on the tasks of both.
 

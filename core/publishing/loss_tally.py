@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.contract.losses import ClassLoss, LossCount, LostImage
-from core.ingest.answers import RankedAnswers
+from core.ingest.answers import RankedPredictions
 from core.statistics.flips import Mask
 
 MOST_CLASSES = 50
@@ -137,4 +137,4 @@ class PredictedPart:
     task: int
     apart: int
     names: list[str]
-    ranked: RankedAnswers
+    ranked: RankedPredictions

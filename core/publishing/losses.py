@@ -19,24 +19,24 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.contract.manifest import Manifest
 from core.database.session import Database
-from core.database.tables import Job, Model, Result, Task, Version
+from core.database.tables import Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_tasks
 from core.errors import StoreCorrupt
 from core.execution.result import ResultFolder
 from core.ingest.answers import (
-    TaskAnswers,
+    StoredTaskPredictions,
     decrypt_predictions,
     parse_predictions,
     parse_ranked_predictions,
     read_written_predictions,
 )
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
 from core.publishing.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
 from core.statistics.flips import Mask, compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 LAST_VERSIONS = 20
 """Number of the last published versions among which the best one on each task is looked for."""
@@ -75,10 +75,10 @@ class _ComparisonRows:
     best: Mapping[int, _ComparedVersion]
 
 
-def count_losses(
+def count_version_losses(
     db: Database,
-    blobs: Blobs,
-    claim: Claim,
+    blobs: BlobStorage,
+    claim: JobClaim,
     result: ResultFolder[JobResult],
     production: int | None,
 ) -> Losses | None:
@@ -93,7 +93,7 @@ def count_losses(
     facts = _read_comparison_rows(db, claim, production)
     if facts is None or not _extends_classes(result.document, facts.production):
         return None
-    return _Comparison(blobs, facts, result).count_all_losses()
+    return _LossComparison(blobs, facts, result).count_all_losses()
 
 
 def _extends_classes(document: JobResult, production: "_ComparedVersion | None") -> bool:
@@ -106,7 +106,7 @@ def _extends_classes(document: JobResult, production: "_ComparedVersion | None")
 
 
 def _read_comparison_rows(
-    db: Database, claim: Claim, production: int | None
+    db: Database, claim: JobClaim, production: int | None
 ) -> _ComparisonRows | None:
     """Read the rows that the comparisons need; None if the gate has no check by images."""
     with db.read() as session:
@@ -121,7 +121,7 @@ def _read_comparison_rows(
         keys = {task: key for task, key in session.execute(query) if task not in edited}
         tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}
-        stored = _read_answer_digests(session, model, numbers)
+        stored = _read_prediction_digests(session, model, numbers)
         # Without that check, no predictions of up to twenty more versions are read.
         best = (
             _find_best_earlier_versions(session, model, tasks)
@@ -129,7 +129,7 @@ def _read_comparison_rows(
             else {}
         )
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
-        stored |= _read_answer_digests(session, model, set(best.values()) - numbers)
+        stored |= _read_prediction_digests(session, model, set(best.values()) - numbers)
         versions = {n: _ComparedVersion(n, manifests[n], stored.get(n, {})) for n in manifests}
         return _ComparisonRows(
             model=model,
@@ -143,12 +143,16 @@ def _read_comparison_rows(
         )
 
 
-def _read_answer_digests(
+def _read_prediction_digests(
     session: Session, model: Model, numbers: set[int]
 ) -> dict[int, dict[int, str]]:
     """Return the digests of stored predictions by version and task."""
-    query = select(Result.version, Result.task, Result.answers).where(
-        Result.model_id == model.id, Result.version.in_(numbers), Result.answers.is_not(None)
+    query = select(
+        VersionTaskResult.version, VersionTaskResult.task, VersionTaskResult.answers
+    ).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version.in_(numbers),
+        VersionTaskResult.answers.is_not(None),
     )
     stored: dict[int, dict[int, str]] = {}
     for version, task, digest in session.execute(query):
@@ -169,10 +173,12 @@ def _find_best_earlier_versions(session: Session, model: Model, tasks: set[int])
         .order_by(Version.number.desc())
         .limit(LAST_VERSIONS)
     )
-    query = select(Result.task, Result.version, Result.correct).where(
-        Result.model_id == model.id,
-        Result.version.in_(list(session.scalars(last))),
-        Result.answers.is_not(None),
+    query = select(
+        VersionTaskResult.task, VersionTaskResult.version, VersionTaskResult.correct
+    ).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version.in_(list(session.scalars(last))),
+        VersionTaskResult.answers.is_not(None),
     )
     best: dict[int, tuple[int, int]] = {}
     for task, version, correct in session.execute(query):
@@ -189,11 +195,11 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
     return {number: manifest for number, manifest in session.execute(query)}
 
 
-class _Comparison:
+class _LossComparison:
     """Comparison of the new version with others, task by task."""
 
     def __init__(
-        self, blobs: Blobs, facts: _ComparisonRows, result: ResultFolder[JobResult]
+        self, blobs: BlobStorage, facts: _ComparisonRows, result: ResultFolder[JobResult]
     ) -> None:
         self._blobs = blobs
         self._facts = facts
@@ -215,17 +221,19 @@ class _Comparison:
                 self._compare_with_best(part)
         production = self._facts.production
         against = None if production is None else production.number
-        forgotten = self._build_described_loss_count(self._forgotten, against)
-        confused = self._build_described_loss_count(self._confused, against)
+        forgotten = self._build_loss_count_with_description(self._forgotten, against)
+        confused = self._build_loss_count_with_description(self._confused, against)
         if confused["missing"] is None and not self._brings_new_classes():
-            confused = _build_skipped_comparison(against, "the batch brings no new class")
+            confused = _build_skipped_comparison_counts(against, "the batch brings no new class")
         new_classes, known_classes = self._count_own_batch_images()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
         return {
             "forgotten": forgotten,
             "confused": confused,
-            "class_lost": self._build_described_loss_count(self._classes, against, by_recall=True),
+            "class_lost": self._build_loss_count_with_description(
+                self._classes, against, by_recall=True
+            ),
             "drifted": self._build_drift_count(),
             "new": new_classes,
             "known": known_classes,
@@ -270,7 +278,7 @@ class _Comparison:
         digest = version.predictions.get(part.task)
         if data is None and digest is not None:
             path = self._fetch_predictions_if_sound(digest)
-            place = TaskAnswers(version.number, part.task, self._facts.keys[part.task])
+            place = StoredTaskPredictions(version.number, part.task, self._facts.keys[part.task])
             data = None if path is None else decrypt_predictions(path, place)
         if data is None:
             return None
@@ -302,7 +310,7 @@ class _Comparison:
         best, targets, all_images = (
             part.ranked.choose_best_rows(n_known),
             part.ranked.targets,
-            _mask_all_images(part),
+            _make_mask_of_all_images(part),
         )
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
         self._forgotten.count_task_images(
@@ -333,7 +341,7 @@ class _Comparison:
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
         tally = LossTally()
-        tally.count_task_images(part, old, best, negative, positive, _mask_all_images(part))
+        tally.count_task_images(part, old, best, negative, positive, _make_mask_of_all_images(part))
         counts = TaskLoss(
             task=part.task,
             against=version.number,
@@ -343,15 +351,15 @@ class _Comparison:
         )
         self._drifts[part.task] = (tally, counts)
 
-    def _build_described_loss_count(
+    def _build_loss_count_with_description(
         self, tally: LossTally, against: int | None, *, by_recall: bool = False
     ) -> LossCount:
         if against is None:
-            return _build_skipped_comparison(
+            return _build_skipped_comparison_counts(
                 None, "production is version 0, which was taught nothing"
             )
         if not tally.counts:
-            return _build_skipped_comparison(against, self._explain_no_comparison())
+            return _build_skipped_comparison_counts(against, self._explain_no_comparison())
         return tally.build_loss_count(against, by_recall=by_recall)
 
     def _explain_no_comparison(self) -> str:
@@ -368,15 +376,15 @@ class _Comparison:
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
-        def loss_p_value(counts: TaskLoss) -> float:
+        def compute_loss_p_value(counts: TaskLoss) -> float:
             return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
 
-        tasks = sorted((counts for _, counts in self._drifts.values()), key=loss_p_value)
+        tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)
         drifted = LossTally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             # Bonferroni's correction, as in the check.
-            if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
+            if net > limit and compute_loss_p_value(counts) * len(tasks) < SIGNIFICANT:
                 drifted.merge_tally(self._drifts[counts["task"]][0])
         why = (
             "no earlier task has held-out images of two classes" if self._forgotten.counts else None
@@ -384,7 +392,7 @@ class _Comparison:
         described = (
             drifted.build_loss_count(None)
             if tasks
-            else _build_skipped_comparison(None, why or self._explain_no_comparison())
+            else _build_skipped_comparison_counts(None, why or self._explain_no_comparison())
         )
         totals = {
             name: sum(counts[name] for counts in tasks)
@@ -411,7 +419,7 @@ class _Comparison:
         production = self._facts.production
         against = None if production is None else production.number
         if part is None or not len(part.ranked.rows):
-            nothing = _build_skipped_comparison(against, "the batch has no held-out images")
+            nothing = _build_skipped_comparison_counts(against, "the batch has no held-out images")
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._list_prediction_classes(self._facts.parent, part.task))
@@ -434,18 +442,20 @@ class _Comparison:
         return (
             new_tally.build_loss_count(None)
             if new_tally.counts
-            else _build_skipped_comparison(None, "the batch has no held-out images of new classes"),
+            else _build_skipped_comparison_counts(
+                None, "the batch has no held-out images of new classes"
+            ),
             known_tally.build_loss_count(against)
             if known_tally.counts
-            else _build_skipped_comparison(against, no_known),
+            else _build_skipped_comparison_counts(against, no_known),
         )
 
 
-def _mask_all_images(part: PredictedPart) -> Mask:
+def _make_mask_of_all_images(part: PredictedPart) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 
-def _build_skipped_comparison(against: int | None, why: str) -> LossCount:
+def _build_skipped_comparison_counts(against: int | None, why: str) -> LossCount:
     """Return counts for a comparison that was not made, with the reason."""
     return {
         "against": against,

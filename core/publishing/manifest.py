@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 
-from core.contract.architecture import Architecture, Image
-from core.contract.figures import Figures
+from core.contract.architecture import Architecture, ImageSettings
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import LearnedNetwork
-from core.contract.manifest import Datasets, Manifest, StoredPart
+from core.contract.manifest import DatasetDigests, Manifest, StoredPart
 from core.contract.recipe import Recipe
 from core.database.tables import Job, Model, Task, Version
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 
-_MEASURED = (*Figures.model_fields, "trainable", "parameters", "steps", "images")
+_MEASURED = (*VersionFigures.model_fields, "trainable", "parameters", "steps", "images")
 
 
 @dataclass(frozen=True)
-class JobRows:
+class LearningJobRows:
     """Rows that a learning job belongs to; `base` is version 0 of its model."""
 
     model: Model
@@ -24,7 +24,7 @@ class JobRows:
 
 
 def build_manifest(
-    rows: JobRows,
+    rows: LearningJobRows,
     made: LearnedNetwork,
     parts: list[StoredPart],
     number: int | None,
@@ -41,7 +41,7 @@ def build_manifest(
         parent: version that it continues; None: that of the job.
     """
     model, job = rows.model, rows.job
-    recipe, reported = Recipe.from_json(job.recipe), made.get_set_fields()
+    recipe, reported = Recipe.from_json(job.recipe), made.list_fields_that_are_set()
     optional = {
         "network": made.network,
         "init": rows.base.manifest.init,
@@ -59,16 +59,16 @@ def build_manifest(
         tasks=tasks,
         scenario=model.scenario,
         architecture=Architecture.from_json(model.architecture),
-        image=Image.from_json(model.image),
+        image=ImageSettings.from_json(model.image),
         normalise=made.normalise,
         classes=made.classes,
         heads=made.heads,
         recipe=recipe,
         method=made.method,
-        datasets=Datasets(train=rows.task.train_sha256, held_out=rows.task.held_out_sha256),
+        datasets=DatasetDigests(train=rows.task.train_sha256, held_out=rows.task.held_out_sha256),
         seed=recipe.seed,
         threads=made.environment.threads,
-        code_version=compute_code_version(),
+        code_version=compute_learning_code_digest(),
         environment=made.environment,
         parts=parts,
         **{name: reported.get(name) for name in _MEASURED},

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.database import measurements
 from core.database.bulk import insert_rows
-from core.database.tables import Model, Result, Version
+from core.database.tables import Model, Version, VersionTaskResult
 from core.lineage.lineage import find_numbered_version
 from core.lineage.row import find_best_earlier_accuracies, store_matrix_row_figures
 from core.publishing.answers import StoredCells
-from core.statistics.matrix_row import Cell
+from core.statistics.matrix_row import MatrixCellCounts
 
 
 @dataclass(frozen=True)
-class Measurements:
+class NewVersionMeasurements:
     """Measurements of a new version, and those of earlier versions on its task.
 
     Attributes:
@@ -28,7 +28,7 @@ class Measurements:
     """
 
     cells: Iterable[MeasuredCell]
-    figures: Figures
+    figures: VersionFigures
     predictions: StoredCells
 
 
@@ -36,7 +36,7 @@ def store_version_measurements(
     session: Session,
     model: Model,
     version: Version,
-    made: Measurements,
+    made: NewVersionMeasurements,
     deleted: Collection[int],
 ) -> None:
     """Store the measurements of a new version, and those of earlier versions on its task.
@@ -55,7 +55,8 @@ def store_version_measurements(
     ]
     best = find_best_earlier_accuracies(session, parent, [cell.task for cell in new_cells])
     cells = {
-        cell.task: Cell(cell.correct_count, cell.total, best.get(cell.task)) for cell in new_cells
+        cell.task: MatrixCellCounts(cell.correct_count, cell.total, best.get(cell.task))
+        for cell in new_cells
     }
     rows = [
         _build_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)
@@ -64,7 +65,7 @@ def store_version_measurements(
     rows += _build_earlier_version_rows(
         session, model, {"base": 0, "parent": parent.number}, measured.values(), made.predictions
     )
-    insert_rows(session, Result, rows)
+    insert_rows(session, VersionTaskResult, rows)
     store_matrix_row_figures(session, version, cells, model.scenario)
     measurements.insert_measurement_rows(
         session,
@@ -86,10 +87,10 @@ def _build_earlier_version_rows(
     for cell in measured:
         if cell.version in numbers:  # the parent may be version 0
             older.setdefault((numbers[cell.version], cell.task), cell)
-    query = select(Result.version, Result.task).where(
-        Result.model_id == model.id,
-        Result.version.in_({version for version, _ in older}),
-        Result.task.in_({task for _, task in older}),
+    query = select(VersionTaskResult.version, VersionTaskResult.task).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version.in_({version for version, _ in older}),
+        VersionTaskResult.task.in_({task for _, task in older}),
     )
     # A version is immutable, and so are its measurements: the first one stands.
     existing = {(version, task) for version, task in session.execute(query)}

@@ -7,36 +7,36 @@ from pathlib import Path
 from sqlalchemy import select
 
 from core.contract.base import ADOPTED_VERSION
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.measure_job import MeasureResult
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import Action, State, find_next_state
-from core.database.tables import Job, Result, Task
-from core.jobs.fence import Claim, lock_claimed_job
+from core.database.states import JobAction, JobState, find_next_job_state
+from core.database.tables import Job, Task, VersionTaskResult
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.publishing import answers
-from core.publishing.measured import Measurements, store_version_measurements
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.retention import references, retention
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.usage import stored_bytes
 
 
 @dataclass(frozen=True)
-class Published:
+class JobVersionStatus:
     """The version that a job has made or measured: its number, and its status."""
 
     number: int
     status: str
 
 
-_DONE = Published(ADOPTED_VERSION, "measured")
+_DONE = JobVersionStatus(ADOPTED_VERSION, "measured")
 
 
 def publish_measurement(
-    db: Database, store: Store, claim: Claim, folder: Path, cache: Path | None = None
-) -> Published:
+    db: Database, store: ObjectStorage, claim: JobClaim, folder: Path, cache: Path | None = None
+) -> JobVersionStatus:
     """Store the measurement of a claimed job, and end the job. Repeating the call changes nothing.
 
     Args:
@@ -50,18 +50,18 @@ def publish_measurement(
     """
     # An earlier call may have committed without its caller learning of it, as in an outage.
     with db.read() as session:
-        if session.scalar(select(Job.state).where(Job.id == claim.job_id)) == State.SUCCEEDED:
+        if session.scalar(select(Job.state).where(Job.id == claim.job_id)) == JobState.SUCCEEDED:
             return _DONE
     result = MeasureResult.from_json(json.loads((folder / "result.json").read_text()))
-    blobs = Blobs(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
+    blobs = BlobStorage(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
     sealed = answers.store_predictions(db, blobs, claim, folder, result.answers)
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         if sealed.blob is not None and not blobs.has(sealed.blob.sha256):
             blobs.put_file(sealed.path)
         job = lock_claimed_job(session, claim)
-        find_next_state(job.state, Action.FINISH)  # raises at once if a stop was requested
+        find_next_job_state(job.state, JobAction.FINISH)  # raises at once if a stop was requested
         model = lineage.lock_model(session, job.model_id)
         mine = Task.model_id == model.id, Task.number == job.task_number
         task = session.scalars(
@@ -70,18 +70,20 @@ def publish_measurement(
         version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
         assert version is not None, "the version came with the model"
         now = db.now(session)
-        cells = answers.filter_retained_cells(session, model, sealed.cells)
-        size = answers.count_added_bytes(session, model, cells)
+        cells = answers.select_cells_with_retained_images(session, model, sealed.cells)
+        size = answers.count_bytes_added_by_predictions(session, model, cells)
         deleted = {task.number} if task.data_deleted_at is not None else set()
-        measured = Measurements(result.results, Figures(calibration=result.calibration), cells)
+        measured = NewVersionMeasurements(
+            result.results, VersionFigures(calibration=result.calibration), cells
+        )
         # After an attempt whose end was lost, the row is there already.
-        if session.get(Result, (model.id, version.number, task.number)) is None:
+        if session.get(VersionTaskResult, (model.id, version.number, task.number)) is None:
             store_version_measurements(session, model, version, measured, deleted)
             answers.store_prediction_keys(session, model, sealed, cells)
         retention.mark_unneeded_task_files(model, task, published=True, now=now)
-        change_job_state(session, job, Action.FINISH, now)
+        change_job_state(session, job, JobAction.FINISH, now)
         session.flush()
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         task_id = task.id
-    retention.delete_task_blobs(db, Blobs(store, Path()), task_id)
+    retention.delete_task_blobs(db, BlobStorage(store, Path()), task_id)
     return _DONE

@@ -15,30 +15,30 @@ from core.contract.features import FeatureCount
 from core.contract.jobs.job_result import JobResult
 from core.contract.losses import Losses
 from core.contract.manifest import Manifest
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.label_names import list_label_names
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, MeasurementRow
 from core.database.session import Database
-from core.database.tables import Alias, Job, Model, Result, Task, Version
+from core.database.tables import Alias, Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_tasks
 from core.execution.result import ResultFolder
 from core.ingest.answers import (
-    TaskAnswers,
+    StoredTaskPredictions,
     parse_predictions,
     read_encrypted_predictions,
     read_written_predictions,
 )
 from core.ingest.dataset import open_dataset
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.lineage.features import compute_feature_loss, find_best_ancestor
-from core.lineage.gate import Production
+from core.lineage.gate import GateProductionComparison
 from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_features_with_ancestors
-from core.publishing.losses import count_losses
+from core.publishing.losses import count_version_losses
 from core.statistics import flips
-from core.statistics.flips import Flips, Mask
-from core.storage import Blobs
+from core.statistics.flips import FlipStatistics, Mask
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ProductionComparison:
     """
 
     production: int | None
-    counted: Production | None
+    counted: GateProductionComparison | None
     losses: Losses | None = None
     features: FeatureCount | None = None
 
@@ -90,7 +90,7 @@ class _MeasuredTask:
     labels: list[str]
     held_out: str
     predictions: str
-    place: TaskAnswers
+    place: StoredTaskPredictions
 
 
 def find_production_number(session: Session, model_id: str) -> int | None:
@@ -101,7 +101,7 @@ def find_production_number(session: Session, model_id: str) -> int | None:
 
 
 def compare_with_production(
-    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+    db: Database, blobs: BlobStorage, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count flips and losses against production as the gate needs them, and compare features."""
     comparison = _count_negative_flips(db, blobs, claim, result)
@@ -110,12 +110,12 @@ def compare_with_production(
         features = compare_features_with_ancestors(
             session, session.get_one(Model, job.model_id), job, result.document
         )
-    losses = count_losses(db, blobs, claim, result, comparison.production)
+    losses = count_version_losses(db, blobs, claim, result, comparison.production)
     return replace(comparison, losses=losses, features=features)
 
 
 def _count_negative_flips(
-    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+    db: Database, blobs: BlobStorage, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count negative flips against production, if the gate limits them."""
     with db.read() as session:
@@ -130,7 +130,7 @@ def _count_negative_flips(
             for task in session.scalars(select(Task).where(Task.model_id == model.id))
         }
         # The job has compared the two on the same decoded images, so nothing is fetched.
-        if number == job.parent_version and job.kind != Kind.EDIT:
+        if number == job.parent_version and job.kind != JobKind.EDIT:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
             return ProductionComparison(
                 number, _sum_flips_against_parent(number, result.document, retained_tasks)
@@ -152,18 +152,24 @@ def _count_negative_flips(
     )
 
 
-def _sum_flips_against_parent(number: int, result: JobResult, tasks: set[int]) -> Production:
+def _sum_flips_against_parent(
+    number: int, result: JobResult, tasks: set[int]
+) -> GateProductionComparison:
     """Return the counts that the job itself made against its parent."""
     changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
-    return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
+    return GateProductionComparison(
+        number, sum(c.regressed for c in changes), sum(c.total for c in changes)
+    )
 
 
 def _find_measured_tasks(
     session: Session, model: Model, number: int, tasks: dict[int, Task]
 ) -> list[_MeasuredTask]:
     """Return the tasks for which production's predictions are stored."""
-    query = select(Result.task, Result.answers).where(
-        Result.model_id == model.id, Result.version == number, Result.answers.is_not(None)
+    query = select(VersionTaskResult.task, VersionTaskResult.answers).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version == number,
+        VersionTaskResult.answers.is_not(None),
     )
     measured_tasks = []
     for task_number, digest in session.execute(query):
@@ -175,7 +181,7 @@ def _find_measured_tasks(
         ):
             # A dataset numbers its own classes in sorted order, unless the model fixes the list.
             labels = list_label_names(model, task.classes)
-            place = TaskAnswers(number, task_number, task.answers_key)
+            place = StoredTaskPredictions(number, task_number, task.answers_key)
             measured_tasks.append(
                 _MeasuredTask(task_number, labels, task.held_out_sha256, digest, place)
             )
@@ -183,17 +189,17 @@ def _find_measured_tasks(
 
 
 def _count_stored_flips(
-    blobs: Blobs,
+    blobs: BlobStorage,
     number: int,
     manifest: Manifest,
     measured_tasks: list[_MeasuredTask],
     result: ResultFolder[JobResult],
-) -> Production:
+) -> GateProductionComparison:
     """Count flips by the stored predictions of production and those of the result."""
     written = read_written_predictions(result.folder, result.document.answers)
     mine = {task: data for (version, task), data in written.items() if version == "new"}
     heads = {head.task: head.classes for head in result.document.heads}
-    total = Flips()
+    total = FlipStatistics()
     for task in measured_tasks:
         if task.number not in mine:
             continue
@@ -211,7 +217,7 @@ def _count_stored_flips(
         total += flips.count_flips(
             old, _mask_correct(new_rows, heads.get(task.number, result.document.classes), truth)
         )
-    return Production(number, total.negative, total.n)
+    return GateProductionComparison(number, total.negative, total.n)
 
 
 def _mask_correct(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:

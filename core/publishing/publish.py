@@ -16,39 +16,43 @@ from core.contract.edit import EditResult
 from core.contract.responses.event import StateData
 from core.database import job_log, owner_events
 from core.database.jobs import change_job_state
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Model, Task, Version
 from core.execution import snapshots
-from core.execution.parent_parts import list_parts_to_continue
-from core.execution.totals import record_totals
+from core.execution.parent_parts import list_parts_needed_to_continue
+from core.execution.totals import record_feature_totals
 from core.failpoints import hit_failpoint
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.lineage import lineage, words
 from core.lineage.class_numbers import read_class_numbers
 from core.publishing import anytime, negative_flips
-from core.publishing.measurement import Published, publish_measurement
+from core.publishing.measurement import JobVersionStatus, publish_measurement
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     PublishingTransaction,
     StoredResult,
     begin_publishing,
-    delete_unnamed_objects,
+    delete_stored_objects_without_rows,
     store_result_files,
-    write_version,
+    write_version_rows,
 )
-from core.publishing.version_warnings import Findings, describe_missing_tasks, find_version_warnings
+from core.publishing.version_warnings import (
+    VersionFindings,
+    describe_missing_tasks,
+    find_version_warnings,
+)
 from core.retention import retention
 from core.retention.answers import remove_predictions
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.usage import stored_bytes
 
 
 def publish_result(
-    db: Database, store: Store, claim: Claim, result: Path, cache: Path | None = None
-) -> Published:
+    db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path | None = None
+) -> JobVersionStatus:
     """Make a version from the result folder of a claimed job: published, or held by its gate.
 
     Repeating the call changes nothing.
@@ -64,15 +68,15 @@ def publish_result(
             `claim.explain_stopped_lineage`.
         ValueError: the result is incomplete, which is a fault of the learning code.
     """
-    if claim.kind == Kind.MEASURE:
+    if claim.kind == JobKind.MEASURE:
         return publish_measurement(db, store, claim, result, cache)
     # An earlier call may have committed without its caller learning of it, as in an outage.
     done = _find_published_version(db, claim)
     if done is None:
-        blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
+        blobs = BlobStorage(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
         made = store_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
-        former = _find_former_digests(db, claim, made.edit)
+        former = _find_digests_to_be_replaced(db, claim, made.edit)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
             done = _publish_in_transaction(
@@ -83,23 +87,27 @@ def publish_result(
                 negative_flips.compare_with_production(db, blobs, claim, made.folder),
             )
         hit_failpoint("publish-committed")
-        delete_unnamed_objects(db, blobs, made, former)
+        delete_stored_objects_without_rows(db, blobs, made, former)
     _delete_job_leftovers(db, store, claim)
     hit_failpoint("publish-cleaned")
     return done
 
 
-def _find_published_version(db: Database, claim: Claim) -> Published | None:
+def _find_published_version(db: Database, claim: JobClaim) -> JobVersionStatus | None:
     """Return the version that the job has made already, or None."""
     with db.read() as session:
         query = select(Version.number, Version.status).where(Version.job_id == claim.job_id)
         row = session.execute(query).one_or_none()
-    return None if row is None else Published(*row)
+    return None if row is None else JobVersionStatus(*row)
 
 
 def _publish_in_transaction(
-    db: Database, blobs: Blobs, claim: Claim, made: StoredResult, comparison: ProductionComparison
-) -> Published | None:
+    db: Database,
+    blobs: BlobStorage,
+    claim: JobClaim,
+    made: StoredResult,
+    comparison: ProductionComparison,
+) -> JobVersionStatus | None:
     """Publish a job's result in one transaction.
 
     Return None, without any change, if production is not the compared version.
@@ -114,17 +122,17 @@ def _publish_in_transaction(
         # The gate compares with production: counts against a replaced version are void.
         if negative_flips.find_production_number(session, model.id) != comparison.production:
             return None
-        version, size = write_version(publishing, made, comparison)
-        findings = Findings(document, comparison, made.confused)
+        version, size = write_version_rows(publishing, made, comparison)
+        findings = VersionFindings(document, comparison, made.confused)
         warned = find_version_warnings(session, model, job, version, findings)
         version.warnings = [*describe_missing_tasks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             if made.totals is not None:  # the next job continues this version
-                size += record_totals(
+                size += record_feature_totals(
                     model,
                     made.totals,
-                    list_parts_to_continue(session, version),
+                    list_parts_needed_to_continue(session, version),
                     read_class_numbers(session, version),
                 )
             lineage.publish_version(session, model, task, version, now)
@@ -145,7 +153,7 @@ def _publish_in_transaction(
         # Last, since it locks the owner's row, which the owner's requests and claims need too.
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("publish-uncommitted")
-        return Published(version.number, version.status)
+        return JobVersionStatus(version.number, version.status)
 
 
 def _end_published_job(
@@ -162,7 +170,7 @@ def _end_published_job(
     )
     session.flush()  # event streams end with the event of the state, so the log lines come first
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
-    change_job_state(session, job, Action.PUBLISH, now, data)
+    change_job_state(session, job, JobAction.PUBLISH, now, data)
     job.version = version.number
     job.error = None
     # From here on they are garbage: their files are removed after the commit, or by a sweep.
@@ -207,7 +215,9 @@ def _format_visible_losses(version: Version) -> str:
     return "" if visible is None else f" {visible['detail']}"
 
 
-def _find_former_digests(db: Database, claim: Claim, edit: EditResult | None) -> set[str]:
+def _find_digests_to_be_replaced(
+    db: Database, claim: JobClaim, edit: EditResult | None
+) -> set[str]:
     """Return the digests of files that this publish may replace: totals, and features of the
     held-out images of edited tasks."""
     edited = [] if edit is None else [task.number for task in edit.before]
@@ -223,7 +233,7 @@ def _find_former_digests(db: Database, claim: Claim, edit: EditResult | None) ->
     return {digest for digest in digests if digest is not None}
 
 
-def _delete_job_leftovers(db: Database, store: Store, claim: Claim) -> None:
+def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -> None:
     """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
     for prefix in (
         snapshots.build_snapshot_prefix(claim.job_id),
@@ -234,4 +244,4 @@ def _delete_job_leftovers(db: Database, store: Store, claim: Claim) -> None:
             store.delete(info.key)
     assert claim.task_id is not None, "the job learned a task"
     # Copies in a machine's cache are left to the sweep, so no folder is needed.
-    retention.delete_task_blobs(db, Blobs(store, Path()), claim.task_id)
+    retention.delete_task_blobs(db, BlobStorage(store, Path()), claim.task_id)

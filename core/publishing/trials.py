@@ -10,27 +10,27 @@ from core.contract.part_types import IMAGE_TYPES
 from core.database.session import Database
 from core.database.tables import Model, Version
 from core.files.safetensors_header import read_safetensors_header
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.judgement import read_forecast_rise
+from core.lineage.judgement import read_forecast_loss_rise
 from core.lineage.row import read_matrix_row
 from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     StoredResult,
     begin_publishing,
-    delete_unnamed_objects,
+    delete_stored_objects_without_rows,
     store_result_files,
-    write_version,
+    write_version_rows,
 )
 from core.retention.damage import DatabaseDamageMarks
-from core.statistics.matrix_row import compute_row_figures
-from core.storage import Blobs, Store
+from core.statistics.matrix_row import compute_version_accuracy_figures
+from core.storage import BlobStorage, ObjectStorage
 
 
-def judge_trial_result(
-    db: Database, store: Store, claim: Claim, result: Path, cache: Path
+def judge_version_of_trial(
+    db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path
 ) -> TrialFigures:
     """Return what the version of a claimed job's result would be; nothing is published.
 
@@ -43,7 +43,7 @@ def judge_trial_result(
     Raises:
         LeaseLost, WrongState, ValueError: see `publish_result`.
     """
-    blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
+    blobs = BlobStorage(store, cache, marks=DatabaseDamageMarks(db))
     made = store_result_files(db, blobs, claim, result)
     judged: TrialFigures | None = None
     while judged is None:  # None: production moved while the versions were compared
@@ -51,22 +51,22 @@ def judge_trial_result(
         try:
             with db.write() as session:
                 judged = _judge_version(db, session, blobs, claim, made, comparison)
-                raise _Undo
-        except _Undo:
+                raise _TransactionRollback
+        except _TransactionRollback:
             pass
-    delete_unnamed_objects(db, blobs, made, set())
+    delete_stored_objects_without_rows(db, blobs, made, set())
     return judged
 
 
-class _Undo(Exception):
+class _TransactionRollback(Exception):
     """Rolls a transaction back whose rows were only needed for a verdict."""
 
 
 def _judge_version(
     db: Database,
     session: Session,
-    blobs: Blobs,
-    claim: Claim,
+    blobs: BlobStorage,
+    claim: JobClaim,
     made: StoredResult,
     comparison: ProductionComparison,
 ) -> TrialFigures | None:
@@ -75,33 +75,35 @@ def _judge_version(
     model = publishing.model
     if negative_flips.find_production_number(session, model.id) != comparison.production:
         return None
-    version, size = write_version(publishing, made, comparison)
-    return _describe_version(session, model, version, made, size)
+    version, size = write_version_rows(publishing, made, comparison)
+    return _describe_trial_version(session, model, version, made, size)
 
 
-def _describe_version(
+def _describe_trial_version(
     session: Session, model: Model, version: Version, made: StoredResult, size: int
 ) -> TrialFigures:
     """Return the figures of a version that is judged."""
     row = read_matrix_row(session, model.id, version.number)
-    figures = compute_row_figures(list_taught_tasks(version.manifest), row, model.scenario)
-    rise = read_forecast_rise(session, model.id, version.number)
+    figures = compute_version_accuracy_figures(
+        list_taught_tasks(version.manifest), row, model.scenario
+    )
+    rise = read_forecast_loss_rise(session, model.id, version.number)
     gate = version.gate
     return TrialFigures(
         score=made.folder.document.score,
         passed=gate["passed"],
-        held=None if gate["passed"] else words.explain_checks(gate),
+        held=None if gate["passed"] else words.explain_failed_gate_checks(gate),
         accuracy={str(task): [cell.correct, cell.total] for task, cell in sorted(row.items())},
         acc=figures.acc,
         forgetting=figures.forgetting,
         # JSON has no infinity.
         forecast=rise if rise is not None and math.isfinite(rise) else None,
         bytes=size,
-        images=_count_images(made),
+        images=_count_images_in_memory(made),
     )
 
 
-def _count_images(made: StoredResult) -> int:
+def _count_images_in_memory(made: StoredResult) -> int:
     """Return the number of training images in the memory of a version.
 
     The first part of a type lists them; the others are packs of their pixels.

@@ -14,41 +14,41 @@ from core.contract.edit import EditResult
 from core.contract.jobs.job_result import JobResult
 from core.contract.manifest import StoredPart
 from core.database import measurements
-from core.database.measurements import remove_figures
+from core.database.measurements import remove_figures_from_manifest
 from core.database.session import Database
-from core.database.states import Action, find_next_state
+from core.database.states import JobAction, find_next_job_state
 from core.database.tables import Job, Model, Part, Task, Version
 from core.edits import record
 from core.errors import Invalid
 from core.execution.held_out_features import (
     BACKBONE,
-    StoredFeatures,
-    record_stored_features,
+    StoredHeldOutFeatures,
+    record_held_out_feature_blobs,
     store_result_features,
 )
-from core.execution.result import PartFile, ResultFolder, read_result
-from core.execution.totals import StoredTotals, store_result_totals
+from core.execution.result import ResultFolder, ResultPartFile, read_result_folder
+from core.execution.totals import StoredTaskTotals, store_result_totals
 from core.failpoints import hit_failpoint
 from core.ids import new_id
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.coverage import list_tasks_after_learning
+from core.lineage.coverage import list_taught_tasks_after_learning
 from core.lineage.judgement import judge_version
 from core.publishing import answers
 from core.publishing.answers import StoredPredictions
 from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
-from core.publishing.manifest import JobRows, build_manifest
-from core.publishing.measured import Measurements, store_version_measurements
+from core.publishing.manifest import LearningJobRows, build_manifest
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
 from core.retention import references, retention
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
 class StoredPartFile:
     """A stored part: its local file, digest and size in bytes."""
 
-    file: PartFile
+    file: ResultPartFile
     sha256: str
     bytes: int
 
@@ -76,8 +76,8 @@ class StoredResult:
     folder: ResultFolder[JobResult]
     parts: list[StoredPartFile]
     predictions: StoredPredictions
-    features: dict[int, StoredFeatures]
-    totals: StoredTotals | None
+    features: dict[int, StoredHeldOutFeatures]
+    totals: StoredTaskTotals | None
     confused: list[ConfusedPair]
     edit: EditResult | None = None
 
@@ -93,9 +93,11 @@ class PublishingTransaction:
     now: float
 
 
-def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -> StoredResult:
+def store_result_files(
+    db: Database, blobs: BlobStorage, claim: JobClaim, result: Path
+) -> StoredResult:
     """Store the files of a result: parts, predictions, features and totals."""
-    result_folder = read_result(result)
+    result_folder = read_result_folder(result)
     stored = []
     for file in result_folder.parts:
         # With the link, this machine need not download the parts for the next task.
@@ -116,7 +118,7 @@ def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -
 
 
 def begin_publishing(
-    db: Database, session: Session, blobs: Blobs, claim: Claim, made: StoredResult
+    db: Database, session: Session, blobs: BlobStorage, claim: JobClaim, made: StoredResult
 ) -> PublishingTransaction:
     """Lock the rows that publishing changes, and return them.
 
@@ -125,16 +127,16 @@ def begin_publishing(
         Invalid: a task of the edit has no data any more.
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
-    references.lock_references_shared(session)
+    references.lock_references_against_deletion(session)
     _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
-    find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
+    find_next_job_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
     model = lineage.lock_model(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     return PublishingTransaction(session, model, task, job, db.now(session))
 
 
-def write_version(
+def write_version_rows(
     publishing: PublishingTransaction, made: StoredResult, comparison: ProductionComparison
 ) -> tuple[Version, int]:
     """Write the rows of the version and judge it; return it with the bytes that it adds."""
@@ -150,7 +152,7 @@ def write_version(
     return version, size
 
 
-def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
+def _restore_deleted_blobs(session: Session, blobs: BlobStorage, made: StoredResult) -> None:
     """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
@@ -166,7 +168,7 @@ def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -
         # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
-    edited = [] if made.edit is None else record.list_new_digests(made.edit)
+    edited = [] if made.edit is None else record.list_digests_of_edited_files(made.edit)
     for sha256 in sorted(set(edited) - references.find_used_digests(session, edited)):
         if blobs.has(sha256):
             continue
@@ -189,16 +191,16 @@ def _store_measurements(
     Return the added bytes of predictions and features.
     """
     document = made.folder.document
-    cells = answers.filter_retained_cells(session, model, made.predictions.cells)
-    size = answers.count_added_bytes(session, model, cells)
-    measured = Measurements(document.results, document, cells)
+    cells = answers.select_cells_with_retained_images(session, model, made.predictions.cells)
+    size = answers.count_bytes_added_by_predictions(session, model, cells)
+    measured = NewVersionMeasurements(document.results, document, cells)
     store_version_measurements(
         session, model, version, measured, _find_deleted_tasks(session, model)
     )
     answers.store_prediction_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
-    size += record_stored_features(session, model, backbone, made.features)
-    answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
+    size += record_held_out_feature_blobs(session, model, backbone, made.features)
+    answers.store_predictions_in_parent_cells(session, model, version.parent or 0, cells, document)
     measurements.insert_measurement_rows(
         session, model.id, version.number, comparison.build_flip_rows()
     )
@@ -231,9 +233,13 @@ def _add_version(
     base = lineage.find_numbered_version(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
-    tasks = list_tasks_after_learning(parent.manifest, task.number) if edit is None else edit.taught
+    tasks = (
+        list_taught_tasks_after_learning(parent.manifest, task.number)
+        if edit is None
+        else edit.taught
+    )
     content = build_manifest(
-        JobRows(model, task, job, base), result, described, number, tasks, start
+        LearningJobRows(model, task, job, base), result, described, number, tasks, start
     )
     # By digest, since parts with the same bytes are one blob.
     sizes = {part.sha256: part.bytes for part in stored}
@@ -249,7 +255,7 @@ def _add_version(
         gate={"passed": False, "checks": []},
         created_at=publishing.now,
         # Figures are rows of their own (`_store_measurements`), and would be stored twice.
-        manifest=remove_figures(content),
+        manifest=remove_figures_from_manifest(content),
         class_numbers=None if edit is None else edit.class_numbers,
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
@@ -277,15 +283,15 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
         .join(Version, Version.id == Part.version_id)
         .where(
             Version.model_id == model.id,
-            references.build_unindexed_digest(Part.sha256).in_(digests),
+            references.build_digest_expression_without_index(Part.sha256).in_(digests),
             Part.deleted_at.is_(None),
         )
     )
     return set(session.execute(of_model).scalars())
 
 
-def delete_unnamed_objects(
-    db: Database, blobs: Blobs, made: StoredResult, former: set[str]
+def delete_stored_objects_without_rows(
+    db: Database, blobs: BlobStorage, made: StoredResult, former: set[str]
 ) -> None:
     """Delete stored objects without a row: predictions and features of deleted images, totals.
 

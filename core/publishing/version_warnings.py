@@ -10,16 +10,16 @@ from core.contract.jobs.job_result import JobResult
 from core.database.tables import Job, Model, Version
 from core.lineage import lineage, words
 from core.lineage.coverage import find_missing_tasks, list_taught_tasks
-from core.lineage.features import find_last_good_ancestor, format_accuracies
+from core.lineage.features import find_last_good_ancestor, format_feature_accuracies
 from core.publishing import biased_head
 from core.publishing.advice import advise_on_new_problems
 from core.publishing.confused_pairs import ConfusedPair
 from core.publishing.negative_flips import ProductionComparison
-from core.text.steps import LEFT_OPEN, Step
+from core.text.steps import LEFT_OPEN, ApiStep
 
 
 @dataclass(frozen=True)
-class Findings:
+class VersionFindings:
     """Findings about a new version that its warnings are drawn from.
 
     Attributes:
@@ -43,7 +43,7 @@ def describe_missing_tasks(session: Session, model: Model, version: Version) -> 
 
 
 def find_version_warnings(
-    session: Session, model: Model, job: Job, version: Version, findings: Findings
+    session: Session, model: Model, job: Job, version: Version, findings: VersionFindings
 ) -> list[str]:
     """Return the warnings of a version that was judged and is not yet published.
 
@@ -54,7 +54,7 @@ def find_version_warnings(
     stays = (
         passed
         and model.production_follows
-        and lineage.is_promotion_withheld(session, model, version)
+        and lineage.is_promotion_withheld_for_one_class(session, model, version)
     )
     moves = passed and model.production_follows and not stays
     production = version.number if moves else findings.comparison.production
@@ -88,7 +88,7 @@ def warn_of_feature_collapse(
     good = find_last_good_ancestor(count)
     if good is None:
         return None
-    now, before = format_accuracies(good)
+    now, before = format_feature_accuracies(good)
     number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
     return (
         f"The features of version {version.number} have collapsed: a linear discriminant on them "
@@ -96,7 +96,7 @@ def warn_of_feature_collapse(
         f"last good version, {before}. {_describe_next_steps(version, number, path, production)} Then send the "
         f"batch with a smaller learning rate or a method that leaves the features as they are, or "
         f"start a model on the features of version {number}: "
-        f"{Step('POST', '/v1/models', body=biased_head.build_successor_request(model, number))}."
+        f"{ApiStep('POST', '/v1/models', body=biased_head.build_successor_model_request(model, number))}."
     )
 
 
@@ -108,9 +108,9 @@ def _describe_next_steps(version: Version, good: int, path: str, production: int
             f"it again."
         )
     if production is not None and production > good:
-        back = Step("POST", f"{path}/rollback", body=move)
+        back = ApiStep("POST", f"{path}/rollback", body=move)
         return f"Go on from version {good}: roll production back to it with {back}."
     return (
-        f"Go on from version {good}: promote it with {Step('PUT', path, body=move)}, which "
+        f"Go on from version {good}: promote it with {ApiStep('PUT', path, body=move)}, which "
         f"moves the line to it."
     )

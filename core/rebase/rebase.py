@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import Admission, compute_workload
+from core.admission.admission import AdmissionLimits, compute_job_workload
 from core.bases.base_advice import get_base_architecture
 from core.contract.base import ADOPTED, PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
@@ -33,7 +33,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.models.new_model import (
     NO_LIMITS,
     InitialWeights,
-    Limits,
+    NewModelLimits,
     add_model,
     build_gate_limits,
     find_model_weights,
@@ -43,16 +43,16 @@ from core.models.new_model import (
 )
 from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
-from core.rebase.rebase_comparison import Comparison, comparison_to_json
+from core.rebase.rebase_comparison import RebaseComparison, comparison_to_json
 from core.rebase.rebase_plan import find_open_rebase, find_production_version, make_rebase_plan
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe
 from core.requests import idempotency
-from core.requests.actor import Actor, Transaction, find_model
-from core.requests.class_only import require_classes
-from core.requests.resources import Resources
+from core.requests.actor import Actor, UseCaseTransaction, find_model
+from core.requests.class_only import require_classification_model
+from core.requests.resources import UseCaseResources
 from core.retention import references
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.usage import quota
 
 MAX_NAME = 63
@@ -67,12 +67,12 @@ class RebaseRequest:
 
 
 def begin_rebase(
-    resources: Resources,
+    resources: UseCaseResources,
     actor: Actor,
     model: str,
     given: RebaseRequest,
-    repeat: idempotency.Request | None = None,
-    limits: Limits = NO_LIMITS,
+    repeat: idempotency.IdempotentRequest | None = None,
+    limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[RebaseOut, list[str], bool]:
     """Create the new model and queue the learning of retained tasks, in one transaction.
 
@@ -92,11 +92,11 @@ def begin_rebase(
     db = resources.db
     with db.read() as session:
         old = find_model(session, actor, model)
-        require_classes(old, "Rebases")
-        fields = _build_new_model_request(session, actor, old, given)
+        require_classification_model(old, "Rebases")
+        fields = _build_rebased_model_request(session, actor, old, given)
         size = _sum_task_bytes(old, _list_retained_tasks(session, old))
     checked = _check_rebased_model(resources.catalogue, fields, old, limits.admission)
-    requested = _keep_old_decoding(checked, old)
+    requested = _keep_decoding_of_old_model(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
@@ -106,16 +106,16 @@ def begin_rebase(
     try:
         with db.write() as session:
             # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
-            references.lock_references_shared(session)
+            references.lock_references_against_deletion(session)
             now = db.now(session)
             replay = idempotency.find_earlier_response(session, actor, repeat)
             if replay is not None:
                 return cast(RebaseOut, replay.body), [], True
-            order = _Order(Transaction(session, actor, now), resources, limits)
+            order = _RebaseContext(UseCaseTransaction(session, actor, now), resources, limits)
             locked_old = find_model(session, actor, old.id, lock=True)
             response, job_ids = _add_model_and_jobs(order, locked_old, requested, begins, given)
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
-            stored_response = idempotency.Response(201, location, response)
+            stored_response = idempotency.IdempotentResponse(201, location, response)
             idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
     except IntegrityError:  # a concurrent request was first with the name
         raise make_name_taken_error(requested.name) from None
@@ -134,12 +134,12 @@ def find_free_name(session: Session, owner_id: str, stem: str, ending: str) -> s
 
 
 @dataclass(frozen=True)
-class _Order:
+class _RebaseContext:
     """Context of a rebase."""
 
-    transaction: Transaction
-    resources: Resources
-    limits: Limits
+    transaction: UseCaseTransaction
+    resources: UseCaseResources
+    limits: NewModelLimits
 
 
 def _require_rebasable(session: Session, old: Model) -> None:
@@ -167,7 +167,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
         )
 
 
-def _build_new_model_request(
+def _build_rebased_model_request(
     session: Session, actor: Actor, old: Model, given: RebaseRequest
 ) -> NewModel:
     """Return the request that would create the new model."""
@@ -193,10 +193,12 @@ def _build_new_model_request(
             "classes": old.classes if old.scenario == "data" else None,
         },
     )
-    return cast(NewModel, {**fields, **_build_starting_fields(session, actor, old, given.base)})
+    return cast(
+        NewModel, {**fields, **_build_rebased_model_fields(session, actor, old, given.base)}
+    )
 
 
-def _build_starting_fields(
+def _build_rebased_model_fields(
     session: Session, actor: Actor, old: Model, base: ModelBase
 ) -> dict[str, object]:
     """Return base, architecture and image of the new model, as fields of a request.
@@ -256,7 +258,7 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
 
 
 def _check_rebased_model(
-    catalogue: Catalogue, given: NewModel, old: Model, admission: Admission
+    catalogue: Catalogue, given: NewModel, old: Model, admission: AdmissionLimits
 ) -> CheckedModelRequest:
     """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:
@@ -264,7 +266,7 @@ def _check_rebased_model(
     except (InvalidRecipe, JobTooLarge) as error:
         seed = complete_stored_recipe(catalogue, old.scenario, old.recipe).get("seed", 0)
         checked = check_model_request(catalogue, {**given, "recipe": {"seed": seed}}, admission)
-        method = checked.resolved.recipe["method"]["name"]
+        method = checked.resolved_recipe.recipe["method"]["name"]
         note = (
             f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
             f"the new model learns by the default, {method}."
@@ -272,7 +274,7 @@ def _check_rebased_model(
         return replace(checked, request=given, notes=[*checked.notes, note])
 
 
-def _keep_old_decoding(asked: CheckedModelRequest, old: Model) -> CheckedModelRequest:
+def _keep_decoding_of_old_model(asked: CheckedModelRequest, old: Model) -> CheckedModelRequest:
     """Return the new model with the old decoding, so that stored images have the same pixels."""
     image: ImageOut = {**asked.images.image}
     image.pop("decoding", None)
@@ -282,7 +284,7 @@ def _keep_old_decoding(asked: CheckedModelRequest, old: Model) -> CheckedModelRe
 
 
 def _add_model_and_jobs(
-    order: _Order,
+    order: _RebaseContext,
     old: Model,
     requested: CheckedModelRequest,
     begins: InitialWeights,
@@ -309,14 +311,16 @@ def _add_model_and_jobs(
     new.rebased_from = old.id
     session.flush()
     job_ids = [] if new.base_job is None else [new.base_job]
-    job_ids += _queue_retained_tasks(order, old, new, requested.resolved.recipe)
+    job_ids += _queue_retained_tasks(order, old, new, requested.resolved_recipe.recipe)
     session.flush()
-    response = comparison_to_json(Comparison(make_rebase_plan(session, old, new), {}))
+    response = comparison_to_json(RebaseComparison(make_rebase_plan(session, old, new), {}))
     response["warnings"] += new.warnings
     return response, job_ids
 
 
-def _queue_retained_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
+def _queue_retained_tasks(
+    order: _RebaseContext, old: Model, new: Model, recipe: RecipeOut
+) -> list[str]:
     """Queue for the new model each task of the old one whose images are still stored, if both models
     read images of the same form.
 
@@ -347,7 +351,7 @@ def _queue_retained_tasks(order: _Order, old: Model, new: Model, recipe: RecipeO
         job_ids.append(job.id)
     if job_ids:
         # The last of these jobs needs most memory, so that one check covers all.
-        work = compute_workload(session, new, len(job_ids))
+        work = compute_job_workload(session, new, len(job_ids))
         limits.admission.check_job(
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )
@@ -374,7 +378,7 @@ def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
     return list(session.scalars(query.order_by(Task.number)))
 
 
-def _are_task_files_stored(blobs: Blobs, task: Task) -> bool:
+def _are_task_files_stored(blobs: BlobStorage, task: Task) -> bool:
     """Return True if all files of a task are stored; the caller holds the lock on references."""
     parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256, task.selection_sha256)
     return all(blobs.has(part) for part in parts if part is not None)

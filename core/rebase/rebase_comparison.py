@@ -6,6 +6,7 @@ read here, so these functions run where an API process does its heavy work.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -21,20 +22,20 @@ from core.ingest.answers import (
     read_encrypted_predictions,
 )
 from core.ingest.dataset import open_dataset
-from core.ingest.findings.traces import read_traces
+from core.ingest.findings.traces import read_image_traces
 from core.rebase.rebase_plan import (
     MeasuredTask,
-    Plan,
     PlannedTask,
+    RebasePlan,
     find_rebase,
-    find_rebase_of_row,
+    find_rebase_of_model,
     make_rebase_plan,
 )
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.times import format_rfc3339
 from core.statistics import flips
-from core.statistics.flips import Flips
-from core.storage import Blobs
+from core.statistics.flips import FlipStatistics
+from core.storage import BlobStorage
 
 Made = TypeVar("Made")
 _OTHER_LABELS = (
@@ -47,17 +48,17 @@ _OTHER_IMAGES = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RebaseComparison:
     """A plan with the flips by task number.
 
     Tasks whose images turned out to differ are marked in the plan.
     """
 
-    plan: Plan
-    flips: dict[int, Flips]
+    plan: RebasePlan
+    flips: dict[int, FlipStatistics]
 
 
-def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
+def read_rebase_comparison(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> RebaseOut:
     """Compare both models as they are now.
 
     Raises:
@@ -76,15 +77,17 @@ def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOu
         NotFound: the caller sees no such model.
     """
     with db.read() as session:
-        pair = find_rebase_of_row(session, find_model(session, actor, model))
+        pair = find_rebase_of_model(session, find_model(session, actor, model))
         return (
             None
             if pair is None
-            else comparison_to_json(Comparison(make_rebase_plan(session, *pair), {}))
+            else comparison_to_json(RebaseComparison(make_rebase_plan(session, *pair), {}))
         )
 
 
-def compare_rebased_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
+def compare_rebased_models(
+    db: Database, blobs: BlobStorage, actor: Actor, model: str
+) -> RebaseComparison:
     """Compare both models, image by image where predictions of both are stored.
 
     For errors see `read_rebase_comparison`.
@@ -92,19 +95,20 @@ def compare_rebased_models(db: Database, blobs: Blobs, actor: Actor, model: str)
     while True:
         plan = _read_rebase_plan(db, actor, model)
         try:
-            # The default binds the plan of this turn, since the loop gives the name another one.
-            return _use_with_retry(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
+            return _call_with_damage_explained(
+                db, actor, plan, partial(_compare_images, blobs, plan)
+            )
         except StoreCorrupt:
             if _read_rebase_plan(db, actor, model) == plan:
                 # otherwise data was deleted between rows and files: try again with the new plan
                 raise
 
 
-def comparison_to_json(comparison: Comparison) -> RebaseOut:
+def comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
     """Return a comparison in the contract's form."""
     plan = comparison.plan
     tasks = [_rebase_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
-    total = sum(comparison.flips.values(), Flips())
+    total = sum(comparison.flips.values(), FlipStatistics())
     missing: list[RebaseMissing] = [{"task": None, "detail": text} for text in plan.waiting]
     missing += [{"task": one.number, "detail": one.missing} for one in plan.tasks if one.missing]
     both = total.both_right
@@ -114,8 +118,8 @@ def comparison_to_json(comparison: Comparison) -> RebaseOut:
         "new": plan.new,
         "tasks": tasks,
         "totals": {
-            "old": _build_share(both + total.negative, total.n),
-            "new": _build_share(both + total.positive, total.n),
+            "old": _build_accuracy_share(both + total.negative, total.n),
+            "new": _build_accuracy_share(both + total.positive, total.n),
             "flips": flips_to_json(total),
         },
         "ready": plan.is_nothing_missing,
@@ -126,12 +130,14 @@ def comparison_to_json(comparison: Comparison) -> RebaseOut:
     }
 
 
-def _read_rebase_plan(db: Database, actor: Actor, model: str) -> Plan:
+def _read_rebase_plan(db: Database, actor: Actor, model: str) -> RebasePlan:
     with db.read() as session:
         return make_rebase_plan(session, *find_rebase(session, actor, model))
 
 
-def _use_with_retry(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
+def _call_with_damage_explained(
+    db: Database, actor: Actor, plan: RebasePlan, use: Callable[[], Made]
+) -> Made:
     """Return the result of `use`.
 
     Damage of a file is explained for the model that it belongs to.
@@ -145,8 +151,8 @@ def _use_with_retry(db: Database, actor: Actor, plan: Plan, use: Callable[[], Ma
         return use()
 
 
-def _compare_images(blobs: Blobs, plan: Plan) -> Comparison:
-    flips_by_task: dict[int, Flips] = {}
+def _compare_images(blobs: BlobStorage, plan: RebasePlan) -> RebaseComparison:
+    flips_by_task: dict[int, FlipStatistics] = {}
     tasks: list[PlannedTask] = []
     for task in plan.tasks:
         if not task.by_image or task.old is None or task.new is None:
@@ -158,10 +164,12 @@ def _compare_images(blobs: Blobs, plan: Plan) -> Comparison:
             continue
         tasks.append(task)
         flips_by_task[task.number] = task_flips
-    return Comparison(replace(plan, tasks=tasks), flips_by_task)
+    return RebaseComparison(replace(plan, tasks=tasks), flips_by_task)
 
 
-def _count_flips(blobs: Blobs, old: MeasuredTask, new: MeasuredTask) -> tuple[str, Flips | None]:
+def _count_flips(
+    blobs: BlobStorage, old: MeasuredTask, new: MeasuredTask
+) -> tuple[str, FlipStatistics | None]:
     """Count the flips on the same images; return None with the reason if the images differ."""
     (truth, correct), (new_truth, new_correct) = (
         _read_labels_and_correctness(blobs, side) for side in (old, new)
@@ -171,14 +179,14 @@ def _count_flips(blobs: Blobs, old: MeasuredTask, new: MeasuredTask) -> tuple[st
     if (
         old.traces is not None
         and new.traces is not None
-        and _read_paths(blobs, old) != _read_paths(blobs, new)
+        and _read_held_out_paths(blobs, old) != _read_held_out_paths(blobs, new)
     ):
         return _OTHER_IMAGES, None
     return "", flips.count_flips(correct, new_correct)
 
 
 def _read_labels_and_correctness(
-    blobs: Blobs, side: MeasuredTask
+    blobs: BlobStorage, side: MeasuredTask
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Return the true labels of the held-out images, and a mask of those predicted correctly."""
     assert side.predictions is not None, "it is compared image by image"
@@ -193,7 +201,9 @@ def _read_labels_and_correctness(
         _, numbers = open_dataset(blobs.fetch_verified_file(side.held_out))
         truth = np.array(side.labels, np.str_)[numbers]
         if len(truth) != len(predicted):
-            raise _make_corrupt_error(side, f"has {len(predicted)} answers to {len(truth)} images")
+            raise _make_corrupt_predictions_error(
+                side, f"has {len(predicted)} answers to {len(truth)} images"
+            )
     return truth, _map_rows_to_labels(rows, predicted, side) == truth
 
 
@@ -201,30 +211,30 @@ def _map_rows_to_labels(
     rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTask
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
-        raise _make_corrupt_error(
+        raise _make_corrupt_predictions_error(
             side, f"names row {int(predicted.max())} of a head with {len(rows)} classes"
         )
     return rows[predicted]
 
 
-def _make_corrupt_error(side: MeasuredTask, what: str) -> StoreCorrupt:
-    key = Blobs.make_blob_key(side.predictions or "")
+def _make_corrupt_predictions_error(side: MeasuredTask, what: str) -> StoreCorrupt:
+    key = BlobStorage.make_blob_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
-def _read_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
+def _read_held_out_paths(blobs: BlobStorage, side: MeasuredTask) -> list[str]:
     """Return the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
-        traces = read_traces(blobs.fetch_verified_file(side.traces))
+        traces = read_image_traces(blobs.fetch_verified_file(side.traces))
     except ValueError as error:
         raise StoreCorrupt(
-            str(error), extra={"object": Blobs.make_blob_key(side.traces)}
+            str(error), extra={"object": BlobStorage.make_blob_key(side.traces)}
         ) from error
     return traces.names[len(traces.train) :]
 
 
-def _rebase_task_to_json(task: PlannedTask, task_flips: Flips | None) -> RebaseTask:
+def _rebase_task_to_json(task: PlannedTask, task_flips: FlipStatistics | None) -> RebaseTask:
     """Return the entry of a task."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {
@@ -238,18 +248,18 @@ def _rebase_task_to_json(task: PlannedTask, task_flips: Flips | None) -> RebaseT
         "new_task": task.new_task,
         "standing": task.standing,
         "arrived": task.arrived,
-        "old": _build_measured_share(task.old),
-        "new": _build_measured_share(task.new) if comparable else None,
+        "old": _build_measured_accuracy_share(task.old),
+        "new": _build_measured_accuracy_share(task.new) if comparable else None,
         "flips": None if task_flips is None else flips_to_json(task_flips),
         "detail": task.missing or task.detail or None,
     }
 
 
-def _build_measured_share(measured: MeasuredTask | None) -> Share | None:
-    return None if measured is None else _build_share(measured.correct, measured.total)
+def _build_measured_accuracy_share(measured: MeasuredTask | None) -> Share | None:
+    return None if measured is None else _build_accuracy_share(measured.correct, measured.total)
 
 
-def _build_share(correct: int, total: int) -> Share | None:
+def _build_accuracy_share(correct: int, total: int) -> Share | None:
     """Return the share of correct predictions with its confidence interval; None without images."""
     interval = flips.compute_wilson_interval(correct, total)
     if interval is None:
@@ -262,7 +272,7 @@ def _build_share(correct: int, total: int) -> Share | None:
     }
 
 
-def _describe_next_rebase_step(plan: Plan, missing: list[RebaseMissing]) -> str:
+def _describe_next_rebase_step(plan: RebasePlan, missing: list[RebaseMissing]) -> str:
     """Say what to do next."""
     old, new = plan.old["name"], plan.new["name"]
     if plan.finished_at is not None:
@@ -280,7 +290,7 @@ def _describe_next_rebase_step(plan: Plan, missing: list[RebaseMissing]) -> str:
     )
 
 
-def _list_rebase_warnings(plan: Plan, total: Flips) -> list[str]:
+def _list_rebase_warnings(plan: RebasePlan, total: FlipStatistics) -> list[str]:
     """Return the warnings about a rebase."""
     warnings = []
     if (

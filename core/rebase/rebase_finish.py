@@ -18,21 +18,25 @@ from core.database import owner_events
 from core.database.session import Database
 from core.database.tables import Model
 from core.errors import WrongState
-from core.keys.predict_keys import move_predict_keys
+from core.keys.predict_keys import rebind_predict_keys_to_model
 from core.lineage.lineage import PRODUCTION
 from core.models.new_model import require_free_name
 from core.rebase.rebase import find_free_name
-from core.rebase.rebase_comparison import Comparison, compare_rebased_models, comparison_to_json
-from core.rebase.rebase_plan import Plan, find_rebase, make_rebase_plan
-from core.requests.actor import Actor, Transaction, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.storage import Blobs
+from core.rebase.rebase_comparison import (
+    RebaseComparison,
+    compare_rebased_models,
+    comparison_to_json,
+)
+from core.rebase.rebase_plan import RebasePlan, find_rebase, make_rebase_plan
+from core.requests.actor import Actor, UseCaseTransaction, find_model
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.storage import BlobStorage
 
 Missing = Literal["refuse", "allow"]
 
 
 @dataclass(frozen=True)
-class Decision:
+class RebaseDecision:
     """A person's decision to move the name.
 
     Attributes:
@@ -48,7 +52,7 @@ class Decision:
 
 
 def finish_rebase(
-    db: Database, blobs: Blobs, actor: Actor, model: str, decision: Decision
+    db: Database, blobs: BlobStorage, actor: Actor, model: str, decision: RebaseDecision
 ) -> RebaseOut:
     """Give the new model the old one's name.
 
@@ -65,16 +69,16 @@ def finish_rebase(
     comparison = compare_rebased_models(db, blobs, actor, model)
     try:
         with db.write() as session:
-            old, new = _lock_rebase_pair(session, actor, model)
+            old, new = _lock_both_rebase_models(session, actor, model)
             plan = make_rebase_plan(session, old, new)
-            _require_comparison_current(comparison.plan, plan, decision.seen_versions)
+            _require_rebase_comparison_current(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
-                _require_old_model(is_old, old, new)
+                _require_old_model_of_rebase(is_old, old, new)
             else:
                 _require_takeover_ready(is_old, old, new, comparison, decision.missing)
-            transaction = Transaction(session, actor, db.now(session))
+            transaction = UseCaseTransaction(session, actor, db.now(session))
             pair = (old, new)
             return _swap_names(transaction, pair, comparison, decision.reason, is_back=is_back)
     # a concurrent request has just given the old model's name to another model
@@ -85,7 +89,7 @@ def finish_rebase(
         ) from None
 
 
-def _lock_rebase_pair(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
     pair = find_rebase(session, actor, model)
     ids = sorted(one.id for one in pair)
@@ -95,7 +99,9 @@ def _lock_rebase_pair(session: Session, actor: Actor, model: str) -> tuple[Model
     return find_rebase(session, actor, model)
 
 
-def _require_comparison_current(before: Plan, now: Plan, seen: tuple[int, int] | None) -> None:
+def _require_rebase_comparison_current(
+    before: RebasePlan, now: RebasePlan, seen: tuple[int, int] | None
+) -> None:
     """Check that the compared versions and tasks are still current, and those the person saw."""
     compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
     arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
@@ -110,7 +116,7 @@ def _require_comparison_current(before: Plan, now: Plan, seen: tuple[int, int] |
 
 
 def _require_takeover_ready(
-    is_old: bool, old: Model, new: Model, comparison: Comparison, missing: Missing
+    is_old: bool, old: Model, new: Model, comparison: RebaseComparison, missing: Missing
 ) -> None:
     """Check that the new model can take over."""
     if is_old:
@@ -134,7 +140,7 @@ def _require_takeover_ready(
         )
 
 
-def _require_old_model(is_old: bool, old: Model, new: Model) -> None:
+def _require_old_model_of_rebase(is_old: bool, old: Model, new: Model) -> None:
     """Check that the call names the old model, which is needed to undo a rebase."""
     if not is_old:
         raise WrongState(
@@ -146,9 +152,9 @@ def _require_old_model(is_old: bool, old: Model, new: Model) -> None:
 
 
 def _swap_names(
-    transaction: Transaction,
+    transaction: UseCaseTransaction,
     pair: tuple[Model, Model],
-    comparison: Comparison,
+    comparison: RebaseComparison,
     reason: str | None,
     *,
     is_back: bool,
@@ -166,7 +172,7 @@ def _swap_names(
         require_free_name(session, comes.owner_id, name)
     comes.name = name
     if goes.deleted_at is None:
-        move_predict_keys(session, goes, comes)
+        rebind_predict_keys_to_model(session, goes, comes)
     new.rebased_at = None if is_back else now
     session.flush()
     plan = make_rebase_plan(session, old, new)
@@ -179,7 +185,7 @@ def _swap_names(
         "former_name": former_name,
     }
     record_audit_entry(
-        session, actor, Entry("model.finish-rebase", comes.id, data, model=comes.id), now
+        session, actor, AuditedChange("model.finish-rebase", comes.id, data, model=comes.id), now
     )
     moved: AliasMoved = {
         "alias": PRODUCTION,

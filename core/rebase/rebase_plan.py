@@ -13,16 +13,16 @@ from sqlalchemy.orm import Session
 from core.contract.reports.report import DuplicatesPolicy
 from core.contract.responses.versions.rebase import Arrival, RebaseSide
 from core.database.label_names import list_label_names
-from core.database.tables import Alias, Model, Result, Task, Version
+from core.database.tables import Alias, Model, Task, Version, VersionTaskResult
 from core.errors import NotFound
-from core.ingest.answers import TaskAnswers
+from core.ingest.answers import StoredTaskPredictions
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import PRODUCTION, find_numbered_version, read_numbered_tasks
-from core.lineage.standing import Standing, read_open_task_states, read_standings
+from core.lineage.lineage import PRODUCTION, find_numbered_version, read_tasks_by_numbers
+from core.lineage.standing import TaskStanding, read_open_task_states, read_task_standings
 from core.requests.actor import Actor, find_model
 
-_UNDER_WAY = (Standing.QUEUED, Standing.RUNNING)
+_UNDER_WAY = (TaskStanding.QUEUED, TaskStanding.RUNNING)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class MeasuredTask:
     total: int
     per_class: Mapping[str, list[int]]
     predictions: str | None
-    place: TaskAnswers
+    place: StoredTaskPredictions
     held_out: str | None
     traces: str | None
     rows: list[str]
@@ -82,7 +82,7 @@ class PlannedTask:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RebasePlan:
     """The old and the new model of a rebase as they are now, and the state of each task.
 
     Attributes:
@@ -105,7 +105,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Rebase:
+class _RebaseModels:
     """The old and the new model of a rebase.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Rebase:
 
     old: Model
     new: Model
-    standings: Mapping[int, Standing]
+    standings: Mapping[int, TaskStanding]
     taught: Collection[int]
 
 
@@ -126,7 +126,7 @@ def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Mode
         NotFound: the caller sees no such model, or no rebase of it.
     """
     row = find_model(session, actor, model)
-    pair = find_rebase_of_row(session, row)
+    pair = find_rebase_of_model(session, row)
     if pair is None:
         raise NotFound(
             f"Model {row.name!r} is not on its way to another base. "
@@ -135,7 +135,7 @@ def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Mode
     return pair
 
 
-def find_rebase_of_row(session: Session, row: Model) -> tuple[Model, Model] | None:
+def find_rebase_of_model(session: Session, row: Model) -> tuple[Model, Model] | None:
     """Return both models of a model's rebase, the old one first, or None.
 
     Of several rebases the open one is returned, else the newest.
@@ -166,7 +166,7 @@ def find_production_version(session: Session, model: Model) -> Version | None:
     return None if alias is None else find_numbered_version(session, model, alias.version)
 
 
-def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
+def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
     """Compute which tasks of the old model have arrived, in a fixed number of queries."""
     old_version, new_version = (
         find_production_version(session, old),
@@ -175,17 +175,17 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
     sides = (_build_rebase_side(old, old_version), _build_rebase_side(new, new_version))
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
-        return Plan(*sides, [], new.rebased_at, [text])
-    tasks = read_numbered_tasks(session, old, _list_taught_tasks(old_version))
+        return RebasePlan(*sides, [], new.rebased_at, [text])
+    tasks = read_tasks_by_numbers(session, old, _list_taught_tasks(old_version))
     twins = _find_tasks_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught_tasks(new_version)
     )
-    standings = read_standings(session, new.id, list(twins.values()))
+    standings = read_task_standings(session, new.id, list(twins.values()))
     cells = (
         _find_measured_results(session, old, old_version),
         _find_measured_results(session, new, new_version),
     )
-    rebase = _Rebase(old, new, standings, set(_list_taught_tasks(new_version)))
+    rebase = _RebaseModels(old, new, standings, set(_list_taught_tasks(new_version)))
     planned: list[PlannedTask] = []
     first: dict[str, int] = {}
     for task in tasks:
@@ -199,7 +199,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
         first.setdefault(task.sha256, task.number)
         planned.append(one)
     waiting = _describe_pending_work(session, old, new, [task.number for task in tasks])
-    return Plan(
+    return RebasePlan(
         *sides, planned, new.rebased_at, waiting, _list_plan_warnings(session, old, new, planned)
     )
 
@@ -233,16 +233,18 @@ def _find_tasks_by_archive(
 
 def _find_measured_results(
     session: Session, model: Model, version: Version | None
-) -> dict[int, Result]:
+) -> dict[int, VersionTaskResult]:
     """Return the measured results of a version by task."""
     if version is None:
         return {}
-    query = select(Result).where(Result.model_id == model.id, Result.version == version.number)
+    query = select(VersionTaskResult).where(
+        VersionTaskResult.model_id == model.id, VersionTaskResult.version == version.number
+    )
     return {cell.task: cell for cell in session.scalars(query)}
 
 
 def _build_task_measurements(
-    model: Model, version: Version | None, task: Task, cells: Mapping[int, Result]
+    model: Model, version: Version | None, task: Task, cells: Mapping[int, VersionTaskResult]
 ) -> MeasuredTask | None:
     """Return a task's measurements for a version, or None if it was not measured."""
     cell = cells.get(task.number)
@@ -259,7 +261,7 @@ def _build_task_measurements(
         cell.total,
         cell.per_class,
         cell.answers,
-        TaskAnswers(version.number, task.number, task.answers_key),
+        StoredTaskPredictions(version.number, task.number, task.answers_key),
         task.held_out_sha256 if is_kept else None,
         task.traces_sha256 if is_kept else None,
         rows,
@@ -268,7 +270,7 @@ def _build_task_measurements(
 
 
 def _describe_task_state(
-    rebase: _Rebase,
+    rebase: _RebaseModels,
     task: Task,
     twin: Task | None,
     measured: tuple[MeasuredTask | None, MeasuredTask | None],
@@ -288,7 +290,7 @@ def _describe_task_state(
         missing = _describe_next_task_step(new, twin, standings[twin.number])
     else:
         detail, by_image = _check_task_comparable(task, measured)
-        missing = "" if by_image or _is_measured_equally(task, measured) else detail
+        missing = "" if by_image or _are_models_measured_on_same_images(task, measured) else detail
     if by_image and same_as is not None:
         detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
     arrival: Arrival = "send_again"
@@ -326,12 +328,12 @@ def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
     return f"Send the archive of {name} to {new.name} again.{gone}"
 
 
-def _describe_next_task_step(new: Model, twin: Task, standing: Standing) -> str:
+def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> str:
     """Say what is left to do before a task of the new model is in production."""
     name = words.describe_task(twin)
     if standing in _UNDER_WAY:
         return f"Wait until {new.name} has learned {name}."
-    if standing is Standing.LEARNED:
+    if standing is TaskStanding.LEARNED:
         return (
             f"{new.name} has learned {name}, and the version in production there does not know it "
             "yet: a version that knows one class waits for the next batch, and one that was put "
@@ -351,7 +353,7 @@ def _check_task_comparable(
     if old is None or new is None:
         side = "old" if old is None else "new"
         return f"The version in production of the {side} model was not measured on it.", False
-    if not _have_equal_counts(old, new):
+    if not _have_equal_image_counts(old, new):
         return (
             f"Other images are held out in the new model ({new.total} beside {old.total}): its "
             "batch was sent with another treatment of duplicates, or other images of it could be "
@@ -371,17 +373,17 @@ def _has_held_out_images(task: Task, old: MeasuredTask | None) -> bool:
     return bool(task.n_held_out) and (old is None or old.total > 0)
 
 
-def _is_measured_equally(
+def _are_models_measured_on_same_images(
     task: Task, measured: tuple[MeasuredTask | None, MeasuredTask | None]
 ) -> bool:
     """Return True if both models counted the same held-out images of a task, or it has none."""
     old, new = measured
     if not _has_held_out_images(task, old):
         return True
-    return old is not None and new is not None and _have_equal_counts(old, new)
+    return old is not None and new is not None and _have_equal_image_counts(old, new)
 
 
-def _have_equal_counts(old: MeasuredTask, new: MeasuredTask) -> bool:
+def _have_equal_image_counts(old: MeasuredTask, new: MeasuredTask) -> bool:
     """Return True if both have as many held-out images of each class.
 
     Without counts by class, equal totals suffice.

@@ -9,10 +9,15 @@ from core.errors import Invalid
 from core.recipe.pretrained import (
     ARCHITECTURE,
     SHORT,
+    find_image_settings_unfit_for_weights,
     find_named_weights,
-    find_unfit_image_settings,
 )
-from core.recipe.schema import FieldError, describe_errors, find_schema_errors, list_error_fields
+from core.recipe.schema import (
+    FieldError,
+    describe_recipe_errors,
+    find_schema_errors,
+    list_error_fields,
+)
 from core.text.nearest import list_schema_paths
 from core.text.plain import describe_allowed_names
 
@@ -49,7 +54,7 @@ def complete_architecture(
     if image["size"] < smallest:
         errors.append(("image.size", f"{name} needs images of at least {smallest} pixels"))
     if weights is not None:
-        errors += find_unfit_image_settings(weights, image)
+        errors += find_image_settings_unfit_for_weights(weights, image)
     if errors:
         raise _build_error(errors, "Unusable architecture")
     return cast(ArchitectureChoice, {"name": name, **hyper})
@@ -62,4 +67,4 @@ def _expand_architecture_name(asked: str) -> Mapping[str, str]:
 
 
 def _build_error(errors: list[FieldError], what: str) -> Invalid:
-    return Invalid(describe_errors(errors, what), fields=list_error_fields(errors))
+    return Invalid(describe_recipe_errors(errors, what), fields=list_error_fields(errors))

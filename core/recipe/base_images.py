@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.contract.responses.architecture import ImageOut, Interpolation, NormalisationOut
 from core.errors import Invalid
-from core.recipe.images import Images
+from core.recipe.images import ModelImageSettings
 
 Preset = Literal["imagenet"]
 IMAGENET: NormalisationOut = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -16,7 +16,7 @@ Mean = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Deviation = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
 
-class BaseConfig(BaseModel):
+class BaseImageSettings(BaseModel):
     """Description of the images that a base was trained on.
 
     Attributes:
@@ -36,31 +36,37 @@ class BaseConfig(BaseModel):
     interpolation: Interpolation | None = None
 
 
-def parse_image_config(config: str | None, preset: Preset | None) -> BaseConfig:
+def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSettings:
     """Parse the description of a base's images; the result is empty if neither argument is given.
 
     Raises:
         Invalid: both arguments are given, or `config` is not a JSON object of the form of
-            `BaseConfig`.
+            `BaseImageSettings`.
     """
     if config is not None and preset is not None:
         raise _build_error("Say config or preset, not both.", "not beside preset")
     if preset is not None:
-        return BaseConfig.model_validate(IMAGENET)
+        return BaseImageSettings.model_validate(IMAGENET)
     try:
-        return BaseConfig() if config is None else BaseConfig.model_validate(json.loads(config))
+        return (
+            BaseImageSettings()
+            if config is None
+            else BaseImageSettings.model_validate(json.loads(config))
+        )
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(map(str, ("config", *first["loc"])))
         raise _build_error(
-            f"{at}: {first['msg']}. Known: {', '.join(BaseConfig.model_fields)}.", first["msg"], at
+            f"{at}: {first['msg']}. Known: {', '.join(BaseImageSettings.model_fields)}.",
+            first["msg"],
+            at,
         ) from None
     # Deeply nested JSON exceeds Python's recursion limit, which is the client's error.
     except (ValueError, RecursionError):
         raise _build_error("config is not JSON.", "not JSON") from None
 
 
-def read_base_images(images: Images, config: BaseConfig) -> Images:
+def read_base_images(images: ModelImageSettings, config: BaseImageSettings) -> ModelImageSettings:
     """Return the architecture's images, overridden by the description of the base.
 
     Raises:
@@ -72,12 +78,12 @@ def read_base_images(images: Images, config: BaseConfig) -> Images:
     if config.interpolation is not None:
         image["interpolation"] = config.interpolation
     if config.mean is None and config.std is None:
-        return Images(image, images.normalise)
+        return ModelImageSettings(image, images.normalise)
     mean, std, channels = config.mean or [], config.std or [], image["channels"]
     if not len(mean) == len(std) == channels:
         requirement = f"mean and std need {channels} numbers each, one for each channel"
         raise _build_error(f"{requirement}; there are {len(mean)} and {len(std)}.", requirement)
-    return Images(image, {"mean": mean, "std": std})
+    return ModelImageSettings(image, {"mean": mean, "std": std})
 
 
 def _build_error(detail: str, message: str, field: str = "config") -> Invalid:

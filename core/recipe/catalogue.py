@@ -16,7 +16,7 @@ from pathlib import Path
 from core.contract.catalogue import Catalogue as Content
 from core.errors import Unavailable
 from core.processes import helper_process
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.settings import Settings
 
 WRITE_TIMEOUT_S = 120.0
@@ -31,7 +31,7 @@ def load_catalogue(settings: Settings) -> Content:
         Unavailable: the learning code cannot be loaded.
     """
     folder = settings.make_folder("catalogue")
-    path = folder / f"{compute_code_version()}.json"
+    path = folder / f"{compute_learning_code_digest()}.json"
     try:
         return _read_catalogue(path)
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def _generate_recipe_catalogue(path: Path) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-class Catalogue:
+class LazyCatalogue:
     """The catalogue, loaded on first use and cached. Concurrent first calls load it once."""
 
     def __init__(self, settings: Settings) -> None:
@@ -83,7 +83,7 @@ class Catalogue:
         self._value: Content | None = None
 
     @property
-    def loaded_content(self) -> Content | None:
+    def content_if_loaded(self) -> Content | None:
         """The catalogue if it is loaded already, else None. Does not wait."""
         return self._value
 

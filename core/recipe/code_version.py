@@ -12,7 +12,7 @@ _LEARN = Path(__file__).parents[1] / "learning"
 
 
 @cache
-def compute_code_version() -> str:
+def compute_learning_code_digest() -> str:
     """Return the sha256 (hexadecimal) of the learning code that this process runs."""
     return digest_python_files(_LEARN)
 

@@ -10,7 +10,7 @@ from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import Accepts, ArchitectureEntry, MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.recipe.schema import FieldError
-from core.text.plain import format_value
+from core.text.plain import format_value_as_json
 
 _ANYTIME_NEEDS = (
     "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
@@ -32,7 +32,7 @@ _NO_SHARED_HEAD = (
 _CARRIED = "must be false with rebalance, whose steps follow the optimizer's last state"
 
 
-def find_combination_errors(
+def find_recipe_combination_errors(
     catalogue: Catalogue, scenario: str, recipe: RecipeOut, architecture: ArchitectureChoice | None
 ) -> Iterator[FieldError]:
     """Yield an error for each excluded combination in a complete recipe whose values are valid.
@@ -161,5 +161,5 @@ def _find_hyper_parameter_errors(
             )
     for hyper, value in accepts.get("refused", {}).get(scenario, {}).items():
         if method.get(hyper) == value:
-            text = f"{format_value(value, quoted=True)} does not work in the {scenario} scenario"
+            text = f"{format_value_as_json(value, quoted=True)} does not work in the {scenario} scenario"
             yield f"recipe.method.{hyper}", text

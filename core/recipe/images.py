@@ -11,13 +11,17 @@ from typing import Any
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.contract.responses.model_change import ImageRequest
-from core.recipe.pretrained import find_named_weights, get_normalisation, get_training_image_format
+from core.recipe.pretrained import (
+    find_named_weights,
+    get_normalisation_of_weights,
+    get_training_image_format,
+)
 
 IMAGE: ImageOut = {"size": 32, "channels": 3}
 
 
 @dataclass(frozen=True)
-class Images:
+class ModelImageSettings:
     """Images of a model, and the statistics to normalise them with.
 
     Attributes:
@@ -35,7 +39,7 @@ DECODING = 2
 
 def resolve_image_settings(
     catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: ImageRequest
-) -> Images:
+) -> ModelImageSettings:
     """Return the images for an architecture that has not been checked yet.
 
     Raises:
@@ -46,4 +50,6 @@ def resolve_image_settings(
     # 0 stands for a value that the request leaves open (`core.bases.bases`).
     image["size"] = asked.get("size") or image["size"]
     image["channels"] = asked.get("channels") or image["channels"]
-    return Images(image, None if weights is None else get_normalisation(weights))
+    return ModelImageSettings(
+        image, None if weights is None else get_normalisation_of_weights(weights)
+    )

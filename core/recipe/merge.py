@@ -7,7 +7,7 @@ from typing import Any
 from core.contract.document import JsonObject
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
+def apply_merge_patch(target: Any, patch: Any) -> Any:
     """Apply `patch` to `target` as in RFC 7396: null removes a key.
 
     Neither argument is modified.
@@ -19,7 +19,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
         if value is None:
             out.pop(key, None)
         else:
-            out[key] = merge_patch(out.get(key), value)
+            out[key] = apply_merge_patch(out.get(key), value)
     return out
 
 
@@ -30,14 +30,14 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObj
     replaces the whole block.
     """
     before, after = _expand_method_name(target), _expand_method_name(patch)
-    if _names_other_method(before.get("method"), after.get("method")):
+    if _does_recipe_name_other_method(before.get("method"), after.get("method")):
         # `before` is a new object, so that the caller's recipe does not change.
         del before["method"]
-    merged: JsonObject = merge_patch(before, after)
+    merged: JsonObject = apply_merge_patch(before, after)
     return merged
 
 
-def _names_other_method(old: Any, new: Any) -> bool:
+def _does_recipe_name_other_method(old: Any, new: Any) -> bool:
     """Return whether `new` names a different method from `old`."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return False

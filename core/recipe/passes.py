@@ -52,10 +52,12 @@ def estimate_pass_seconds(
         images: that are learned.
         answered: that are held out, and only answered.
     """
-    return compute_recipe_seconds(catalogue, find_base_pass(base, size), recipe, images, answered)
+    return compute_recipe_seconds(
+        catalogue, find_pass_duration_of_base(base, size), recipe, images, answered
+    )
 
 
-def find_base_pass(base: str, size: int) -> PassDuration:
+def find_pass_duration_of_base(base: str, size: int) -> PassDuration:
     """Return the pass over images of a size on a base of `PASSES`."""
     # The nearest size, since the time does not grow exactly with the area.
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))

@@ -10,13 +10,13 @@ from core.errors import InvalidRecipe
 from core.packaged import imagenet_base
 from core.recipe import start
 from core.recipe.resolve import resolve_recipe
-from core.recipe.stored import build_stored_patch
+from core.recipe.stored import build_stored_recipe_patch
 
 HEAD_ALONE = 1
 """The depth at which nothing but the head is trained."""
 
 
-def is_base_unspecified(given: NewModel) -> bool:
+def is_base_choice_left_open(given: NewModel) -> bool:
     """Return True if a request names no architecture, base or image size, and does not ask for grey
     images."""
     image: ImageRequest = given.get("image") or {}
@@ -29,7 +29,7 @@ def find_default_base_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut
     """Return the complete recipe of a new model on this base; None if its method does not accept
     it."""
     patch = start.build_new_recipe(
-        catalogue, build_stored_patch(given.get("recipe") or {}), imagenet_base.NAME
+        catalogue, build_stored_recipe_patch(given.get("recipe") or {}), imagenet_base.NAME
     )
     try:
         return resolve_recipe(

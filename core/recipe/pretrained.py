@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from core.contract.catalogue import Catalogue
-from core.contract.pretrained import Pretrained, build_pretrained
+from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.errors import Invalid
 
@@ -15,7 +15,7 @@ FIELD = "architecture.model"
 NEAREST = 3
 
 
-def find_named_weights(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
+def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWeights | None:
     """Return the weights that an architecture names, or None if it is not a timm architecture.
 
     Raises:
@@ -30,11 +30,11 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> Pretrained | 
         return None
     row = catalogue["pretrained"].get(name)
     if row is not None:
-        return build_pretrained(name, row)
+        return describe_pretrained_weights(name, row)
     refused = catalogue["unusable"].get(name)
     if refused is not None:
         raise _build_error(f"The network of {name} cannot be used here: {refused}.", refused)
-    near = _suggest_weight_names(catalogue, name)
+    near = _suggest_similar_weight_names(catalogue, name)
     raise _build_error(
         f"timm has no pretrained weights {name!r}; did you mean {near}? GET /v1/architectures "
         f"recommends a dozen.",
@@ -42,7 +42,7 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> Pretrained | 
     )
 
 
-def get_training_image_format(weights: Pretrained) -> ImageOut:
+def get_training_image_format(weights: PretrainedWeights) -> ImageOut:
     """Return the images that the weights were trained on."""
     return {
         "size": weights.size,
@@ -52,12 +52,14 @@ def get_training_image_format(weights: Pretrained) -> ImageOut:
     }
 
 
-def get_normalisation(weights: Pretrained) -> NormalisationOut:
+def get_normalisation_of_weights(weights: PretrainedWeights) -> NormalisationOut:
     """Return the mean and standard deviation of each channel of the training images."""
     return {"mean": [float(m) for m in weights.mean], "std": [float(s) for s in weights.std]}
 
 
-def find_unfit_image_settings(weights: Pretrained, image: ImageOut) -> list[tuple[str, str]]:
+def find_image_settings_unfit_for_weights(
+    weights: PretrainedWeights, image: ImageOut
+) -> list[tuple[str, str]]:
     """Return (field, message) for each reason why the weights' network rejects the images."""
     errors = []
     if image["channels"] != weights.channels:
@@ -68,7 +70,7 @@ def find_unfit_image_settings(weights: Pretrained, image: ImageOut) -> list[tupl
     return errors
 
 
-def _suggest_weight_names(catalogue: Catalogue, name: str) -> str:
+def _suggest_similar_weight_names(catalogue: Catalogue, name: str) -> str:
     """Return the most similar names, comma-separated: names of the same architecture come first."""
     names = sorted(catalogue["pretrained"])
     same_architecture = [

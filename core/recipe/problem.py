@@ -10,7 +10,7 @@ from core.recipe.schema import FieldError
 from core.text.plain import describe_allowed_names
 
 
-def check_requested_problem(catalogue: Catalogue, problem: str | None) -> str | None:
+def resolve_requested_problem(catalogue: Catalogue, problem: str | None) -> str | None:
     """Return a requested problem as it is stored: None for classification.
 
     Raises:

@@ -16,12 +16,17 @@ from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
-from core.recipe.combination import find_combination_errors
+from core.recipe.combination import find_recipe_combination_errors
 from core.recipe.merge import merge_recipe
 from core.recipe.problem import find_problem_errors
-from core.recipe.schema import FieldError, describe_errors, find_schema_errors, list_error_fields
+from core.recipe.schema import (
+    FieldError,
+    describe_recipe_errors,
+    find_schema_errors,
+    list_error_fields,
+)
 from core.recipe.start import FROM_RANDOM
-from core.recipe.weaknesses import find_recipe_weaknesses, warn_of_ineffective_fields
+from core.recipe.weaknesses import list_recipe_warnings, warn_of_ineffective_fields
 from core.text.nearest import list_schema_paths
 from core.text.plain import describe_allowed_names
 
@@ -58,7 +63,7 @@ def resolve_recipe(
     patch: JsonObject = {}
     for override in patches:
         patch = merge_recipe(patch, override)
-    recipe, name, hyper = _complete_patch(catalogue, None if stored else scenario, patch)
+    recipe, name, hyper = _complete_recipe_patch(catalogue, None if stored else scenario, patch)
     known_fields = [f"recipe.{path}" for path in list_recipe_paths(catalogue, name)]
     errors = [
         *find_schema_errors(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
@@ -67,13 +72,14 @@ def resolve_recipe(
         ),
     ]
     errors = [
-        (field, message + _name_other_methods(catalogue, name, field)) for field, message in errors
+        (field, message + _name_methods_with_hyper_parameter(catalogue, name, field))
+        for field, message in errors
     ]
     # The schemas above check the shape: without errors, the cast holds.
     complete = cast(RecipeOut, recipe)
     # These checks rely on valid values, so they run only if there is no other error.
     errors = errors or [
-        *find_combination_errors(catalogue, scenario, complete, architecture),
+        *find_recipe_combination_errors(catalogue, scenario, complete, architecture),
         *find_problem_errors(catalogue, problem, complete),
     ]
     if errors:
@@ -81,7 +87,7 @@ def resolve_recipe(
     # A stored recipe has every field, as if somebody had asked for all of them.
     ineffective = [] if stored else warn_of_ineffective_fields(catalogue, patch, complete)
     return ResolvedRecipe(
-        complete, [*find_recipe_weaknesses(catalogue, scenario, complete), *ineffective]
+        complete, [*list_recipe_warnings(catalogue, scenario, complete), *ineffective]
     )
 
 
@@ -94,7 +100,9 @@ def complete_stored_recipe(
     returned unchanged.
     """
     try:
-        return cast(RecipeOut, _complete_patch(catalogue, scenario, merge_recipe({}, patch))[0])
+        return cast(
+            RecipeOut, _complete_recipe_patch(catalogue, scenario, merge_recipe({}, patch))[0]
+        )
     except InvalidRecipe:
         return cast(RecipeOut, dict(patch))
 
@@ -114,7 +122,7 @@ def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[s
     ]
 
 
-def _complete_patch(
+def _complete_recipe_patch(
     catalogue: Catalogue, scenario: str | None, patch: Mapping[str, Any]
 ) -> tuple[JsonObject, str, JsonObject]:
     """Return the complete recipe, its method's name and hyper-parameters. Only names are checked.
@@ -221,7 +229,7 @@ def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
     return out
 
 
-def _name_other_methods(catalogue: Catalogue, name: str, field: str) -> str:
+def _name_methods_with_hyper_parameter(catalogue: Catalogue, name: str, field: str) -> str:
     """Return text that names the methods with a hyper-parameter which this one lacks, or ""."""
     block, _, hyper = field.rpartition(".")
     methods = catalogue["methods"]
@@ -235,5 +243,6 @@ def _name_other_methods(catalogue: Catalogue, name: str, field: str) -> str:
 
 def _build_error(errors: list[FieldError]) -> InvalidRecipe:
     return InvalidRecipe(
-        describe_errors(errors, "The recipe cannot be used"), fields=list_error_fields(errors)
+        describe_recipe_errors(errors, "The recipe cannot be used"),
+        fields=list_error_fields(errors),
     )

@@ -9,7 +9,7 @@ from jsonschema.validators import extend
 
 from core.contract.document import JsonObject
 from core.text.nearest import describe_unknown_field
-from core.text.plain import describe_found_value as found_text
+from core.text.plain import describe_invalid_value as found_text
 from core.text.plain import describe_json_types, describe_required_name, describe_schema_requirement
 
 FieldError = tuple[str, str]
@@ -73,7 +73,7 @@ def list_error_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 
 
-def describe_errors(errors: Sequence[FieldError], what: str) -> str:
+def describe_recipe_errors(errors: Sequence[FieldError], what: str) -> str:
     """Describe errors of a recipe in a sentence: `what`, the first, and the number of others."""
     field, message = errors[0]
     more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""

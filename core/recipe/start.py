@@ -54,7 +54,7 @@ def choose_default_base(architecture: ArchitectureChoice) -> str:
     return PRETRAINED if architecture["name"] == ARCHITECTURE else RANDOM
 
 
-def complete_start_recipe(
+def complete_recipe_for_base(
     catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase
 ) -> RecipePatch:
     """Return the patch completed with what a model of that base needs: a method, and a gradient
@@ -66,7 +66,7 @@ def complete_start_recipe(
         # In front, so that a preset that the recipe names takes its place.
         return {"preset": FROM_RANDOM, **recipe}
     defaults: RecipePatch = {"optimizer": {"clip": CLIP}}
-    if not _names_method(catalogue, recipe):
+    if not _does_recipe_name_method(catalogue, recipe):
         defaults |= AFTER_ADOPTION if base == ADOPTED else {"method": WITH_WEIGHTS}
     return dict(merge_recipe(defaults, recipe))
 
@@ -74,14 +74,14 @@ def complete_start_recipe(
 def build_new_recipe(
     catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase
 ) -> RecipePatch:
-    """Return the recipe patch of a new model: as `complete_start_recipe`, with balanced batches.
+    """Return the recipe patch of a new model: as `complete_recipe_for_base`, with balanced batches.
 
     Older models do not have balanced batches.
     """
-    return {**BALANCED, **complete_start_recipe(catalogue, recipe, base)}
+    return {**BALANCED, **complete_recipe_for_base(catalogue, recipe, base)}
 
 
-def _names_method(catalogue: Catalogue, recipe: Mapping[str, Any]) -> bool:
+def _does_recipe_name_method(catalogue: Catalogue, recipe: Mapping[str, Any]) -> bool:
     method = recipe.get("method")
     if isinstance(method, str) or (isinstance(method, Mapping) and "name" in method):
         return True

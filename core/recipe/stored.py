@@ -14,7 +14,7 @@ MAX_RECIPE_BYTES = 64 << 10
 """Maximum size of a patch as sent, in UTF-8 bytes. The stored form is smaller."""
 
 
-def build_stored_patch(
+def build_stored_recipe_patch(
     patch: Mapping[str, Any], before: Mapping[str, Any] | None = None
 ) -> RecipePatch:
     """Return the patch that a model stores: `patch` over its recipe `before`, without nulls.
@@ -28,10 +28,10 @@ def build_stored_patch(
     return dict[str, object](merge_recipe(merge_recipe({}, before or {}), patch))
 
 
-def build_stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
+def build_stored_recipe_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
     """Return the patch that a job stores over its model's recipe.
 
-    Unlike `build_stored_patch`, it retains the nulls of known fields, since they reset a value.
+    Unlike `build_stored_recipe_patch`, it retains the nulls of known fields, since they reset a value.
 
     Raises:
         InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.
@@ -43,12 +43,18 @@ def build_stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> Rec
         if patch
         else []
     )
-    return _drop_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
+    return _drop_unknown_null_recipe_fields(
+        patch, {name for path in paths for name in path.split(".")}
+    )
 
 
-def _drop_unknown_nulls(patch: Mapping[str, Any], known_names: set[str]) -> RecipePatch:
+def _drop_unknown_null_recipe_fields(
+    patch: Mapping[str, Any], known_names: set[str]
+) -> RecipePatch:
     return {
-        key: _drop_unknown_nulls(value, known_names) if isinstance(value, Mapping) else value
+        key: _drop_unknown_null_recipe_fields(value, known_names)
+        if isinstance(value, Mapping)
+        else value
         for key, value in patch.items()
         if value is not None or key in known_names
     }

@@ -116,7 +116,7 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class UseCaseTransaction:
     """A writing transaction of a use case.
 
     Attributes:
@@ -154,10 +154,10 @@ def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     if actor.key_id is None:
         return
     if session.scalar(select(Key.id).where(is_valid_key(actor.key_id, now))) is None:
-        raise make_expired_key_error()
+        raise make_key_expired_meanwhile_error()
 
 
-def make_expired_key_error() -> NotAuthenticated:
+def make_key_expired_meanwhile_error() -> NotAuthenticated:
     """Return the error for a key that ended while its request was under way."""
     return NotAuthenticated(
         "The key was revoked or has expired while this request was under way: nothing of it "
@@ -209,7 +209,7 @@ def find_model_row(
     if not rows:
         raise NotFound(f"There is no model {model!r}.")
     if len(rows) > 1 and rows[0][0].owner_id != actor.owner_id:
-        raise _make_ambiguous_error(session, model)
+        raise _make_ambiguous_model_name_error(session, model)
     return rows[0]
 
 
@@ -223,12 +223,12 @@ def _find_owner_by_model(session: Session, actor: Actor, name: str) -> str:
         session.connection().execute(_OWNERS, {"name": name, "own": actor.owner_id}).scalars().all()
     )
     if len(owners) > 1 and owners[0] != actor.owner_id:
-        raise _make_ambiguous_error(session, name)
+        raise _make_ambiguous_model_name_error(session, name)
     # Without such a model any owner does, since the caller then finds none.
     return owners[0] if owners else actor.owner_id
 
 
-def _make_ambiguous_error(session: Session, name: str) -> NameAmbiguous:
+def _make_ambiguous_model_name_error(session: Session, name: str) -> NameAmbiguous:
     """Return the error for a name that models of several other owners share; it lists them."""
     query = select(Model.id, Owner.name).join(Owner, Owner.id == Model.owner_id)
     query = (

@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.audit import AuditData, AuditOut, AuditPage
 from core.database.session import Database
-from core.database.tables import Audit, Key, Model, Owner
+from core.database.tables import AuditEntry, Key, Model, Owner
 from core.ids import is_id
-from core.requests.actor import Actor, find_model, is_valid_key, make_expired_key_error
-from core.requests.pages import Page, decode_cursor, read_query_page
+from core.requests.actor import Actor, find_model, is_valid_key, make_key_expired_meanwhile_error
+from core.requests.pages import ListPage, decode_cursor, read_query_page
 from core.requests.times import format_rfc3339
 
 MAX_DATA_BYTES = 16 << 10
@@ -51,7 +51,7 @@ LOG_OUT = "session.end"
 
 
 @dataclass(frozen=True)
-class Entry:
+class AuditedChange:
     """A change as a row of the trail records it.
 
     Attributes:
@@ -67,7 +67,7 @@ class Entry:
     model: str | None = None
 
 
-def record_audit_entry(session: Session, actor: Actor, entry: Entry, now: float) -> None:
+def record_audit_entry(session: Session, actor: Actor, entry: AuditedChange, now: float) -> None:
     """Add a row to the caller's transaction.
 
     Args:
@@ -92,16 +92,18 @@ def record_audit_entry(session: Session, actor: Actor, entry: Entry, now: float)
     }
     # A session can be ended after its key has ended, and without authentication there is no key.
     if entry.action == LOG_OUT or actor.key_id is None:
-        session.add(Audit(**row))
-    elif not _add_if_key_valid(session, row, is_valid_key(actor.key_id, now)):
-        raise make_expired_key_error()
+        session.add(AuditEntry(**row))
+    elif not _add_audit_row_if_key_valid(session, row, is_valid_key(actor.key_id, now)):
+        raise make_key_expired_meanwhile_error()
 
 
-def _add_if_key_valid(session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]) -> bool:
+def _add_audit_row_if_key_valid(
+    session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]
+) -> bool:
     """Add a row if its key is valid, in one statement; return False if it is not."""
-    values = [literal(value, Audit.__table__.c[name].type) for name, value in row.items()]
+    values = [literal(value, AuditEntry.__table__.c[name].type) for name, value in row.items()]
     with_key = select(*values).select_from(Key).where(is_valid)
-    added = insert(Audit).from_select(list(row), with_key).returning(Audit.id)
+    added = insert(AuditEntry).from_select(list(row), with_key).returning(AuditEntry.id)
     return session.execute(added).first() is not None
 
 
@@ -114,16 +116,16 @@ def list_audit(
         NotFound: there is no model of that name.
     """
     with db.read() as session:
-        query = select(Audit).where(
-            actor.build_visible_condition(Audit.owner_id),
+        query = select(AuditEntry).where(
+            actor.build_visible_condition(AuditEntry.owner_id),
             *_build_audit_conditions(session, actor, wanted),
         )
         if wanted.action is not None:
             query = _filter_audit_by_action(
                 session, query, wanted.action, cursor, newest_first=wanted.newest_first
             )
-        rows: Page[Audit] = read_query_page(
-            session, query, Audit.id, limit, cursor, descending=wanted.newest_first
+        rows: ListPage[AuditEntry] = read_query_page(
+            session, query, AuditEntry.id, limit, cursor, descending=wanted.newest_first
         )
         return {
             "items": [_audit_row_to_json(row) for row in rows.rows],
@@ -131,7 +133,9 @@ def list_audit(
         }
 
 
-def find_display_names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
+def find_names_of_audited_ids(
+    db: Database, actor: Actor, rows: Sequence[AuditOut]
+) -> dict[str, str]:
     """Return display names by id, of keys with their owners and of models that have a name."""
     keys, models = (
         {row["key"] for row in rows if row["key"]},
@@ -157,17 +161,17 @@ def _filter_audit_by_action(
     With a plain equality, PostgreSQL would scan all rows by id, expecting many of them to match.
     """
     if session.get_bind().dialect.name != "postgresql":
-        return query.where(Audit.action == action)
+        return query.where(AuditEntry.action == action)
     after = None if cursor is None else int(decode_cursor(cursor, int))
-    place = tuple_(Audit.action, Audit.id)
+    place = tuple_(AuditEntry.action, AuditEntry.id)
     if newest_first:
         last = _BEHIND_ALL if after is None else after - 1
-        return query.where(place <= tuple_(action, last), Audit.action >= action).order_by(
-            Audit.action.desc()
+        return query.where(place <= tuple_(action, last), AuditEntry.action >= action).order_by(
+            AuditEntry.action.desc()
         )
     first = 0 if after is None else after + 1
-    return query.where(place >= tuple_(action, first), Audit.action <= action).order_by(
-        Audit.action
+    return query.where(place >= tuple_(action, first), AuditEntry.action <= action).order_by(
+        AuditEntry.action
     )
 
 
@@ -179,19 +183,23 @@ def _build_audit_conditions(
         # An id is not looked up, so that the trail of a deleted model can still be read.
         by_id = is_id(wanted.model, "mdl")
         conditions.append(
-            Audit.model_id
+            AuditEntry.model_id
             == (wanted.model if by_id else find_model(session, actor, wanted.model).id)
         )
     if wanted.since is not None:
         # Pages are ordered by id. Without a lower bound for the id, rows older than `since` would
         # be scanned one by one.
-        early = select(Audit.id).where(Audit.at >= wanted.since).order_by(Audit.at, Audit.id)
+        early = (
+            select(AuditEntry.id)
+            .where(AuditEntry.at >= wanted.since)
+            .order_by(AuditEntry.at, AuditEntry.id)
+        )
         first = session.scalar(select(func.min(early.limit(_AT_ONCE).subquery().c.id)))
-        conditions += [Audit.at >= wanted.since, Audit.id >= (first or _BEHIND_ALL)]
+        conditions += [AuditEntry.at >= wanted.since, AuditEntry.id >= (first or _BEHIND_ALL)]
     return conditions
 
 
-def _audit_row_to_json(row: Audit) -> AuditOut:
+def _audit_row_to_json(row: AuditEntry) -> AuditOut:
     return {
         "id": row.id,
         "at": format_rfc3339(row.at),

@@ -4,7 +4,7 @@ from core.database.tables import Model
 from core.errors import Invalid
 
 
-def require_classes(model: Model, what: str) -> None:
+def require_classification_model(model: Model, what: str) -> None:
     """Check that a model predicts classes.
 
     Args:

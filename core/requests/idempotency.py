@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, case, delete, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from core.database.session import Database, build_clock_expression
-from core.database.tables import Idempotency
+from core.database.session import Database, build_database_time_expression
+from core.database.tables import IdempotencyRecord
 from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
 from core.requests.actor import Actor
 
@@ -31,7 +31,7 @@ _REQUEST = ":request"
 
 
 @dataclass(frozen=True)
-class Request:
+class IdempotentRequest:
     """Identity of a request; two requests with equal values are the same.
 
     Attributes:
@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Response:
+class IdempotentResponse:
     """Response that every repetition of a request gets."""
 
     status: int
@@ -61,7 +61,7 @@ class Response:
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayedResponse:
     """Stored response to the first request."""
 
     status: int
@@ -88,7 +88,7 @@ def check_idempotency_key(key: str | None) -> str | None:
     return key
 
 
-def digest_request_parts(*parts: str | None) -> str:
+def digest_request_for_idempotency(*parts: str | None) -> str:
     """Return a digest of the parts; their boundaries are part of it."""
     digest = hashlib.sha256()
     for part in parts:
@@ -98,14 +98,14 @@ def digest_request_parts(*parts: str | None) -> str:
     return digest.hexdigest()
 
 
-def make_reused_key_error() -> IdempotencyMismatch:
+def make_reused_idempotency_key_error() -> IdempotencyMismatch:
     """Return the error for a key that was used with another request."""
     return IdempotencyMismatch(
         "This Idempotency-Key was used with another request: take a new key for a new request."
     )
 
 
-def build_in_flight_error() -> IdempotencyInFlight:
+def build_request_in_progress_error() -> IdempotencyInFlight:
     """Return the error for a repeated request while the first one is under way."""
     return IdempotencyInFlight(
         "The first request with this Idempotency-Key has not been answered yet: try again shortly.",
@@ -113,7 +113,9 @@ def build_in_flight_error() -> IdempotencyInFlight:
     )
 
 
-def find_earlier_response(session: Session, actor: Actor, request: Request | None) -> Replay | None:
+def find_earlier_response(
+    session: Session, actor: Actor, request: IdempotentRequest | None
+) -> ReplayedResponse | None:
     """Return the earlier response to this request, or None if there is none or no key.
 
     Raises:
@@ -122,21 +124,25 @@ def find_earlier_response(session: Session, actor: Actor, request: Request | Non
     """
     if request is None:
         return None
-    row = _find_unexpired_row(session, actor, request)
+    row = _find_unexpired_idempotency_record(session, actor, request)
     if row is None:
         return None
     if row.status is None:
         # `begin_idempotent_request` has added this row for the very same request.
         if row.headers.get(_TOKEN) == request.token:
             return None
-        raise build_in_flight_error()
+        raise build_request_in_progress_error()
     if row.fingerprint != request.fingerprint:
-        raise make_reused_key_error()
-    return _build_earlier_response(row)
+        raise make_reused_idempotency_key_error()
+    return _build_replayed_response(row)
 
 
 def store_idempotent_response(
-    session: Session, actor: Actor, request: Request | None, response: Response, now: float
+    session: Session,
+    actor: Actor,
+    request: IdempotentRequest | None,
+    response: IdempotentResponse,
+    now: float,
 ) -> None:
     """Store the response in the transaction of the work itself.
 
@@ -157,19 +163,21 @@ def store_idempotent_response(
         "created_at": now,
     }
     # A row without a token has a response already; it is not equal to any token.
-    is_own = Idempotency.headers[_TOKEN].as_string() == request.token
+    is_own = IdempotencyRecord.headers[_TOKEN].as_string() == request.token
     if not _write_idempotency_row(session, actor, request, values, is_own):
-        raise build_in_flight_error()
+        raise build_request_in_progress_error()
 
 
-def begin_idempotent_request(db: Database, actor: Actor, request: Request) -> Replay | None:
+def begin_idempotent_request(
+    db: Database, actor: Actor, request: IdempotentRequest
+) -> ReplayedResponse | None:
     """Mark the key as in flight before a stream is read, or return the earlier response.
 
     Raises:
         IdempotencyInFlight: a request with this key is under way.
     """
     with db.write() as session:
-        now = build_clock_expression(session)
+        now = build_database_time_expression(session)
         values = {
             "fingerprint": "",
             "content_sha256": None,
@@ -180,72 +188,74 @@ def begin_idempotent_request(db: Database, actor: Actor, request: Request) -> Re
         }
         # One statement, since nearly every upload has a new key. Of two requests at once, the
         # second waits here until the first has committed its row.
-        if _write_idempotency_row(session, actor, request, values, _build_ended_condition(now)):
+        if _write_idempotency_row(session, actor, request, values, _build_free_key_condition(now)):
             return None
-        row = _find_unexpired_row(session, actor, request)
+        row = _find_unexpired_idempotency_record(session, actor, request)
         if row is None or row.status is None:
-            raise build_in_flight_error()
-        return _build_earlier_response(row)
+            raise build_request_in_progress_error()
+        return _build_replayed_response(row)
 
 
-def renew_idempotent_request(db: Database, actor: Actor, request: Request) -> None:
+def renew_idempotent_request(db: Database, actor: Actor, request: IdempotentRequest) -> None:
     """Mark the request as still under way; call this every `RENEW_S` seconds."""
     with db.write() as session:
         now = db.now(session)
         session.execute(
-            update(Idempotency)
+            update(IdempotencyRecord)
             # Once the response is stored, its 24 h run: a late renewal must not begin them again.
-            .where(*_build_key_conditions(actor, request), Idempotency.status.is_(None))
+            .where(*_build_key_conditions(actor, request), IdempotencyRecord.status.is_(None))
             .values(created_at=now)
         )
 
 
-def release_idempotency_key(db: Database, actor: Actor, request: Request) -> None:
+def release_idempotency_key(db: Database, actor: Actor, request: IdempotentRequest) -> None:
     """Release the key of a request that failed."""
     with db.write() as session:
-        row = session.get(Idempotency, (actor.owner_id, request.route, request.key))
+        row = session.get(IdempotencyRecord, (actor.owner_id, request.route, request.key))
         # Another request may have taken over the row, and its work goes on.
         if row is not None and row.status is None and row.headers.get(_TOKEN) == request.token:
             session.delete(row)
 
 
-def _build_key_conditions(actor: Actor, request: Request) -> tuple[Any, ...]:
+def _build_key_conditions(actor: Actor, request: IdempotentRequest) -> tuple[Any, ...]:
     return (
-        Idempotency.owner_id == actor.owner_id,
-        Idempotency.route == request.route,
-        Idempotency.key == request.key,
+        IdempotencyRecord.owner_id == actor.owner_id,
+        IdempotencyRecord.route == request.route,
+        IdempotencyRecord.key == request.key,
     )
 
 
-def _build_ended_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
+def _build_free_key_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
     """Select rows whose key is free again: abandoned ones, and responses kept long enough."""
-    kept_s = case((Idempotency.status.is_(None), STALE_S), else_=Idempotency.KEPT_S)
-    return now - Idempotency.created_at > kept_s
+    kept_s = case((IdempotencyRecord.status.is_(None), STALE_S), else_=IdempotencyRecord.KEPT_S)
+    return now - IdempotencyRecord.created_at > kept_s
 
 
 def _write_idempotency_row(
     session: Session,
     actor: Actor,
-    request: Request,
+    request: IdempotentRequest,
     values: dict[str, Any],
     replaces: ColumnElement[bool],
 ) -> bool:
     """Write the row of the key, and return True; leave a row that is there and not `replaces`."""
     is_postgresql = session.get_bind().dialect.name == "postgresql"
-    insert = (postgresql if is_postgresql else sqlite).insert(Idempotency)
+    insert = (postgresql if is_postgresql else sqlite).insert(IdempotencyRecord)
     key = {"owner_id": actor.owner_id, "route": request.route, "key": request.key}
     new = insert.values(**key, **values)
     as_new = {name: new.excluded[name] for name in values}
     upsert = new.on_conflict_do_update(index_elements=list(key), set_=as_new, where=replaces)
     # By the returned row, since drivers do not report the number of inserted rows alike.
-    return session.execute(upsert.returning(Idempotency.key)).first() is not None
+    return session.execute(upsert.returning(IdempotencyRecord.key)).first() is not None
 
 
-def _find_unexpired_row(session: Session, actor: Actor, request: Request) -> Idempotency | None:
+def _find_unexpired_idempotency_record(
+    session: Session, actor: Actor, request: IdempotentRequest
+) -> IdempotencyRecord | None:
     """Return the live row of the key; a stale or expired row is removed."""
-    query = select(Idempotency, _build_ended_condition(build_clock_expression(session))).where(
-        *_build_key_conditions(actor, request)
-    )
+    query = select(
+        IdempotencyRecord, _build_free_key_condition(build_database_time_expression(session))
+    ).where(*_build_key_conditions(actor, request))
     # Locked, so that of two repetitions at once the second waits for the response of the first.
     query = query.with_for_update().execution_options(populate_existing=True)
     match = session.execute(query).one_or_none()
@@ -253,16 +263,16 @@ def _find_unexpired_row(session: Session, actor: Actor, request: Request) -> Ide
         return None
     row, has_ended = match
     if has_ended:
-        session.execute(delete(Idempotency).where(*_build_key_conditions(actor, request)))
+        session.execute(delete(IdempotencyRecord).where(*_build_key_conditions(actor, request)))
         # The row was deleted by SQL, so the session must not return it for the same key.
         session.expunge(row)
         return None
     return row
 
 
-def _build_earlier_response(row: Idempotency) -> Replay:
+def _build_replayed_response(row: IdempotencyRecord) -> ReplayedResponse:
     headers = {k: v for k, v in row.headers.items() if not k.startswith(":")}
-    return Replay(
+    return ReplayedResponse(
         row.status or 200,
         headers,
         row.body,

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     """The rows of a page, and the cursor of the next page; None for the last page."""
 
     rows: Sequence[T]
@@ -70,7 +70,9 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     return str(value)
 
 
-def cut_page_from_mapping(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
+def cut_list_page_from_mapping(
+    items: Mapping[str, T], limit: int, cursor: str | None
+) -> ListPage[T]:
     """Return one page of a mapping in memory, in its order; the cursor is the last item's key.
 
     Raises:
@@ -85,7 +87,7 @@ def cut_page_from_mapping(items: Mapping[str, T], limit: int, cursor: str | None
         start = names.index(str(last)) + 1
     page_names = names[start : start + limit]
     more = len(names) > start + limit
-    return Page(
+    return ListPage(
         [items[name] for name in page_names], encode_cursor(page_names[-1]) if more else None
     )
 
@@ -98,7 +100,7 @@ def read_query_page(
     cursor: str | None,
     *,
     descending: bool = False,
-) -> Page[Any]:
+) -> ListPage[Any]:
     """Return one page of `query`.
 
     Args:
@@ -125,7 +127,7 @@ def read_query_page(
     more = len(rows) > fitting
     rows = rows[:fitting]
     alone = len(query.column_descriptions) == 1
-    return Page(
+    return ListPage(
         [row[0] if alone else row for row in rows],
         encode_cursor(rows[-1].page_key) if more else None,
     )

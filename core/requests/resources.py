@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from core.contract.catalogue import Catalogue
 from core.database.session import Database
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class UseCaseResources:
     """Database, blobs, and catalogue of methods and architectures."""
 
     db: Database
-    blobs: Blobs
+    blobs: BlobStorage
     catalogue: Catalogue

@@ -16,7 +16,17 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import Base, Damage, Export, Job, Model, Part, Result, Task, Version
+from core.database.tables import (
+    Base,
+    DamagedObject,
+    ExportedDownload,
+    Job,
+    Model,
+    Part,
+    Task,
+    Version,
+    VersionTaskResult,
+)
 from core.errors import StoreCorrupt
 
 log = structlog.get_logger(__name__)
@@ -25,7 +35,7 @@ Kind = Literal["missing", "digest"]
 _BLOBS = "blobs/"
 
 
-def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
+def mark_object_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
     """Mark an object as damaged or missing, and delete the downloads that depend on it.
 
     Args:
@@ -39,9 +49,9 @@ def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -
         Digests of the deleted downloads; blobs that are no longer referenced can be removed at
             once.
     """
-    row = session.get(Damage, key)
+    row = session.get(DamagedObject, key)
     if row is None:
-        session.add(Damage(key=key, kind=kind, tag=tag, found_at=now))
+        session.add(DamagedObject(key=key, kind=kind, tag=tag, found_at=now))
         log.error("a stored object is damaged", object=key, kind=kind)
     else:
         row.kind, row.tag = kind, tag
@@ -51,7 +61,9 @@ def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -
         return []
     digest = _parse_digest_from_key(key)
     holders = select(Part.version_id).where(Part.sha256 == digest)
-    query = select(Export).where(or_(Export.sha256 == digest, Export.version_id.in_(holders)))
+    query = select(ExportedDownload).where(
+        or_(ExportedDownload.sha256 == digest, ExportedDownload.version_id.in_(holders))
+    )
     exports = list(session.scalars(query))
     for export in exports:
         session.delete(export)
@@ -71,7 +83,7 @@ class DatabaseDamageMarks:
     def is_marked(self, key: str) -> bool:
         """Return whether the object is marked."""
         with self._db.read() as session:
-            return session.get(Damage, key) is not None
+            return session.get(DamagedObject, key) is not None
 
     def mark_damaged(self, key: str) -> None:
         """Mark an object that proved damaged during use; if the database fails, only log it."""
@@ -79,7 +91,7 @@ class DatabaseDamageMarks:
             with self._db.write() as session:
                 # An empty tag differs from that of any stored object, so that the scrub hashes it
                 # again.
-                mark_damaged(session, key, "digest", "", self._db.now(session))
+                mark_object_damaged(session, key, "digest", "", self._db.now(session))
         except IntegrityError:
             pass  # another process marked it at the same moment
         except SQLAlchemyError as error:
@@ -96,7 +108,9 @@ class DatabaseDamageMarks:
 def clear_damage_marks(session: Session, keys: Iterable[str]) -> int:
     """Remove marks of objects that are sound again or no longer referenced; return their number."""
     sorted_keys = sorted(set(keys))
-    query = select(Damage).where(Damage.key.in_(sorted_keys)).order_by(Damage.key)
+    query = (
+        select(DamagedObject).where(DamagedObject.key.in_(sorted_keys)).order_by(DamagedObject.key)
+    )
     rows = list(session.scalars(query)) if sorted_keys else []
     for row in rows:
         session.delete(row)
@@ -104,14 +118,14 @@ def clear_damage_marks(session: Session, keys: Iterable[str]) -> int:
     return len(rows)
 
 
-def list_damage_marks(session: Session, limit: int) -> list[Damage]:
+def list_damage_marks(session: Session, limit: int) -> list[DamagedObject]:
     """Return at most `limit` marks, ordered by key."""
-    return list(session.scalars(select(Damage).order_by(Damage.key).limit(limit)))
+    return list(session.scalars(select(DamagedObject).order_by(DamagedObject.key).limit(limit)))
 
 
 def count_damage_marks(session: Session) -> int:
     """Return the number of marked objects."""
-    return session.scalar(select(func.count()).select_from(Damage)) or 0
+    return session.scalar(select(func.count()).select_from(DamagedObject)) or 0
 
 
 def refuse_damaged_parts(session: Session, version: Version, keys: Mapping[str, str]) -> None:
@@ -123,7 +137,12 @@ def refuse_damaged_parts(session: Session, version: Version, keys: Mapping[str, 
     Raises:
         StoreCorrupt: a part is marked. The message names it and says what to do.
     """
-    query = select(Damage.key).where(Damage.key.in_(sorted(keys))).order_by(Damage.key).limit(1)
+    query = (
+        select(DamagedObject.key)
+        .where(DamagedObject.key.in_(sorted(keys)))
+        .order_by(DamagedObject.key)
+        .limit(1)
+    )
     marked_key = session.scalar(query)
     if marked_key is not None:
         raise _build_damaged_part_error(session, version, keys[marked_key], marked_key)
@@ -136,7 +155,10 @@ def refuse_damaged_objects(session: Session, model_id: str, keys: Iterable[str])
         StoreCorrupt: an object is marked. The message describes it and says what to do.
     """
     query = (
-        select(Damage.key).where(Damage.key.in_(sorted(set(keys)))).order_by(Damage.key).limit(1)
+        select(DamagedObject.key)
+        .where(DamagedObject.key.in_(sorted(set(keys))))
+        .order_by(DamagedObject.key)
+        .limit(1)
     )
     marked_key = session.scalar(query)
     if marked_key is not None:
@@ -146,12 +168,14 @@ def refuse_damaged_objects(session: Session, model_id: str, keys: Iterable[str])
         raise explain_damaged_object(session, model_id, error)
 
 
-def find_damaged_digests(session: Session, digests: Collection[str]) -> set[str]:
+def find_digests_marked_damaged(session: Session, digests: Collection[str]) -> set[str]:
     """Return the digests that are marked, so that a job can go on without reading these blobs."""
     keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
     return {
         _parse_digest_from_key(key)
-        for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))
+        for key in session.scalars(
+            select(DamagedObject.key).where(DamagedObject.key.in_(sorted(keys)))
+        )
     }
 
 
@@ -166,7 +190,7 @@ def explain_damaged_object(session: Session, model_id: str, error: StoreCorrupt)
         return error
     query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
     # The concatenation keeps the planner from the index of digests: a base may be a part of
-    # thousands of models (`core.retention.references.build_unindexed_digest`).
+    # thousands of models (`core.retention.references.build_digest_expression_without_index`).
     query = query.where(
         Version.model_id == model_id, Part.sha256 + "" == _parse_digest_from_key(key)
     )
@@ -179,10 +203,10 @@ def explain_damaged_object(session: Session, model_id: str, error: StoreCorrupt)
         *(Task.features_sha256, Task.selection_sha256),
     )
     of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
-    results = select(Result.version, Result.task).where(
-        Result.model_id == model_id, Result.answers == digest
+    results = select(VersionTaskResult.version, VersionTaskResult.task).where(
+        VersionTaskResult.model_id == model_id, VersionTaskResult.answers == digest
     )
-    result = session.execute(results.order_by(Result.version).limit(1)).first()
+    result = session.execute(results.order_by(VersionTaskResult.version).limit(1)).first()
     if result is not None:
         return StoreCorrupt(
             f"What version {result.version} answered on task {result.task} is damaged: its stored "
@@ -213,7 +237,7 @@ def _build_damaged_upload_error(key: str, job: str) -> StoreCorrupt:
 
 
 @contextmanager
-def reword_damage_errors(db: Database, model_id: str) -> Iterator[None]:
+def explain_damage_errors_of_model(db: Database, model_id: str) -> Iterator[None]:
     """Reword errors about damaged objects while a model's files are used, as
     `explain_damaged_object` does.
 

@@ -11,12 +11,21 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, String, column, or_, select, text, values
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.database.tables import Base, EditedPart, Export, Model, Part, Result, Task, TrialFile
+from core.database.tables import (
+    Base,
+    EditedPart,
+    ExportedDownload,
+    Model,
+    Part,
+    Task,
+    TrialFile,
+    VersionTaskResult,
+)
 
 _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
 
-def lock_references_shared(session: Session) -> None:
+def lock_references_against_deletion(session: Session) -> None:
     """Keep blobs from being deleted until the transaction ends."""
     _take_references_lock(session, "pg_advisory_xact_lock_shared")
 
@@ -31,11 +40,11 @@ def _take_references_lock(session: Session, function: str) -> None:
         session.execute(text(f"SELECT {function}(:key)"), {"key": _LOCK})
 
 
-def _build_reference_queries() -> list[Select[Any]]:
+def _build_digest_reference_queries() -> list[Select[Any]]:
     """Return a query for the digests of each kind of reference that counts as use."""
     return [
         select(Part.sha256).where(Part.deleted_at.is_(None)),
-        select(Export.sha256),
+        select(ExportedDownload.sha256),
         select(Base.sha256),
         select(Model.totals_sha256).where(Model.totals_sha256.is_not(None)),
         select(Task.train_sha256).where(
@@ -44,7 +53,7 @@ def _build_reference_queries() -> list[Select[Any]]:
         select(Task.held_out_sha256).where(
             Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
-        select(Result.answers).where(Result.answers.is_not(None)),
+        select(VersionTaskResult.answers).where(VersionTaskResult.answers.is_not(None)),
         select(Task.traces_sha256).where(
             Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
@@ -59,7 +68,7 @@ def _build_reference_queries() -> list[Select[Any]]:
     ]
 
 
-def build_unindexed_digest(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
+def build_digest_expression_without_index(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
     """Return a part's digest as an expression, so that no index of digests is used.
 
     A base's blob may be part of versions of thousands of models, while the model's own versions are
@@ -83,7 +92,7 @@ def find_used_digests(session: Session, digests: list[str]) -> set[str]:
     # Not EXISTS: PostgreSQL may evaluate that by reading the whole table once.
     first = [
         query.where(query.selected_columns[0] == candidates.c.sha256).limit(1).scalar_subquery()
-        for query in _build_reference_queries()
+        for query in _build_digest_reference_queries()
     ]
     return set(
         session.execute(
@@ -95,7 +104,7 @@ def find_used_digests(session: Session, digests: list[str]) -> set[str]:
 def list_used_digests_after(session: Session, digest: str, limit: int) -> list[str]:
     """Return the next digests in use after `digest`, in order; each index is read from there on."""
     digests: set[str] = set()
-    for query in _build_reference_queries():
+    for query in _build_digest_reference_queries():
         column_ = query.selected_columns[0]
         digests.update(
             session.scalars(query.where(column_ > digest).distinct().order_by(column_).limit(limit))

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from core.database.jobs import is_held_for_data
+from core.database.jobs import is_rejected_for_held_batch
 from core.database.session import Database
-from core.database.states import UNFINISHED, State
+from core.database.states import UNFINISHED, JobState
 from core.database.tables import EditedPart, Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.retention import references
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 DAY_S = 86_400.0
 COUNTS = "counts"
@@ -26,7 +26,7 @@ _BATCH = 200
 
 
 @dataclass(frozen=True)
-class DeletableFiles:
+class DeletableTaskFiles:
     """Files of a task that may be deleted now."""
 
     archive: bool = False
@@ -36,7 +36,7 @@ class DeletableFiles:
 
 def find_deletable_files(
     model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float
-) -> DeletableFiles:
+) -> DeletableTaskFiles:
     """Decide which files of a task may be deleted now.
 
     The training images stay until the time that the task names (`train_until`), so that tasks that
@@ -50,32 +50,36 @@ def find_deletable_files(
         failed_days: days for which data of a failed or cancelled attempt stays for a retry.
     """
     # A decoded dataset replaces its archive, so even an open job no longer needs that.
-    if any(State(job.state) in UNFINISHED for job in jobs):
-        return DeletableFiles(archive=task.train_sha256 is not None)
+    if any(JobState(job.state) in UNFINISHED for job in jobs):
+        return DeletableTaskFiles(archive=task.train_sha256 is not None)
     if model.deleted_at is not None:
-        return DeletableFiles(archive=True, train=True, held_out=True)
-    states = {State(job.state) for job in jobs}
+        return DeletableTaskFiles(archive=True, train=True, held_out=True)
+    states = {JobState(job.state) for job in jobs}
     if task.stops:
-        return DeletableFiles(archive=task.train_sha256 is not None or states == {State.REJECTED})
+        return DeletableTaskFiles(
+            archive=task.train_sha256 is not None or states == {JobState.REJECTED}
+        )
     ended = max((job.finished_at or job.created_at for job in jobs), default=task.created_at)
     old = now - ended > failed_days * DAY_S
     counts = model.held_out == COUNTS
-    if State.SUCCEEDED in states or published:
+    if JobState.SUCCEEDED in states or published:
         over = old if task.train_until is None else now >= task.train_until
         train = over and not model.keep_training_data
         # A held task is measured again when it is learned again, so its held-out images are still
         # needed.
-        return DeletableFiles(archive=True, train=train, held_out=counts and (published or over))
+        return DeletableTaskFiles(
+            archive=True, train=train, held_out=counts and (published or over)
+        )
     # A job that its recipe held back is treated like a failed one: a person may retry it.
-    held_back = any(map(is_held_for_data, jobs))
-    if held_back or states & {State.FAILED, State.CANCELLED}:
+    held_back = any(map(is_rejected_for_held_batch, jobs))
+    if held_back or states & {JobState.FAILED, JobState.CANCELLED}:
         gone = old and not model.keep_training_data
-        return DeletableFiles(
+        return DeletableTaskFiles(
             archive=old or task.train_sha256 is not None, train=gone, held_out=gone
         )
     # A rejected batch cannot be retried, so nothing waits for its files.
     rejected = not model.keep_training_data
-    return DeletableFiles(archive=True, train=rejected, held_out=rejected)
+    return DeletableTaskFiles(archive=True, train=rejected, held_out=rejected)
 
 
 def mark_unneeded_task_files(model: Model, task: Task, *, published: bool, now: float) -> None:
@@ -89,7 +93,7 @@ def mark_unneeded_task_files(model: Model, task: Task, *, published: bool, now: 
         task.held_out_deleted_at = now
 
 
-def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
+def delete_task_blobs(db: Database, blobs: BlobStorage, task_id: str) -> None:
     """Delete the blobs of a task's files that are marked as deleted and not used otherwise."""
     with db.read() as session:
         task = session.get_one(Task, task_id)
@@ -119,7 +123,7 @@ def delete_undo_file_rows(session: Session, which: ColumnElement[bool]) -> set[s
     return {row.sha256 for row in rows}
 
 
-def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
+def delete_unused_blobs(db: Database, blobs: BlobStorage, digests: list[str]) -> int:
     """Delete those of the blobs that nothing refers to; return their number.
 
     The transaction keeps others from adding references meanwhile: see `core.retention.references`.
@@ -138,7 +142,7 @@ def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
 
 def delete_unreferenced_objects(
     db: Database,
-    store: Store,
+    store: ObjectStorage,
     prefix: str,
     named: Callable[[Session, Collection[str]], set[str]],
     grace_days: float,

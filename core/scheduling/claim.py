@@ -24,35 +24,35 @@ from core.contract.responses.event import StateData
 from core.database import job_log
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import LEASED, Action, State
+from core.database.states import LEASED, JobAction, JobState
 from core.database.tables import Job, Model, Owner, Task
 from core.errors import PerennialError
 from core.execution import batch_lines
 from core.execution.kinds import KINDS, Done
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage, words
-from core.lineage.coverage import find_missing_tasks, list_tasks_after_learning
+from core.lineage.coverage import find_missing_tasks, list_taught_tasks_after_learning
 from core.lineage.standing import ENDED
 from core.scheduling import turns
 from core.scheduling.eligible import (
     ANY_DEVICE,
     WorkerResources,
     build_eligible_condition,
-    build_offer_condition,
+    build_runnable_job_condition,
 )
 from core.trials.rows import fail_running_trial
 
 __all__ = [
-    "Claim",
+    "JobClaim",
     "claim_job",
-    "complete_stop",
+    "complete_pause_or_cancellation",
     "fail_job",
     "finish_job",
-    "put_off_job",
+    "put_off_claimed_job",
     "reject_job",
     "renew_lease",
     "requeue_after_out_of_memory",
-    "requeue_or_fail",
+    "requeue_or_fail_job",
     "take_back_expired_jobs",
     "take_back_worker_jobs",
 ]
@@ -69,7 +69,7 @@ MEMORY_ATTEMPTS = 2
 The second one shows that the first was no accident.
 """
 _LEASED = sorted(str(state) for state in LEASED)
-_ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
+_ANY_QUEUED = select(exists().where(Job.state == str(JobState.QUEUED)))
 
 
 class _ClaimingWorker(NamedTuple):
@@ -85,7 +85,7 @@ def _choose_job_device(job: Job, offer: WorkerResources) -> str:
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
-def _leave_query_unlocked(query: Select[Job]) -> Select[Job]:
+def _return_query_without_row_locks(query: Select[Job]) -> Select[Job]:
     """Return the query unchanged: on SQLite, a writing transaction is alone."""
     return query
 
@@ -100,12 +100,12 @@ def _lock_selected_rows(query: Select[Job]) -> Select[Job]:
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
 
-_HELD = {"sqlite": _leave_query_unlocked, "postgresql": _lock_selected_rows}
+_HELD = {"sqlite": _return_query_without_row_locks, "postgresql": _lock_selected_rows}
 
 
 def claim_job(
     db: Database, worker: str, lease_s: float, offer: WorkerResources = ANY_DEVICE
-) -> Claim | None:
+) -> JobClaim | None:
     """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
 
     Return None if there is none. The claim of a task's job fixes its parent, the present lineage
@@ -121,13 +121,13 @@ def claim_job(
     while len(missed) < _LOOKS:
         with db.write() as session:
             now = db.now(session)
-            may_run = and_(build_eligible_condition(now), build_offer_condition(offer))
+            may_run = and_(build_eligible_condition(now), build_runnable_job_condition(offer))
             job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
             if job is None:
                 return None
             model = lineage.lock_model(session, job.model_id)
             # a decision was made between read and lock
-            if not _can_job_still_run(session, job, may_run):
+            if not _is_job_still_eligible(session, job, may_run):
                 missed.add(job.id)
                 continue
             claimed = _record_claim(
@@ -149,7 +149,9 @@ def _lock_next_job(
     """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
-    for owner, next_, overtakes in turns.list_owner_turns(session, may_run, priorities):
+    for owner, next_, overtakes in turns.list_turns_of_owners_with_jobs(
+        session, may_run, priorities
+    ):
         owner_jobs = select(Job).where(
             Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
         )
@@ -165,13 +167,13 @@ def _lock_next_job(
     return None, False
 
 
-def _can_job_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
+def _is_job_still_eligible(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
     return session.scalar(select(Job.id).where(Job.id == job.id, may_run)) is not None
 
 
 def _record_claim(
     session: Session, model: Model, job: Job, claimant: _ClaimingWorker, now: float
-) -> Claim:
+) -> JobClaim:
     """Record the claim in the job's row, and return it."""
     # A worker that outlived its lease holds an older number, so none of its later writes counts.
     model.fence += 1
@@ -191,12 +193,12 @@ def _record_claim(
     state = change_job_state(
         session,
         job,
-        Action.START if decoded else Action.VALIDATE,
+        JobAction.START if decoded else JobAction.VALIDATE,
         now,
         {"attempt": job.attempt},
     )
     session.flush()
-    return Claim(
+    return JobClaim(
         job_id=job.id,
         kind=job.kind,
         model_id=job.model_id,
@@ -229,7 +231,7 @@ def _store_starting_version(
             f"the job starts again from it, not from version {former_parent}."
         )
         job_log.add_log_line(session, job.id, ("warning", text), now)
-    tasks = list_tasks_after_learning(
+    tasks = list_taught_tasks_after_learning(
         lineage.find_lineage_head(session, model).manifest, task.number
     )
     job.warnings = [
@@ -240,7 +242,7 @@ def _store_starting_version(
         job_log.add_log_line(session, job.id, ("warning", text), now)
 
 
-def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
+def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobState | None:
     """Renew a lease, and return the job's state, which shows a requested stop.
 
     Return None if the lease is lost.
@@ -253,11 +255,11 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State 
             .values(lease_until=db.now(session) + lease_s)
             .returning(Job.state)
         ).scalar_one_or_none()
-    return None if state is None else State(state)
+    return None if state is None else JobState(state)
 
 
 @contextmanager
-def _open_claimed_job(db: Database, claim: Claim) -> Iterator[tuple[Session, Job, float]]:
+def _open_claimed_job(db: Database, claim: JobClaim) -> Iterator[tuple[Session, Job, float]]:
     """Write to the row of a claimed job: yield session, locked job and time of the database.
 
     Raises:
@@ -268,7 +270,7 @@ def _open_claimed_job(db: Database, claim: Claim) -> Iterator[tuple[Session, Job
         yield session, job, db.now(session)
 
 
-def complete_stop(db: Database, claim: Claim) -> State:
+def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
     """Complete a pause or a cancellation after the child process has ended.
 
     A job whose stop is not wanted any more is released without a strike.
@@ -277,13 +279,15 @@ def complete_stop(db: Database, claim: Claim) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     with _open_claimed_job(db, claim) as (session, job, now):
-        is_stopping = State(job.state) in (State.PAUSING, State.CANCELLING)
+        is_stopping = JobState(job.state) in (JobState.PAUSING, JobState.CANCELLING)
         return _apply_job_action(
-            session, job, Action.STOPPED if is_stopping else Action.RELEASE, now
+            session, job, JobAction.STOPPED if is_stopping else JobAction.RELEASE, now
         )
 
 
-def requeue_or_fail(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
+def requeue_or_fail_job(
+    db: Database, claim: JobClaim, error: str, *, counts: bool = True
+) -> JobState:
     """Queue a job again whose attempt died, or fail it at the third strike.
 
     Args:
@@ -297,13 +301,13 @@ def requeue_or_fail(db: Database, claim: Claim, error: str, *, counts: bool = Tr
     with _open_claimed_job(db, claim) as (session, job, now):
         if counts:
             return _end_lost_attempt(session, job, now, error)
-        state = _apply_job_action(session, job, Action.REQUEUE, now, {"reason": error})
+        state = _apply_job_action(session, job, JobAction.REQUEUE, now, {"reason": error})
         # Without a pause, workers would claim the job again and again while the service is out.
         job.not_before = now + OUTAGE_PAUSE_S
         return state
 
 
-def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
+def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detail: str) -> JobState:
     """Queue a job again whose attempt ran out of memory, or fail it at the second time.
 
     Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
@@ -318,7 +322,7 @@ def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: 
     """
     with _open_claimed_job(db, claim) as (session, job, now):
         job.out_of_memory += 1
-        running = State(job.state) in (State.VALIDATING, State.RUNNING)
+        running = JobState(job.state) in (JobState.VALIDATING, JobState.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
             return _fail_job_or_trial(
                 session, job, now, {"kind": "memory", "code": "job-memory", "detail": detail}
@@ -326,19 +330,19 @@ def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: 
         return _end_lost_attempt(session, job, now, error)
 
 
-def put_off_job(db: Database, claim: Claim, reason: str, seconds: float) -> State:
+def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: float) -> JobState:
     """Release a job whose turn it is not, for at least `seconds`, without a strike.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
     with _open_claimed_job(db, claim) as (session, job, now):
-        state = _apply_job_action(session, job, Action.RELEASE, now, {"reason": reason})
+        state = _apply_job_action(session, job, JobAction.RELEASE, now, {"reason": reason})
         job.not_before = now + seconds
         return state
 
 
-def finish_job(db: Database, claim: Claim, done: Done) -> State:
+def finish_job(db: Database, claim: JobClaim, done: Done) -> JobState:
     """End a job that makes no version, and store its findings.
 
     Raises:
@@ -349,10 +353,10 @@ def finish_job(db: Database, claim: Claim, done: Done) -> State:
         job.report = done.report
         for log_line in done.log_lines:
             job_log.add_log_line(session, job.id, log_line, now)
-        return change_job_state(session, job, Action.FINISH, now)
+        return change_job_state(session, job, JobAction.FINISH, now)
 
 
-def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
+def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
     """End a job as failed; it may be retried.
 
     Args:
@@ -367,7 +371,7 @@ def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
         return _fail_job_or_trial(session, job, now, problem)
 
 
-def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
+def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobState:
     """End a job as rejected, since its batch is unusable.
 
     The ingest report, if any, is stored in the task, or in the job if it has no task.
@@ -378,14 +382,14 @@ def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
     with _open_claimed_job(db, claim) as (session, job, now):
         report = problem.extra.get("report")
         if report is not None:
-            batch_lines.log_report(session, job.id, report, now)
+            batch_lines.log_batch_report(session, job.id, report, now)
         if job.task_id is None:
             findings = {} if report is None else {"checked": report["checked"], "report": report}
             job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **findings})
         elif report is not None:
             session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
-        return _apply_job_action(session, job, Action.REJECT, now, {"error": job.error})
+        return _apply_job_action(session, job, JobAction.REJECT, now, {"error": job.error})
 
 
 def take_back_expired_jobs(db: Database, before: float | None = None) -> list[str]:
@@ -430,38 +434,38 @@ def take_back_worker_jobs(db: Database, worker: str) -> list[str]:
         return [job.id for job in jobs]
 
 
-def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> State:
+def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> JobState:
     """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
     # The fence tells a snapshot of this attempt from the one that it resumed from.
     progressed = job.snapshot is not None and job.snapshot.fence == job.fence
     # A job that progresses is not the cause of its losses, so only losses in a row count.
     job.strikes = 0 if progressed else job.strikes + 1
     # A job whose stop was requested ends as requested, however its attempt ended.
-    running = State(job.state) in (State.VALIDATING, State.RUNNING)
+    running = JobState(job.state) in (JobState.VALIDATING, JobState.RUNNING)
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
         return _fail_job_or_trial(
             session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail}
         )
     return _apply_job_action(
-        session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes}
+        session, job, JobAction.REQUEUE, now, {"reason": error, "strikes": job.strikes}
     )
 
 
-def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError) -> State:
+def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError) -> JobState:
     """Fail a job, or the trial that it learns, if there are others to choose from."""
     if fail_running_trial(session, job, problem):
         # Strikes count per trial.
         job.strikes = job.out_of_memory = 0
         reason = f"A trial failed, and the others go on: {problem['detail']}"
-        return _apply_job_action(session, job, Action.REQUEUE, now, {"reason": reason})
+        return _apply_job_action(session, job, JobAction.REQUEUE, now, {"reason": reason})
     job.error = problem
-    return _apply_job_action(session, job, Action.FAIL, now, {"error": problem})
+    return _apply_job_action(session, job, JobAction.FAIL, now, {"error": problem})
 
 
 def _apply_job_action(
-    session: Session, job: Job, action: Action, now: float, data: StateData | None = None
-) -> State:
+    session: Session, job: Job, action: JobAction, now: float, data: StateData | None = None
+) -> JobState:
     """Apply `core.database.jobs.change_job_state`, and update the lineage if the job ended without
     a
     version.

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, exists, or_
 from sqlalchemy.orm import aliased
 
-from core.database.jobs import is_unfinished
-from core.database.states import LEASED, State
+from core.database.jobs import build_unfinished_condition
+from core.database.states import LEASED, JobState
 from core.database.tables import Job, Model, Task
 
 _LEASED = sorted(str(state) for state in LEASED)
@@ -22,7 +22,7 @@ class WorkerResources(NamedTuple):
 ANY_DEVICE = WorkerResources()
 
 
-def build_offer_condition(offer: WorkerResources) -> ColumnElement[bool]:
+def build_runnable_job_condition(offer: WorkerResources) -> ColumnElement[bool]:
     """Return the condition on `Job` under which a worker with that offer can run it.
 
     Every worker has a CPU.
@@ -44,24 +44,24 @@ def build_eligible_condition(now: float) -> ColumnElement[bool]:
     )
     its_turn = and_(
         # first, since SQLite evaluates in this order and this costs less
-        or_(Job.again, ~build_stopped_condition(Job.model_id)),
+        or_(Job.again, ~build_stopped_lineage_condition(Job.model_id)),
         ~build_awaiting_base_condition(Job.model_id),
         ~exists().where(
             competitor.model_id == Job.model_id,
             competitor.id != Job.id,
             competitor.place.is_not(None),
-            is_unfinished(competitor.state),
+            build_unfinished_condition(competitor.state),
             earlier,
         ),
     )
     return and_(
-        Job.state == str(State.QUEUED),
+        Job.state == str(JobState.QUEUED),
         or_(Job.not_before.is_(None), Job.not_before <= now),
         or_(Job.place.is_(None), its_turn),
     )
 
 
-def build_stopped_condition(model_id: Any) -> ColumnElement[bool]:
+def build_stopped_lineage_condition(model_id: Any) -> ColumnElement[bool]:
     """Return the condition that a task of a model waits for a person, and later tasks wait for it.
 
     Args:

@@ -33,7 +33,7 @@ class OwnerTurn(NamedTuple):
     overtakes: bool
 
 
-def list_owner_turns(
+def list_turns_of_owners_with_jobs(
     session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]
 ) -> list[OwnerTurn]:
     """Return the turns of owners with a job that may run, in the order of service.

@@ -18,7 +18,7 @@ Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Flips:
+class FlipStatistics:
     """Counts of images by the versions that classify them correctly.
 
     Attributes:
@@ -43,8 +43,8 @@ class Flips:
         """The negative flip rate in [0, 1]; None without images."""
         return self.negative / self.n if self.n else None
 
-    def __add__(self, other: "Flips") -> "Flips":
-        return Flips(
+    def __add__(self, other: "FlipStatistics") -> "FlipStatistics":
+        return FlipStatistics(
             self.both_right + other.both_right,
             self.negative + other.negative,
             self.positive + other.positive,
@@ -52,14 +52,14 @@ class Flips:
         )
 
 
-def count_flips(old: Mask, new: Mask) -> Flips:
+def count_flips(old: Mask, new: Mask) -> FlipStatistics:
     """Count the flips between two versions.
 
     Args:
         old, new: bool [N], true for images that the old or new version classifies correctly.
     """
     both, either = int((old & new).sum()), int((old | new).sum())
-    return Flips(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
+    return FlipStatistics(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
 
 
 def count_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
@@ -71,7 +71,7 @@ def count_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Gro
         old, new: bool [N], as in `count_flips`.
 
     Returns:
-        int64 [most, 4], in the order of the fields of `Flips`.
+        int64 [most, 4], in the order of the fields of `FlipStatistics`.
     """
     cells = (old & new, old & ~new, new & ~old, ~old & ~new)
     return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(

@@ -97,7 +97,7 @@ DEFINITIONS = {
 }
 
 
-def get_figure_definitions(problem: str | None) -> dict[str, str]:
+def get_metric_definitions(problem: str | None) -> dict[str, str]:
     """Return `DEFINITIONS`, with the cells' own of a problem that is not classification.
 
     problem: None is classification.
@@ -114,7 +114,7 @@ def get_figure_definitions(problem: str | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Row:
+class AccuracyMatrixRow:
     """A version as a row of the matrix.
 
     Attributes:
@@ -131,13 +131,13 @@ class Row:
 
 
 def build_accuracy_matrix(
-    rows: Sequence[Row], columns: Sequence[int], cells: Cells
+    rows: Sequence[AccuracyMatrixRow], columns: Sequence[int], cells: Cells
 ) -> list[list[float | None]]:
     """Return one list per row with one accuracy in [0, 1], or None, per column."""
     return [[_compute_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
-def list_lineage_rows(rows: Sequence[Row], version: int) -> list[Row]:
+def list_lineage_rows(rows: Sequence[AccuracyMatrixRow], version: int) -> list[AccuracyMatrixRow]:
     """Return the rows from version 0 to `version` along the parents.
 
     Raises:
@@ -150,7 +150,7 @@ def list_lineage_rows(rows: Sequence[Row], version: int) -> list[Row]:
     return lineage[::-1]
 
 
-class Stages:
+class LineageAccuracyMatrix:
     """R along the ancestors of one version, and every figure derived from it.
 
     Args:
@@ -169,7 +169,7 @@ class Stages:
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[AccuracyMatrixRow],
         cells: Cells,
         version: int,
         scenario: str,
@@ -215,7 +215,7 @@ class Stages:
             self._cells.get((self.line[stage].version, task), (0, 0))
             for task in self.list_seen_tasks(stage)
         ]
-        return _divide_or_none(
+        return _divide_unless_zero(
             sum(correct for correct, _ in counts), sum(total for _, total in counts)
         )
 
@@ -231,7 +231,7 @@ class Stages:
                 counts = totals.get(key, (0, 0))
                 totals[key] = (counts[0] + correct, counts[1] + total)
         return average_defined_values(
-            _divide_or_none(correct, total) for correct, total in totals.values()
+            _divide_unless_zero(correct, total) for correct, total in totals.values()
         )
 
     def compute_primary_accuracy(self, stage: int) -> float | None:
@@ -339,7 +339,9 @@ class Stages:
         return [task for task, at in self.learned.items() if at < stage] if self._slices else []
 
 
-def compute_change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]:
+def compute_regression_and_improvement_rates(
+    changes: Iterable[Sequence[int]],
+) -> tuple[float | None, float | None]:
     """Return (regression rate, improvement rate) from counts on the same images.
 
     Improvement minus regression is exactly the difference of the two accuracies.
@@ -349,10 +351,12 @@ def compute_change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None
     """
     # The zeros give a sum to columns without any change.
     regressed, improved, total = (sum(column) for column in zip((0, 0, 0), *changes, strict=True))
-    return _divide_or_none(regressed, total), _divide_or_none(improved, total)
+    return _divide_unless_zero(regressed, total), _divide_unless_zero(improved, total)
 
 
-def find_single_class_tasks(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
+def find_single_class_tasks(
+    stages: LineageAccuracyMatrix, classes: Mapping[int, Collection[str]]
+) -> list[int]:
     """Return the tasks whose accuracy is meaningless because there is only one possible class.
 
     Args:
@@ -367,7 +371,7 @@ def find_single_class_tasks(stages: Stages, classes: Mapping[int, Collection[str
 
 
 def find_classes_without_test_images(
-    stages: Stages,
+    stages: LineageAccuracyMatrix,
     per_class: ClassCells,
     classes: Mapping[int, Collection[str]],
     ever: Collection[int] | None = None,
@@ -410,8 +414,8 @@ def find_classes_without_test_images(
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
 
 
-def compute_last_stage_figures(
-    stages: Stages,
+def compute_figures_of_newest_version(
+    stages: LineageAccuracyMatrix,
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
     reference: Sequence[float | None] | None = None,
@@ -465,10 +469,10 @@ def average_defined_values(values: Iterable[float | None]) -> float | None:
 
 
 def _compute_cell_accuracy(cells: Cells, version: int, task: int) -> float | None:
-    return _divide_or_none(*cells.get((version, task), (0, 0)))
+    return _divide_unless_zero(*cells.get((version, task), (0, 0)))
 
 
-def _divide_or_none(part: int, whole: int) -> float | None:
+def _divide_unless_zero(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 

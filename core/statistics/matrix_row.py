@@ -9,10 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.statistics.matrix import Cells, Row, Stages, average_defined_values
+from core.statistics.matrix import (
+    AccuracyMatrixRow,
+    Cells,
+    LineageAccuracyMatrix,
+    average_defined_values,
+)
 
 
-class Cell(NamedTuple):
+class MatrixCellCounts(NamedTuple):
     """Counts of one task.
 
     Attributes:
@@ -30,7 +35,7 @@ class Cell(NamedTuple):
         """The accuracy in [0, 1]; None without images."""
         return self.correct / self.total if self.total else None
 
-    def get_best_including_own(self) -> float | None:
+    def get_best_accuracy_up_to_own_version(self) -> float | None:
         """Return `best` of the next version's cell, if this version was taught the task."""
         return max((a for a in (self.best, self.accuracy) if a is not None), default=None)
 
@@ -48,8 +53,8 @@ class RowFigures:
     images: int
 
 
-def compute_row_figures(
-    tasks: Sequence[int], cells: Mapping[int, Cell], scenario: str
+def compute_version_accuracy_figures(
+    tasks: Sequence[int], cells: Mapping[int, MatrixCellCounts], scenario: str
 ) -> RowFigures:
     """Return the figures of a version.
 
@@ -70,7 +75,7 @@ def compute_row_figures(
     )
 
 
-class StoredStages(Stages):
+class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
     """Stages computed from the last version's row and the stored figures of the versions before it.
 
     Args:
@@ -85,9 +90,9 @@ class StoredStages(Stages):
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[AccuracyMatrixRow],
         first: Cells,
-        row: Mapping[int, Cell],
+        row: Mapping[int, MatrixCellCounts],
         stored: Mapping[int, tuple[float | None, float | None]],
         version: int,
         scenario: str,

@@ -41,7 +41,7 @@ _SHORT, _LONG = 8, 9
 
 
 @dataclass(frozen=True)
-class DuplicateMatches:
+class NearDuplicateMatches:
     """Result of a search for near duplicates.
 
     Attributes:
@@ -53,7 +53,7 @@ class DuplicateMatches:
     complete: bool
 
 
-def hash_images(images: _Images) -> Hashes:
+def hash_images_perceptually(images: _Images) -> Hashes:
     """Return the hashes uint64 [N, 2] of images uint8 [N, S, S, C], C 1 or 3."""
     parts = [
         _compute_perceptual_hashes(images[at : at + _CHUNK]) for at in range(0, len(images), _CHUNK)
@@ -66,7 +66,7 @@ def compute_hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.u
     return np.bitwise_count(first ^ second).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def find_duplicates_within(hashes: Hashes) -> DuplicateMatches:
+def find_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
     """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
     near = np.full(len(hashes), -1, np.int64)
     distinct, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
@@ -80,15 +80,17 @@ def find_duplicates_within(hashes: Hashes) -> DuplicateMatches:
     late, early = late[order], early[order]
     _, at = np.unique(late, return_index=True)
     near[late[at]] = early[at]
-    return DuplicateMatches(near, complete)
+    return NearDuplicateMatches(near, complete)
 
 
-def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> DuplicateMatches:
+def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> NearDuplicateMatches:
     """Find for each image of `hashes` a near duplicate in `earlier`: `near` has its row there."""
     return find_duplicates_in_each(hashes, [earlier])[0]
 
 
-def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> list[DuplicateMatches]:
+def find_duplicates_in_each(
+    new_hashes: Hashes, groups: Sequence[Hashes]
+) -> list[NearDuplicateMatches]:
     """Find for each image a near duplicate in each of several groups of images, in one search.
 
     Args:
@@ -104,27 +106,27 @@ def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> lis
     group_of = np.repeat(np.arange(len(groups)), sizes)
     earlier = np.concatenate([distinct[:0], *groups])
     # Few of a large past are similar to any image of a small batch.
-    candidates = find_rows_sharing_bands(earlier, distinct)
+    candidates = find_rows_with_common_hash_band(earlier, distinct)
     group_of = group_of[candidates]
     hashes = np.concatenate([distinct, earlier[candidates]])
     is_new = np.arange(len(hashes)) < len(distinct)
     none = 2 * _UNEQUAL
     best = np.full((len(groups), len(distinct)), none, np.int64)
 
-    def keep_best_pairs(new: Rows, old: Rows) -> None:
+    def record_nearest_pairs(new: Rows, old: Rows) -> None:
         group = group_of[old - len(distinct)]
         rank = candidates[old - len(distinct)] - begins[group]
         rank[(hashes[new] != hashes[old]).any(1)] += _UNEQUAL
         # `at`, because a row may occur several times, of which an assignment keeps the last.
         np.minimum.at(best, (group, new), rank)
 
-    def keep_visited_pairs(first: Rows, second: Rows) -> None:
+    def collect_visited_pairs(first: Rows, second: Rows) -> None:
         swap = first >= len(distinct)
-        keep_best_pairs(np.where(swap, second, first), np.where(swap, first, second))
+        record_nearest_pairs(np.where(swap, second, first), np.where(swap, first, second))
 
-    complete = _visit_near_pairs(hashes, is_new, ~is_new, keep_visited_pairs)
+    complete = _call_with_near_duplicate_pairs(hashes, is_new, ~is_new, collect_visited_pairs)
     near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
-    return [DuplicateMatches(rows, complete) for rows in near]
+    return [NearDuplicateMatches(rows, complete) for rows in near]
 
 
 def group_duplicates(hashes: Hashes) -> Rows:
@@ -168,7 +170,7 @@ def find_contradicting_labels(
     candidates = old_labels
     if earlier is not None and earlier_labels is not None:
         # Few of a large past are similar to any image of a small batch.
-        candidates = find_rows_sharing_bands(earlier, hashes)
+        candidates = find_rows_with_common_hash_band(earlier, hashes)
         old, old_labels = earlier[candidates], earlier_labels[candidates]
     both = np.concatenate([old, hashes])
     numbers = np.concatenate([old_labels, labels])
@@ -183,11 +185,13 @@ def find_contradicting_labels(
     # its frames, so no list of pairs is kept.
     partner = np.full(len(first), len(both), np.int64)
 
-    def keep_smaller_partners(left_rows: Rows, right_rows: Rows) -> None:
+    def record_smaller_partners(left_rows: Rows, right_rows: Rows) -> None:
         np.minimum.at(partner, left_rows, first[right_rows])
         np.minimum.at(partner, right_rows, first[left_rows])
 
-    _visit_near_pairs(both[first], left, right, keep_smaller_partners, numbers[first])
+    _call_with_near_duplicate_pairs(
+        both[first], left, right, record_smaller_partners, numbers[first]
+    )
     before = partner[group.reshape(-1)]
     rows = np.flatnonzero((before < np.arange(len(both))) & ~is_old)
     # Without earlier images, a partner is a row of the batch itself.
@@ -195,20 +199,22 @@ def find_contradicting_labels(
     return list(zip(partners.tolist(), (rows - len(old)).tolist(), strict=True))
 
 
-def find_rows_sharing_bands(hashes: Hashes, others: Hashes) -> Rows:
+def find_rows_with_common_hash_band(hashes: Hashes, others: Hashes) -> Rows:
     """Return the rows of `hashes` that have a band in common with any of `others`, rising.
 
     All others are no near duplicates of these.
     """
     shares = np.zeros(len(hashes), np.bool_)
-    for key, other_key in zip(_iter_band_keys(hashes), _iter_band_keys(others), strict=True):
+    for key, other_key in zip(
+        _iterate_hash_band_values(hashes), _iterate_hash_band_values(others), strict=True
+    ):
         is_present = np.zeros(1 << BAND_BITS, np.bool_)
         is_present[other_key] = True
         shares |= is_present[key]
     return np.flatnonzero(shares)
 
 
-def _iter_band_keys(hashes: Hashes) -> Iterator[Rows]:
+def _iterate_hash_band_values(hashes: Hashes) -> Iterator[Rows]:
     """Yield the value of each band, [N]."""
     for band in range(BANDS):
         word, at = divmod(band * BAND_BITS, 64)
@@ -220,8 +226,16 @@ def _compute_perceptual_hashes(images: _Images) -> Hashes:
     pixels = images.astype(np.float32)
     grey = pixels @ _GREY if images.shape[-1] == 3 else pixels[..., 0]
     size = images.shape[1]
-    rows = _build_area_matrix(size, _SHORT) @ grey @ _build_area_matrix(size, _LONG).T
-    columns = _build_area_matrix(size, _LONG) @ grey @ _build_area_matrix(size, _SHORT).T
+    rows = (
+        _build_area_averaging_matrix(size, _SHORT)
+        @ grey
+        @ _build_area_averaging_matrix(size, _LONG).T
+    )
+    columns = (
+        _build_area_averaging_matrix(size, _LONG)
+        @ grey
+        @ _build_area_averaging_matrix(size, _SHORT).T
+    )
     bits = (rows[:, :, 1:] - rows[:, :, :-1] > _MARGIN, columns[:, 1:] - columns[:, :-1] > _MARGIN)
     # Big endian, so that stored hashes are the same on every machine.
     packed = [np.packbits(part.reshape(len(images), -1), axis=1).view(">u8") for part in bits]
@@ -229,7 +243,7 @@ def _compute_perceptual_hashes(images: _Images) -> Hashes:
 
 
 @cache
-def _build_area_matrix(size: int, to: int) -> npt.NDArray[np.float32]:
+def _build_area_averaging_matrix(size: int, to: int) -> npt.NDArray[np.float32]:
     """Return the matrix [to, size] that averages the area covered by each new pixel."""
     edges = np.arange(to + 1) * size / to
     low, high = (
@@ -252,11 +266,11 @@ def _find_near_pairs(hashes: Hashes) -> tuple[Rows, Rows, bool]:
         seconds.append(second)
 
     everything = np.ones(len(hashes), np.bool_)
-    complete = _visit_near_pairs(hashes, everything, everything, collect_pairs)
+    complete = _call_with_near_duplicate_pairs(hashes, everything, everything, collect_pairs)
     return np.concatenate(firsts), np.concatenate(seconds), complete
 
 
-def _visit_near_pairs(
+def _call_with_near_duplicate_pairs(
     hashes: Hashes,
     left: npt.NDArray[np.bool_],
     right: npt.NDArray[np.bool_],
@@ -276,9 +290,13 @@ def _visit_near_pairs(
     Returns:
         True if no pair was missed.
     """
-    iter_pairs = _iterate_pairs_within if left.all() and right.all() else _iterate_pairs_across
+    iter_pairs = (
+        _iterate_row_pairs_of_equal_keys
+        if left.all() and right.all()
+        else _iterate_row_pairs_across_groups
+    )
     complete = True
-    for key in _iter_band_keys(hashes):
+    for key in _iterate_hash_band_values(hashes):
         # A pair with several bands in common comes up once for each of them.
         for pairs in iter_pairs(key, left, right):
             if pairs is None:
@@ -297,7 +315,7 @@ _Pairs = Iterator[tuple[Rows, Rows] | None]
 """Pairs of rows to compare, some at a time; None, at the end, where `COMPARISONS` cuts them off."""
 
 
-def _iterate_pairs_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
+def _iterate_row_pairs_of_equal_keys(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
     """Pair each row with all rows of its key: [N] keys of one band."""
     window = max(1, COMPARISONS // (BANDS * max(1, len(key))))
     order = np.argsort(key, kind="stable")
@@ -315,7 +333,7 @@ def _iterate_pairs_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
         yield order[same], order[same + step]
 
 
-def _iterate_pairs_across(
+def _iterate_row_pairs_across_groups(
     key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
 ) -> _Pairs:
     """Yield pairs of rows with the same key: one of `left`, the other of `right`.

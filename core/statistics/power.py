@@ -50,7 +50,7 @@ class DetectableLoss:
 @lru_cache(maxsize=256)
 def find_detectable_loss(images: int, limit: float) -> DetectableLoss:
     """Return the loss that `images` held-out images reveal, and the number for half of it."""
-    loss = find_visible_loss(images, limit)
+    loss = find_smallest_visible_loss(images, limit)
     # A loss that the gains and the limit nearly cancel is not detected with any number of images.
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
     # No number of images reveals a notably smaller loss.
@@ -59,26 +59,28 @@ def find_detectable_loss(images: int, limit: float) -> DetectableLoss:
     needed = _find_revealing_image_count(goal, limit, images)
     if needed is None:
         return DetectableLoss(images, loss, None, None)
-    return DetectableLoss(images, loss, needed - images, find_visible_loss(needed, limit))
+    return DetectableLoss(images, loss, needed - images, find_smallest_visible_loss(needed, limit))
 
 
-def find_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
+def find_smallest_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
     """Return the smallest share of lost images that is detected, in steps of 0.001, or None."""
     images = min(images, _MOST_IMAGES)
     # The probability rises with the loss, so that bisection finds the smallest one.
     low, high = 0, math.floor((1.0 - gained) / _STEP)
-    if compute_detection_probability(images, high * _STEP, gained, limit) < DETECTED:
+    if compute_loss_detection_probability(images, high * _STEP, gained, limit) < DETECTED:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if compute_detection_probability(images, middle * _STEP, gained, limit) < DETECTED:
+        if compute_loss_detection_probability(images, middle * _STEP, gained, limit) < DETECTED:
             low = middle
         else:
             high = middle
     return round(high * _STEP, 3)
 
 
-def compute_detection_probability(images: int, lost: float, gained: float, limit: float) -> float:
+def compute_loss_detection_probability(
+    images: int, lost: float, gained: float, limit: float
+) -> float:
     """Return the probability that the gate detects a loss.
 
     Args:
@@ -95,7 +97,7 @@ def compute_detection_probability(images: int, lost: float, gained: float, limit
     last = min(images, math.ceil(mean + _SPREAD * spread + 1))
     total = 0.0
     for flips in range(first, last + 1):
-        most_gains = _find_most_gains(flips, limit * images)
+        most_gains = _find_most_gains_of_detected_loss(flips, limit * images)
         if most_gains >= 0:
             total += _compute_binomial_probability(flips, images, flipped) * _compute_binomial_tail(
                 most_gains, flips, gained / flipped
@@ -110,20 +112,20 @@ def _find_revealing_image_count(loss: float, limit: float, above: int) -> int | 
     """
     # Not from 0, which doubling would not change.
     low, high = above, max(_ROUND, above)
-    while compute_detection_probability(high, loss, GAINED, limit) < DETECTED:
+    while compute_loss_detection_probability(high, loss, GAINED, limit) < DETECTED:
         low, high = high, high * 2
         if high > _MOST_IMAGES:
             return None
     while high - low > _ROUND:
         middle = (low + high) // 2
-        if compute_detection_probability(middle, loss, GAINED, limit) < DETECTED:
+        if compute_loss_detection_probability(middle, loss, GAINED, limit) < DETECTED:
             low = middle
         else:
             high = middle
     return above + math.ceil((high - above) / _ROUND) * _ROUND
 
 
-def _find_most_gains(flips: int, least: float) -> int:
+def _find_most_gains_of_detected_loss(flips: int, least: float) -> int:
     """Return the most gains among `flips` with which a loss is detected, or -1.
 
     The loss is detected if it is significant and its net number exceeds `least`.

@@ -25,7 +25,7 @@ _LATEST_SHARE, _LATEST_TIMES = 3, 4
 
 
 @dataclass(frozen=True)
-class Sure:
+class SureThreshold:
     """Threshold of sure answers and its effect on held-out images.
 
     Attributes:
@@ -48,17 +48,20 @@ def compute_required_images(precision: float) -> int:
     return math.ceil(math.log(RISK) / math.log(precision) - 1e-9)
 
 
-def choose_confidence_threshold(curve: Curve, precision: float) -> Sure:
+def choose_confidence_threshold(curve: Curve, precision: float) -> SureThreshold:
     """Return the threshold of the greatest coverage that keeps the promise."""
     images = curve[-1].images if curve else 0
-    chosen, next_test = Sure(None, 0, 0), _compute_first_test_size(images, precision)
+    chosen, next_test = (
+        SureThreshold(None, 0, 0),
+        _compute_first_threshold_test_size(images, precision),
+    )
     for point in curve:
         # Not every number of images has a point: the first from a planned number on is tested.
         if point.images < next_test:
             continue
         if not is_share_surely_above(point.right, point.images, precision):
             break
-        chosen = Sure(point.probability, point.images, point.right)
+        chosen = SureThreshold(point.probability, point.images, point.right)
         next_test = point.images + max(1, images // _STEPS)
     return chosen
 
@@ -79,6 +82,6 @@ def is_share_surely_above(right: int, images: int, precision: float) -> bool:
     return total <= RISK + 1e-12
 
 
-def _compute_first_test_size(images: int, precision: float) -> int:
+def _compute_first_threshold_test_size(images: int, precision: float) -> int:
     needed = compute_required_images(precision)
     return max(needed, min(images // _LATEST_SHARE, _LATEST_TIMES * needed))

@@ -20,7 +20,13 @@ from typing import Protocol
 
 from core.errors import StoreCorrupt, Unavailable
 from core.files import disk
-from core.storage.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, make_file_change_tag
+from core.storage.objects import (
+    CHUNK_BYTES,
+    STRAY_AFTER_S,
+    ObjectInfo,
+    ObjectStorage,
+    make_file_change_tag,
+)
 from core.storage.verified import VerifiedObjects
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -35,10 +41,10 @@ A job may be about to open it.
 
 _log = logging.getLogger(__name__)
 VERIFIED = VerifiedObjects()
-"""Verified files and objects, shared by all `Blobs` of this process. `open_store` sets its age."""
+"""Verified files and objects, shared by all `BlobStorage` of this process. `open_remote_bucket` sets its age."""
 _UNTRIMMED: dict[tuple[Path, int], int] = {}
 """Bytes cached since the last trim, by cache folder and size; shared like `VERIFIED`, since each job
-makes its own `Blobs`."""
+makes its own `BlobStorage`."""
 # Locks by the first byte of the digest: of several threads that verify one blob, only one reads it.
 _verifying = [threading.RLock() for _ in range(256)]
 
@@ -62,7 +68,7 @@ class DamageMarks(Protocol):
         ...
 
 
-class Blobs:
+class BlobStorage:
     """Blobs on a store. Safe for threads, and for processes that share one cache folder.
 
     Args:
@@ -74,7 +80,7 @@ class Blobs:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStorage,
         cache: Path,
         *,
         cache_bytes: int = CACHE_BYTES,
@@ -192,7 +198,7 @@ class Blobs:
         with _verifying[int(sha256[:2], 16)]:
             status = _find_file_status(cached)
             if status is not None:
-                if _is_sound_copy(sha256, cached, status):
+                if _is_cached_copy_sound(sha256, cached, status):
                     _record_last_use(cached, status)
                     return cached
                 _log.warning(
@@ -207,14 +213,14 @@ class Blobs:
         if self._store.get_local_path(self.make_blob_key(sha256)) is not None:
             return self._mark_as_damaged(sha256)
         self.remove_cached_file(sha256)  # the stored blob may still be sound
-        return _build_damage_error(self.make_blob_key(sha256))
+        return _build_damaged_blob_error(self.make_blob_key(sha256))
 
     def _mark_as_damaged(self, sha256: str) -> StoreCorrupt:
         key = self.make_blob_key(sha256)
         VERIFIED.forget_verified_name(self._get_object_name(key))
         if self._marks is not None:
             self._marks.mark_damaged(key)
-        return _build_damage_error(key)
+        return _build_damaged_blob_error(key)
 
     def delete(self, sha256: str) -> None:
         """Remove the blob from the store and the cache, if present."""
@@ -335,7 +341,7 @@ class Blobs:
             excess -= size
 
 
-def require_object_digest(store: Store, key: str, sha256: str) -> None:
+def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
     """Verify an object's digest, unless this process did so recently and the object is unchanged.
 
     Raises:
@@ -353,7 +359,7 @@ def require_object_digest(store: Store, key: str, sha256: str) -> None:
         for chunk in store.read(key):
             digest.update(chunk)
         if digest.hexdigest() != sha256:
-            raise _build_damage_error(key)
+            raise _build_damaged_blob_error(key)
         if info is not None:
             VERIFIED.remember_verified(name, info.tag)
 
@@ -377,7 +383,7 @@ def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[by
             yield pending
         pending = chunk
     if digest.hexdigest() != sha256:
-        raise _build_damage_error(key)
+        raise _build_damaged_blob_error(key)
     if pending is not None:
         yield pending
 
@@ -391,7 +397,7 @@ def _find_file_status(path: Path) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
-def _is_sound_copy(sha256: str, path: Path, status: os.stat_result) -> bool:
+def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bool:
     """Return whether a cached file of this status has the digest.
 
     It is not read if this process verified it recently.
@@ -423,7 +429,7 @@ def _record_last_use(path: Path, status: os.stat_result) -> None:
         ) from None
 
 
-def _build_damage_error(key: str) -> DamagedBlob:
+def _build_damaged_blob_error(key: str) -> DamagedBlob:
     return DamagedBlob(
         f"The stored object {key} is damaged: its bytes have another digest.", extra={"object": key}
     )

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from core.errors import NoSpace, StoreCorrupt, Unavailable
+from core.errors import ServiceDiskFull, StoreCorrupt, Unavailable
 from core.files import disk
 from core.files.reserve import FULL_BYTES
 from core.storage.objects import (
@@ -107,7 +107,7 @@ class FolderStore:
         """Describe the object, or return None."""
         path = self._get_object_path(key)
         with self._translate_disk_errors():
-            return _read_info(key, path)
+            return _read_object_info(key, path)
 
     def delete(self, key: str) -> None:
         """Remove the object, and the folders that it leaves empty."""
@@ -156,7 +156,7 @@ class FolderStore:
                     yield from self._walk_folder(key, prefix)
             elif key.startswith(prefix):
                 with self._translate_disk_errors():
-                    info = _read_info(key, self.root / key)
+                    info = _read_object_info(key, self.root / key)
                 if info is not None:
                     yield info
 
@@ -170,12 +170,12 @@ class FolderStore:
         return None
 
     def check_store_usable(self) -> None:
-        """Raise `Unavailable` unless the folder is writable, `NoSpace` if the disk is full."""
+        """Raise `Unavailable` unless the folder is writable, `ServiceDiskFull` if the disk is full."""
         with self._translate_disk_errors():
             file_system = os.statvfs(self.root)
         # A full disk lets the test of permissions pass and every write fail.
         if file_system.f_bavail * file_system.f_frsize < FULL_BYTES:
-            raise NoSpace(f"There is no room left for the store's folder {self.root}.")
+            raise ServiceDiskFull(f"There is no room left for the store's folder {self.root}.")
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise Unavailable(f"The store's folder {self.root} cannot be written by this user.")
 
@@ -304,7 +304,7 @@ def _make_file_entry_tag(path: Path) -> str:
         return ""
 
 
-def _read_info(key: str, path: Path) -> ObjectInfo | None:
+def _read_object_info(key: str, path: Path) -> ObjectInfo | None:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -44,7 +44,7 @@ def make_file_change_tag(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
-class Store(Protocol):
+class ObjectStorage(Protocol):
     """Objects by key. Every method raises `Unavailable` if the store does not respond."""
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:

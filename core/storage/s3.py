@@ -56,7 +56,7 @@ _ABSENT = frozenset({"NoSuchKey", "ResourceNotFound"})
 
 
 @dataclass(frozen=True)
-class CallLimits:
+class S3TimeLimits:
     """Time limits of one call.
 
     Attributes:
@@ -77,7 +77,7 @@ class CallLimits:
         """Return a connection pool with these limits; TLS certificates are always verified."""
         return PoolManager(
             timeout=Timeout(connect=self.connect_s, read=self.read_s),
-            retries=(Retry if self.repeat_silence else _NotAfterSilence)(
+            retries=(Retry if self.repeat_silence else _RetryUnlessTimedOut)(
                 total=self.retries,
                 backoff_factor=self.pause_s,
                 backoff_jitter=self.pause_s,
@@ -96,7 +96,7 @@ class CallLimits:
         )
 
 
-class _NotAfterSilence(Retry):
+class _RetryUnlessTimedOut(Retry):
     """Retries after errors and broken connections, which show quickly, but not after a time-out."""
 
     def increment(
@@ -113,12 +113,12 @@ class _NotAfterSilence(Retry):
         return super().increment(method, url, response, error, _pool, _stacktrace)
 
 
-REQUEST_LIMITS = CallLimits(connect_s=2.0, read_s=5.0, retries=2, repeat_silence=False)
+REQUEST_LIMITS = S3TimeLimits(connect_s=2.0, read_s=5.0, retries=2, repeat_silence=False)
 """Limits while a client waits.
 
 Two time-outs in a row (a part, then the end of its upload) still leave the client 15 s.
 """
-CHECK_LIMITS = CallLimits(connect_s=1.0, read_s=2.0, retries=0)
+CHECK_LIMITS = S3TimeLimits(connect_s=1.0, read_s=2.0, retries=0)
 
 
 class S3Store:
@@ -133,10 +133,10 @@ class S3Store:
         access_key: str,
         secret_key: str,
         *,
-        limits: CallLimits | None = None,
+        limits: S3TimeLimits | None = None,
     ) -> None:
         self.address = address
-        self._limits = limits or CallLimits()
+        self._limits = limits or S3TimeLimits()
         self._client = _make_s3_client(address, access_key, secret_key, self._limits)
         # A check must answer within seconds, without the retries of other calls.
         self._check_client = _make_s3_client(address, access_key, secret_key, CHECK_LIMITS)
@@ -410,7 +410,7 @@ def _read_http_status(error: ServerError | InvalidResponseError) -> str:
 
 
 def _make_s3_client(
-    address: S3Address, access_key: str, secret_key: str, limits: CallLimits
+    address: S3Address, access_key: str, secret_key: str, limits: S3TimeLimits
 ) -> Minio:
     return Minio(
         address.endpoint,

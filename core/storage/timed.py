@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import PerennialError
-from core.storage.objects import STRAY_AFTER_S, ObjectInfo, Store
+from core.storage.objects import STRAY_AFTER_S, ObjectInfo, ObjectStorage
 from core.telemetry import STORE_FAILURES, STORE_SECONDS
 
 
@@ -16,7 +16,7 @@ class TimedStore:
     A read is measured until it is open; the rest depends on the speed of its reader.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStorage) -> None:
         self.inner = store
 
     def __repr__(self) -> str:

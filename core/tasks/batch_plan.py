@@ -7,10 +7,10 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy import inspect as sql_inspect
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import Predecessors, select_last_open_job
+from core.admission.applicability import NextTaskPredecessors, select_last_open_job
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
-from core.lineage.outlook import build_next_task_condition
+from core.lineage.outlook import build_missing_or_stopping_task_condition
 from core.recipe.resolve import ResolvedRecipe
 from core.requests.actor import Actor, find_model_row
 from core.tasks import repeats
@@ -19,14 +19,14 @@ from core.trials.plan import PlannedTrial
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchRecipePlan:
     """The recipe of a batch in its model, with warnings.
 
     `missing` has a sentence for each task that its version lacks. `trials` has the candidates for
-    the recipe, of which `resolved` is the first.
+    the recipe, of which `resolved_recipe` is the first.
     """
 
-    resolved: ResolvedRecipe
+    resolved_recipe: ResolvedRecipe
     missing: list[str]
     trials: list[PlannedTrial] = field(default_factory=list)
 
@@ -45,16 +45,16 @@ class BatchInModel:
     """
 
     row: dict[str, Any]
-    plan: Plan
+    plan: BatchRecipePlan
     names: ComparedClassNames
     expected_s: float | None
     same: list[repeats.EqualTask]
     repeats: Repeats | None
 
     @property
-    def resolved(self) -> ResolvedRecipe:
+    def resolved_recipe(self) -> ResolvedRecipe:
         """The resolved recipe, with its warnings."""
-        return self.plan.resolved
+        return self.plan.resolved_recipe
 
     @property
     def owner_id(self) -> str:
@@ -80,7 +80,7 @@ class ModelHistory:
     """
 
     model: Model
-    before: Predecessors
+    before: NextTaskPredecessors
     learned: int
     held_out: int
     same: list[repeats.EqualTask]
@@ -88,7 +88,7 @@ class ModelHistory:
 
 
 def read_model_and_tasks(
-    session: Session, actor: Actor, model: str, sent: repeats.Sent
+    session: Session, actor: Actor, model: str, sent: repeats.BatchIdentity
 ) -> ModelHistory:
     """Read a model with its latest version, last open job, and the tasks that matter for a batch.
 
@@ -104,13 +104,13 @@ def read_model_and_tasks(
     last_job = Job.id == select_last_open_job(Model.id).scalar_subquery()
     query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
     row, version, job = find_model_row(session, actor, model, query)
-    # As `core.lineage.lineage.find_next_start`: without its base, a model has no version yet.
-    before = Predecessors(None if row.base_job is not None else version, job)
+    # As `core.lineage.lineage.find_version_next_task_starts_from`: without its base, a model has no version yet.
+    before = NextTaskPredecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
-    is_same = repeats.build_same_batch_condition(row, sent)
+    is_same = repeats.build_equal_task_condition(row, sent)
     # An outer join, since the sums are needed even if no task matters.
-    matters = and_(mine, or_(is_same, build_next_task_condition()))
+    matters = and_(mine, or_(is_same, build_missing_or_stopping_task_condition()))
     rows = session.execute(
         select(*sums.c, Task, is_same).select_from(sums.outerjoin(Task, matters))
     ).all()

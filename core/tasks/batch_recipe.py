@@ -9,16 +9,16 @@ from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.tasks.batch_plan import ModelHistory, Plan
+from core.tasks.batch_plan import BatchRecipePlan, ModelHistory
 from core.tasks.expected_job import estimate_job_seconds
-from core.tasks.sent_batch import Batch
-from core.trials.plan import Batch as TrialBatch
+from core.tasks.sent_batch import SpooledBatch
 from core.trials.plan import Check, PlannedTrial, plan_trials
+from core.trials.plan import TrialBatch as TrialBatch
 from core.trials.rows import has_selection_images
 
 
 def resolve_batch_recipe(
-    session: Session, catalogue: Catalogue, past: ModelHistory, batch: Batch, check: Check
+    session: Session, catalogue: Catalogue, past: ModelHistory, batch: SpooledBatch, check: Check
 ) -> tuple[ResolvedRecipe, list[PlannedTrial]]:
     """Return the recipe of a batch with all warnings about it, and its trials.
 
@@ -46,14 +46,20 @@ def resolve_batch_recipe(
 
 
 def estimate_plan_seconds(
-    session: Session, catalogue: Catalogue, model: Model, plan: Plan, images: tuple[int, int]
+    session: Session,
+    catalogue: Catalogue,
+    model: Model,
+    plan: BatchRecipePlan,
+    images: tuple[int, int],
 ) -> float | None:
     """Return the expected seconds of a batch's job, over all its trials; None: unknown.
 
     Args:
         images: number of images to learn, and of held-out images that the job predicts.
     """
-    recipes = [trial.resolved.recipe for trial in plan.trials] or [plan.resolved.recipe]
+    recipes = [trial.resolved_recipe.recipe for trial in plan.trials] or [
+        plan.resolved_recipe.recipe
+    ]
     total = 0.0
     for recipe in recipes:
         seconds = estimate_job_seconds(session, catalogue, model, recipe, *images)
@@ -64,7 +70,7 @@ def estimate_plan_seconds(
 
 
 def _plan_trials(
-    session: Session, catalogue: Catalogue, past: ModelHistory, batch: Batch, check: Check
+    session: Session, catalogue: Catalogue, past: ModelHistory, batch: SpooledBatch, check: Check
 ) -> list[PlannedTrial]:
     if batch.trials is None:
         return []
@@ -85,6 +91,6 @@ def _summarise_trials(trials: Sequence[PlannedTrial]) -> ResolvedRecipe:
     warnings = [
         f"Trial {number}: {text}"
         for number, trial in enumerate(trials, start=1)
-        for text in trial.resolved.warnings
+        for text in trial.resolved_recipe.warnings
     ]
-    return ResolvedRecipe(trials[0].resolved.recipe, warnings)
+    return ResolvedRecipe(trials[0].resolved_recipe.recipe, warnings)

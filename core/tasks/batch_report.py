@@ -19,12 +19,12 @@ from core.contract.reports.report import (
     LookAlike,
 )
 from core.database.session import Database
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
 from core.ingest.findings.batch_data import measure_class_balance
 from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decoding
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.ingest.names import quote_name
 from core.lineage import words
 from core.requests.actor import Actor, find_model
@@ -39,10 +39,10 @@ RECALL = {6: 0.39, 12: 0.57, 25: 0.69}
 bench.research.closed_forms`.
 """
 _MOST_LISTED = 20
-_NOT_LEARNED = sorted((State.REJECTED, State.CANCELLED, State.FAILED))
+_NOT_LEARNED = sorted((JobState.REJECTED, JobState.CANCELLED, JobState.FAILED))
 
 
-def require_known_classes(model: Model, directory: Directory) -> None:
+def require_known_classes(model: Model, directory: ArchiveDirectory) -> None:
     """Check that the model knows all classes of a batch, in the data scenario with fixed classes.
 
     Raises:
@@ -88,7 +88,7 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
 
 
 def build_task_report(
-    directory: Directory,
+    directory: ArchiveDirectory,
     compared: ComparedClassNames,
     policy: DuplicatesPolicy,
     conflicts: ConflictsPolicy,
@@ -123,7 +123,7 @@ def build_task_report(
 
 
 def list_batch_warnings(
-    directory: Directory, compared: ComparedClassNames, model: str, scenario: str
+    directory: ArchiveDirectory, compared: ComparedClassNames, model: str, scenario: str
 ) -> list[str]:
     """Return warnings about names that look alike and about the layout of the batch.
 
@@ -132,14 +132,14 @@ def list_batch_warnings(
     """
     batch = set(compared.new)
 
-    def merge_advice(label: str, similar: str) -> str:
+    def describe_merge_of_similar_classes(label: str, similar: str) -> str:
         # Only models of this scenario can be edited so.
         return words.describe_class_merge(model, label, similar) if scenario == "class" else ""
 
     sentences = [
         f"The class {quote_name(label)} is new, and looks like {quote_name(similar)}, which "
         + ("is in this batch too: " if similar in batch else "the model knows: ")
-        + f"if they are one class, give them one name.{merge_advice(label, similar)}"
+        + f"if they are one class, give them one name.{describe_merge_of_similar_classes(label, similar)}"
         for label, similar in compared.look_alike[:_MOST_WARNINGS]
     ]
     more = len(compared.look_alike) - len(sentences)
@@ -148,7 +148,7 @@ def list_batch_warnings(
     return [*directory.warnings, *sentences]
 
 
-def warn_of_one_class(session: Session, model: Model, directory: Directory) -> list[str]:
+def warn_of_one_class(session: Session, model: Model, directory: ArchiveDirectory) -> list[str]:
     """Warn of a batch after which the model knows only one class.
 
     Its version is published but not promoted.
@@ -166,7 +166,7 @@ def warn_of_one_class(session: Session, model: Model, directory: Directory) -> l
     ]
 
 
-def warn_of_few_images(directory: Directory, compared: ComparedClassNames) -> list[str]:
+def warn_of_few_images(directory: ArchiveDirectory, compared: ComparedClassNames) -> list[str]:
     """Warn of new classes with few images, and give the recall measured for so few."""
     few = {
         label: directory.classes[label] for label in compared.new if directory.classes[label] < FEW
@@ -187,7 +187,7 @@ def warn_of_few_images(directory: Directory, compared: ComparedClassNames) -> li
     ]
 
 
-def describe_missing_checks(directory: Directory) -> list[str]:
+def describe_missing_checks(directory: ArchiveDirectory) -> list[str]:
     """Return one sentence for each check that names and sizes do not allow."""
     decoding = "Images were not decoded: damaged files are found by the job."
     if directory.first_look.is_partly_checked:

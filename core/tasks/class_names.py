@@ -60,7 +60,7 @@ def compare_class_names(batch: Collection[str], known: Collection[str]) -> Compa
     """
     known_names = set(known)
     new = sorted(set(batch) - known_names)
-    index = _Index()
+    index = _SimilarNameIndex()
     if new:
         # Known names come first, since the first one wins; sorted, for one result each time.
         for name in sorted(known_names):
@@ -84,7 +84,7 @@ def normalise_spelling(name: str) -> str:
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", name))
     plain = unicodedata.normalize("NFKC", plain).casefold().strip()
     # A name of gaps or accents alone would become empty, and look like any other such name.
-    return _GAPS.sub(lambda gap: _choose_gap_replacement(plain, gap), plain) or name
+    return _GAPS.sub(lambda gap: _choose_word_gap_replacement(plain, gap), plain) or name
 
 
 def list_singular_forms(fold: str) -> list[str]:
@@ -109,13 +109,13 @@ def collapse_double_letters(word: str) -> str:
     return _DOUBLED.sub(r"\1", word)
 
 
-def _choose_gap_replacement(text: str, gap: "re.Match[str]") -> str:
+def _choose_word_gap_replacement(text: str, gap: "re.Match[str]") -> str:
     """Return the replacement of a gap: a space if it separates digits, else nothing."""
     before, after = text[: gap.start()][-1:], text[gap.end() :][:1]
     return " " if after.isdigit() and (not before or before.isdigit()) else ""
 
 
-class _Index:
+class _SimilarNameIndex:
     """Index of names in which similar ones are found; the first one added wins."""
 
     def __init__(self) -> None:

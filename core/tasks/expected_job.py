@@ -14,10 +14,15 @@ from sqlalchemy.orm import Session
 
 from core.contract.catalogue import Catalogue
 from core.contract.responses.recipe import RecipeOut
-from core.database.kinds import Kind
-from core.database.states import State
+from core.database.kinds import JobKind
+from core.database.states import JobState
 from core.database.tables import Job, Model, Task
-from core.recipe.passes import PASSES, PassDuration, compute_recipe_seconds, find_base_pass
+from core.recipe.passes import (
+    PASSES,
+    PassDuration,
+    compute_recipe_seconds,
+    find_pass_duration_of_base,
+)
 
 MEASURED_JOBS = 5
 """Maximum number of the model's newest jobs that are considered."""
@@ -54,7 +59,7 @@ def estimate_job_seconds(
     base = model.base
     is_known = isinstance(base, str) and base in PASSES
     base_pass = (
-        find_base_pass(base, model.image["size"])
+        find_pass_duration_of_base(base, model.image["size"])
         if isinstance(base, str) and is_known
         else _UNKNOWN
     )
@@ -90,8 +95,8 @@ def _read_past_jobs(session: Session, model: Model) -> Sequence[PastJob]:
         .join(Task, Task.id == Job.task_id)
         .where(
             Job.model_id == model.id,
-            Job.kind == str(Kind.LEARN),
-            Job.state == str(State.SUCCEEDED),
+            Job.kind == str(JobKind.LEARN),
+            Job.state == str(JobState.SUCCEEDED),
             # The time of further attempts includes pauses and lost work.
             Job.attempt == 1,
             # Trials learn a task several times.

@@ -13,27 +13,27 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.jobs import is_unfinished
-from core.database.kinds import Kind
+from core.database.jobs import build_unfinished_condition
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import State
-from core.database.tables import Job, Model, Result, Task
+from core.database.states import JobState
+from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.errors import Invalid, LabelsInvalid, WrongState
 from core.ids import new_id
 from core.ingest.names import quote_name
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.tasks.sent_batch import SentBatch, build_archive_key
-from core.tasks.submission import LockedModel, Submission
+from core.tasks.submission import BatchSubmission, LockedModel
 from core.tasks.task_response import build_task_response
 
 _MOST_LISTED = 20
 
 
-def may_have_held_out_alone(db: Database, actor: Actor, model: str) -> bool:
+def may_batch_have_held_out_images_alone(db: Database, actor: Actor, model: str) -> bool:
     """Return True if a model has adopted a classifier, which such a batch may measure.
 
     Raises:
@@ -43,13 +43,13 @@ def may_have_held_out_alone(db: Database, actor: Actor, model: str) -> bool:
         return find_model(session, actor, model).base == ADOPTED
 
 
-def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
+def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
     """Send a batch: as the next task, or to measure task 1 if its images are all held out.
 
     Raises:
         WrongState: task 1 is measured already, or a later task was sent before.
         Invalid: it has held-out images alone, and trials.
-        PerennialError: see `Submission.submit`.
+        PerennialError: see `BatchSubmission.submit_as_next_task`.
     """
     batch = submission.batch
     if batch.directory.n_train:
@@ -58,9 +58,9 @@ def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
         raise Invalid(
             "A batch with held-out images alone is not learned, so that it has no trials."
         )
-    in_model = submission.place_batch_in_model()
+    in_model = submission.plan_batch_in_current_model()
     report = submission.build_batch_report(in_model)
-    override = build_stored_override(submission.catalogue, batch.override)
+    override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
     def add_measuring_job(session: Session, locked: LockedModel) -> SentBatch[Accepted]:
@@ -76,7 +76,7 @@ def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
             return SentBatch(accepted, earlier.id, is_new=False, needs_archive=False)
         _require_task_unmeasured(session, model)
         _require_known_classes(task, batch.directory.classes)
-        job = build_queued_taskless_job(model, Kind.MEASURE, override, report["recipe"], now)
+        job = build_queued_taskless_job(model, JobKind.MEASURE, override, report["recipe"], now)
         job.task_number, job.place = ADOPTED_VERSION, model.next_place
         model.next_place += 1
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
@@ -87,7 +87,7 @@ def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
         log_line = job_log.build_validation_log_line(job, sum(counts.values()), len(counts))
         job_rows.record_job_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "number": ADOPTED_VERSION, "sha256": batch.sha256}
-        entry = Entry("task.measure", task.id, data, model=model.id)
+        entry = AuditedChange("task.measure", task.id, data, model=model.id)
         record_audit_entry(session, submission.actor, entry, now)
         response: Accepted = {
             "task": build_task_response(session, model, task),
@@ -100,10 +100,10 @@ def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
 
 def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | None:
     """Return the job that measures, or has measured, the same archive."""
-    ended = (State.REJECTED, State.FAILED, State.CANCELLED)
+    ended = (JobState.REJECTED, JobState.FAILED, JobState.CANCELLED)
     query = select(Job).where(
         Job.model_id == model.id,
-        Job.kind == str(Kind.MEASURE),
+        Job.kind == str(JobKind.MEASURE),
         Job.archive_sha256 == sha256,
         Job.state.not_in(ended),
     )
@@ -116,14 +116,18 @@ def _require_task_unmeasured(session: Session, model: Model) -> None:
     Raises:
         WrongState: something has, or one was.
     """
-    mine = Job.model_id == model.id, Job.kind == str(Kind.MEASURE), is_unfinished(Job.state)
+    mine = (
+        Job.model_id == model.id,
+        Job.kind == str(JobKind.MEASURE),
+        build_unfinished_condition(Job.state),
+    )
     open_job = session.scalar(select(Job.id).where(*mine).limit(1))
     if open_job is not None:
         raise WrongState(
             f"Job {open_job} measures task {ADOPTED_VERSION} already: wait for it, or cancel it first.",
             extra={"state": "running"},
         )
-    if session.get(Result, (model.id, ADOPTED_VERSION, ADOPTED_VERSION)) is not None:
+    if session.get(VersionTaskResult, (model.id, ADOPTED_VERSION, ADOPTED_VERSION)) is not None:
         raise WrongState(
             f"Task {ADOPTED_VERSION} is measured already, and its figures stay as they are. To measure the "
             "classifier on other images, adopt it as another model.",

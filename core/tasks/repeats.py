@@ -18,27 +18,27 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from core.contract.reports.report import BatchReport, DuplicatesPolicy, Repeats
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.tables import Job, Model, Task, Version
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.lineage import words
-from core.lineage.standing import Standing, read_standings
+from core.lineage.standing import TaskStanding, read_task_standings
 from core.tasks import retries
 
-ANSWERS = (Standing.RUNNING, Standing.QUEUED, Standing.LEARNED, Standing.HELD)
+ANSWERS = (TaskStanding.RUNNING, TaskStanding.QUEUED, TaskStanding.LEARNED, TaskStanding.HELD)
 """Standings with which a task answers a batch of the same content, the best first; with others the
 batch is learned.
 """
 
 
 @dataclass(frozen=True)
-class Sent:
+class BatchIdentity:
     """A batch as it is looked for: the digest of its archive, what is in it, and the policy of
     equal images.
     """
 
     sha256: str
-    directory: Directory
+    directory: ArchiveDirectory
     duplicates: DuplicatesPolicy
 
 
@@ -52,29 +52,31 @@ class EqualTask:
     """
 
     task: Task
-    standing: Standing
+    standing: TaskStanding
     is_held: bool
 
     @property
-    def answers_repeat(self) -> bool:
+    def is_answer_to_repeat(self) -> bool:
         """True where a repeated batch is answered with this task."""
         return self.standing in ANSWERS or self.is_held
 
 
-def find_same_batches(session: Session, model: Model, sent: Sent) -> list[EqualTask]:
+def find_tasks_with_same_content(
+    session: Session, model: Model, sent: BatchIdentity
+) -> list[EqualTask]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
     row.
     """
     # Read again: rows from before the lock may have changed while this request waited for it.
     query = (
         select(Task)
-        .where(build_same_batch_condition(model, sent))
+        .where(build_equal_task_condition(model, sent))
         .execution_options(populate_existing=True)
     )
     return rank_equal_tasks(session, model, sent, session.scalars(query).all())
 
 
-def build_same_batch_condition(model: Model, sent: Sent) -> ColumnElement[bool]:
+def build_equal_task_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
     """Build the SQL condition on tasks of a model that may have the same content as a batch.
 
     Older tasks have no digest of their content and match by their archive; `rank_equal_tasks` then
@@ -89,7 +91,7 @@ def build_same_batch_condition(model: Model, sent: Sent) -> ColumnElement[bool]:
 
 
 def rank_equal_tasks(
-    session: Session, model: Model, sent: Sent, candidates: Sequence[Task]
+    session: Session, model: Model, sent: BatchIdentity, candidates: Sequence[Task]
 ) -> list[EqualTask]:
     """Return the candidates with their standings: the one that answers first, then the others from
     the newest.
@@ -99,10 +101,10 @@ def rank_equal_tasks(
         for one in candidates
         if one.content_sha256 is not None or _has_same_reading_options(one.report, sent)
     ]
-    where = read_standings(session, model.id, tasks)
-    held_numbers = {number for number, standing in where.items() if standing is Standing.HELD}
+    where = read_task_standings(session, model.id, tasks)
+    held_numbers = {number for number, standing in where.items() if standing is TaskStanding.HELD}
     held_numbers |= _find_held_versions(
-        session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
+        session, model, [n for n, standing in where.items() if standing is TaskStanding.SKIPPED]
     )
     same = [EqualTask(task, where[task.number], task.number in held_numbers) for task in tasks]
     return sorted(same, key=lambda one: (_rank_earlier_task(one), -one.task.number))
@@ -112,7 +114,7 @@ def _rank_earlier_task(same: EqualTask) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
-    return len(ANSWERS) + (not same.answers_repeat)
+    return len(ANSWERS) + (not same.is_answer_to_repeat)
 
 
 def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
@@ -127,7 +129,7 @@ def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) 
     return {number for number, status in newest.items() if status == "held"}
 
 
-def _has_same_reading_options(report: BatchReport, sent: Sent) -> bool:
+def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
     """Return True where an archive was read by the same options; with others it may hold other
     labels.
     """
@@ -136,19 +138,22 @@ def _has_same_reading_options(report: BatchReport, sent: Sent) -> bool:
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
-def choose_answering_task(same: Sequence[EqualTask]) -> EqualTask | None:
+def choose_task_that_answers_repeat(same: Sequence[EqualTask]) -> EqualTask | None:
     """Return the task that a batch is answered with; None: it is learned."""
-    return same[0] if same and same[0].answers_repeat else None
+    return same[0] if same and same[0].is_answer_to_repeat else None
 
 
 def find_current_task_job(session: Session, same: EqualTask) -> Job:
     """Return the job that made what a task is now: the one under way, or the one that made its
     version.
     """
-    if same.standing in (Standing.QUEUED, Standing.RUNNING) and not same.task.came_with_model:
+    if (
+        same.standing in (TaskStanding.QUEUED, TaskStanding.RUNNING)
+        and not same.task.came_with_model
+    ):
         return retries.find_newest_job(session, same.task)
     if same.task.came_with_model:
-        measures = Job.model_id == same.task.model_id, Job.kind == str(Kind.MEASURE)
+        measures = Job.model_id == same.task.model_id, Job.kind == str(JobKind.MEASURE)
         ran = Job.archive_sha256 == same.task.sha256
         query = select(Job).where(*measures, ran).order_by(Job.place.desc()).limit(1)
         return session.scalars(query).one()
@@ -164,7 +169,7 @@ def repeated_task_to_json(same: EqualTask, job: Job) -> Repeats:
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def count_up_repeat_number(same: Sequence[EqualTask], content: str | None) -> int | None:
+def compute_repeat_number_of_task(same: Sequence[EqualTask], content: str | None) -> int | None:
     """Return the number of a new task among those of its model with the same content, from 0; None:
     no digest.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, Admission, JobLimits, compute_workload
+from core.admission.admission import NO_LIMITS, AdmissionLimits, JobLimits, compute_job_workload
 from core.admission.applicability import warn_of_next_task
 from core.bases import pretrained
 from core.contract.catalogue import Catalogue
@@ -20,14 +20,14 @@ from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
 from core.database.jobs import (
+    build_unfinished_condition,
     change_job_state,
-    is_held_for_data,
-    is_unfinished,
+    is_rejected_for_held_batch,
     record_job_creation,
 )
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import Action, State, find_next_state
+from core.database.states import JobAction, JobState, find_next_job_state
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs.job_response import build_job_response
@@ -39,11 +39,11 @@ from core.jobs.jobs import (
 )
 from core.jobs.run_again import requeue_ended_job
 from core.lineage import lineage, words
-from core.lineage.standing import Standing
+from core.lineage.standing import TaskStanding
 from core.recipe.resolve import resolve_recipe
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
 from core.trials.rows import convert_to_single_recipe, start_trials_again
 from core.usage import quota
@@ -67,7 +67,7 @@ class RelearnRequest:
     job: Job
     override: RecipePatch | None
     now: float
-    admission: Admission
+    admission: AdmissionLimits
 
 
 def retry_job(
@@ -100,7 +100,7 @@ def retry_job(
         JobTooLarge: the job exceeds the limits.
         TooManyRequests: the owner may not have one more open job.
     """
-    override = None if override is None else build_stored_override(catalogue, override)
+    override = None if override is None else build_stored_recipe_override(catalogue, override)
     with db.write() as session:
         # Locked in the order of a publish (job, model, task); another order could deadlock.
         job = lock_visible_job(session, actor, job_id)
@@ -108,7 +108,7 @@ def retry_job(
         if model.deleted_at is not None:
             raise make_missing_error(job_id)
         now = db.now(session)
-        if job.task_id is None or job.kind == Kind.EDIT:
+        if job.task_id is None or job.kind == JobKind.EDIT:
             is_new = _retry_without_task(session, actor, model, job, limits.max_open_jobs, now)
             return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
@@ -117,18 +117,18 @@ def retry_job(
             again = RelearnRequest(
                 session, actor, catalogue, model, task, job, override, now, limits.admission
             )
-            fresh = _retry_task(again)
+            fresh = _relearn_task_by_new_job(again)
             session.flush()
             quota.require_added_job_allowed(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
-        if open_one.id != job.id and job.state != State.SUCCEEDED:
+        if open_one.id != job.id and job.state != JobState.SUCCEEDED:
             raise WrongState(
                 f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)}
             )
         # raises for a state that allows no retry, and else changes nothing
-        state = find_next_state(open_one.state, Action.RETRY)
+        state = find_next_job_state(open_one.state, JobAction.RETRY)
         if (
-            job.state != State.SUCCEEDED
+            job.state != JobState.SUCCEEDED
             and override is not None
             and override != job.recipe_override
         ):
@@ -143,11 +143,11 @@ def _retry_without_task(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
     """Retry a job without a task; return True if there is something new to do."""
-    if job.kind == Kind.FETCH:
+    if job.kind == JobKind.FETCH:
         return pretrained.retry_weights_job(session, actor, model, job, max_open_jobs, now)
-    if job.kind == Kind.EXPORT:
+    if job.kind == JobKind.EXPORT:
         return requeue_ended_job(session, actor, model, job, max_open_jobs, now)
-    if job.kind == Kind.EDIT:
+    if job.kind == JobKind.EDIT:
         raise WrongState(
             "An edit is not retried, since the model may have changed by now. Send it again.",
             extra={"state": str(job.state)},
@@ -159,15 +159,15 @@ def _retry_without_task(
     )
 
 
-def _retry_task(again: RelearnRequest) -> Job:
+def _relearn_task_by_new_job(again: RelearnRequest) -> Job:
     task, job = again.task, again.job
-    if task.standing == Standing.LEARNED:
+    if task.standing == TaskStanding.LEARNED:
         raise WrongState(
             f"Task {task.number} is learned: version {again.model.head}, from which the line goes "
             f"on, was taught it.",
             extra={"state": str(job.state)},
         )
-    if job.state == State.SUCCEEDED:
+    if job.state == JobState.SUCCEEDED:
         status = again.session.scalar(select(Version.status).where(Version.job_id == job.id))
         if status != "held":
             raise WrongState(
@@ -177,27 +177,31 @@ def _retry_task(again: RelearnRequest) -> Job:
                 extra={"state": str(job.state)},
             )
         return create_relearning_job(again)
-    if job.state == State.REJECTED and not is_held_for_data(job):
+    if job.state == JobState.REJECTED and not is_rejected_for_held_batch(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
         )
-    find_next_state(job.state, Action.RETRY)
-    _requeue_job(again)
+    find_next_job_state(job.state, JobAction.RETRY)
+    _requeue_job_with_present_recipe(again)
     return job
 
 
-def _requeue_job(again: RelearnRequest) -> None:
+def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     """Queue the job itself again, under the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
     patch = _choose_recipe_override(again)
     # Now, since it depends on the state and the error, which are replaced below.
-    was_held = is_held_for_data(job)
+    was_held = is_rejected_for_held_batch(job)
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
     former, parent = _remove_recipe_resources(job.recipe), job.parent_version
-    job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
+    job.recipe_override, job.recipe, job.gate = (
+        patch,
+        _resolve_relearn_recipe(again, patch),
+        model.gate,
+    )
     if again.override is not None:
         convert_to_single_recipe(session, job)
     elif job.choose is not None:
@@ -215,10 +219,13 @@ def _requeue_job(again: RelearnRequest) -> None:
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
     # then.
     job.not_before = job.parent_version = job.anytime = None
-    change_job_state(session, job, Action.RETRY, again.now)
+    change_job_state(session, job, JobAction.RETRY, again.now)
     audit_data: AuditData = {"from": before, "to": job.state}
     record_audit_entry(
-        session, again.actor, Entry("job.retry", job.id, audit_data, model=model.id), again.now
+        session,
+        again.actor,
+        AuditedChange("job.retry", job.id, audit_data, model=model.id),
+        again.now,
     )
 
 
@@ -227,7 +234,7 @@ def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
 
     def change_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
         patch = {**override, "data_report": "warn"} if was_held else override
-        return patch, _resolve_recipe(again, patch)
+        return patch, _resolve_relearn_recipe(again, patch)
 
     start_trials_again(again.session, again.job, change_recipe)
 
@@ -255,7 +262,7 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
     session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
     patch = _choose_recipe_override(again)
     fresh = build_queued_task_job(
-        model, task, patch, _resolve_recipe(again, patch), now, retry_of=last.id
+        model, task, patch, _resolve_relearn_recipe(again, patch), now, retry_of=last.id
     )
     session.add(fresh)
     session.flush()
@@ -269,7 +276,9 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
         job_log.add_log_line(session, fresh.id, ("warning", text), now)
     record_job_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
-    record_audit_entry(session, again.actor, Entry(action, fresh.id, data, model=model.id), now)
+    record_audit_entry(
+        session, again.actor, AuditedChange(action, fresh.id, data, model=model.id), now
+    )
     return fresh
 
 
@@ -277,7 +286,7 @@ def _choose_recipe_override(again: RelearnRequest) -> RecipePatch:
     return again.job.recipe_override if again.override is None else again.override
 
 
-def _resolve_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
+def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
     """Return the complete recipe, after checking that the task's images exist and the job may
     run."""
     session, model, task = again.session, again.model, again.task
@@ -291,23 +300,27 @@ def _resolve_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
         problem=model.problem,
     ).recipe
     warn_of_next_task(
-        session, again.catalogue, model, lineage.find_next_start(session, model), recipe
+        session,
+        again.catalogue,
+        model,
+        lineage.find_version_next_task_starts_from(session, model),
+        recipe,
     )
-    work = compute_workload(session, model, task.number)
+    work = compute_job_workload(session, model, task.number)
     again.admission.check_job(again.catalogue, model.architecture, model.image, recipe, work)
     return recipe
 
 
 def _find_open_job(session: Session, task: Task) -> Job | None:
     query = select(Job).where(
-        Job.model_id == task.model_id, is_unfinished(Job.state), Job.task_id == task.id
+        Job.model_id == task.model_id, build_unfinished_condition(Job.state), Job.task_id == task.id
     )
     return session.scalar(query.limit(1))
 
 
 def find_newest_job(session: Session, task: Task) -> Job:
     """Return the newest job of a task that learned it or was to; every task has one."""
-    its_own = Job.task_id == task.id, Job.kind != str(Kind.EDIT)
+    its_own = Job.task_id == task.id, Job.kind != str(JobKind.EDIT)
     query = select(Job).where(*its_own).order_by(Job.place.desc()).limit(1)
     return session.scalars(query).one()
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import BatchReport, ConflictsPolicy, DuplicatesPolicy
 from core.database.tables import Model, Task
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.requests import idempotency
 from core.retention import archives
 from core.tasks import repeats
@@ -45,7 +45,7 @@ class SentBatch(Generic[Answer]):
 
 
 @dataclass(frozen=True)
-class Batch:
+class SpooledBatch:
     """A complete and checked upload.
 
     Attributes:
@@ -64,7 +64,7 @@ class Batch:
     path: Path
     sha256: str
     bytes: int
-    directory: Directory
+    directory: ArchiveDirectory
     name: str | None
     recipe: RecipePatch | None
     duplicates_policy: DuplicatesPolicy = "keep"
@@ -78,9 +78,9 @@ class Batch:
         return self.recipe or {}
 
     @property
-    def sent(self) -> repeats.Sent:
+    def sent(self) -> repeats.BatchIdentity:
         """Properties of a sent batch by which existing tasks are compared with it."""
-        return repeats.Sent(self.sha256, self.directory, self.duplicates_policy)
+        return repeats.BatchIdentity(self.sha256, self.directory, self.duplicates_policy)
 
 
 def build_archive_key(name: str) -> str:
@@ -88,8 +88,13 @@ def build_archive_key(name: str) -> str:
     return f"{archives.PREFIX}{name}"
 
 
-def make_task_of_batch(
-    row: Model, batch: Batch, task_id: str, report: BatchReport, warnings: list[str], now: float
+def make_next_task_of_batch(
+    row: Model,
+    batch: SpooledBatch,
+    task_id: str,
+    report: BatchReport,
+    warnings: list[str],
+    now: float,
 ) -> Task:
     """Return the task of a batch, and take the model's next number for it."""
     number = row.next_task
@@ -120,7 +125,7 @@ def make_task_of_batch(
     )
 
 
-def build_repeated_response(replay: idempotency.Replay) -> SentBatch[Any]:
+def build_repeated_response(replay: idempotency.ReplayedResponse) -> SentBatch[Any]:
     """Return the first response again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
     return SentBatch(replay.body, job, is_new=replay.status == 202, is_replay=True)

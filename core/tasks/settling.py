@@ -14,7 +14,7 @@ from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import TaskOut
-from core.database.jobs import is_held_for_data
+from core.database.jobs import is_rejected_for_held_batch
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import NotFound, WrongState
@@ -24,24 +24,24 @@ from core.lineage.coverage import list_taught_tasks
 from core.lineage.standing import (
     DISCARDABLE,
     LACKED,
-    Standing,
-    derive_standing,
+    TaskStanding,
+    derive_task_standing,
     read_open_task_states,
 )
-from core.recipe.stored import build_stored_override
-from core.requests.actor import Actor, Transaction, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.resources import Resources
+from core.recipe.stored import build_stored_recipe_override
+from core.requests.actor import Actor, UseCaseTransaction, find_model
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.resources import UseCaseResources
 from core.tasks import retries, task_response
 from core.usage import quota
 
 
 @dataclass(frozen=True)
-class _Decision:
+class _SettlingDecision:
     """A decision about a task: action in the audit trail, standing before it, and reason."""
 
     action: str
-    before: Standing
+    before: TaskStanding
     reason: str | None
 
 
@@ -59,14 +59,14 @@ def continue_without_task(
     """
     with db.write() as session:
         row, task, where = _lock_model_and_task(session, actor, model, number)
-        if where is not Standing.HELD:
-            raise _make_standing_error(
+        if where is not TaskStanding.HELD:
+            raise _make_wrong_standing_error(
                 row, task, where, "Only a task whose version is held can be passed over"
             )
         now = db.now(session)
         lineage.skip_held_task(row, task, now)
-        decision = _Decision("task.continue", where, reason)
-        return _record_decision(Transaction(session, actor, now), row, task, decision)
+        decision = _SettlingDecision("task.continue", where, reason)
+        return _record_decision(UseCaseTransaction(session, actor, now), row, task, decision)
 
 
 def discard_task(
@@ -87,15 +87,17 @@ def discard_task(
             can = words.join_words_with_conjunction(
                 [_format_task_standing(one) for one in DISCARDABLE], 10
             )
-            raise _make_standing_error(row, task, where, f"A task can be discarded that is {can}")
+            raise _make_wrong_standing_error(
+                row, task, where, f"A task can be discarded that is {can}"
+            )
         now = db.now(session)
         lineage.discard_task(row, task, now)
-        decision = _Decision("task.discard", where, reason)
-        return _record_decision(Transaction(session, actor, now), row, task, decision)
+        decision = _SettlingDecision("task.discard", where, reason)
+        return _record_decision(UseCaseTransaction(session, actor, now), row, task, decision)
 
 
 def relearn_task(
-    resources: Resources,
+    resources: UseCaseResources,
     actor: Actor,
     model: str,
     number: int,
@@ -120,23 +122,23 @@ def relearn_task(
         TooManyRequests: the owner has no room for another open job.
     """
     db, catalogue = resources.db, resources.catalogue
-    override = None if override is None else build_stored_override(catalogue, override)
+    override = None if override is None else build_stored_recipe_override(catalogue, override)
     with db.write() as session:
         row, task, task_standing = _lock_model_and_task(session, actor, model, number)
         if task.came_with_model:
             text = "No training image of it was ever here: promote a version that has it"
-            raise _make_standing_error(row, task, task_standing, text)
+            raise _make_wrong_standing_error(row, task, task_standing, text)
         last = retries.find_newest_job(session, task)
         is_lacked = task.standing in LACKED
         if (
-            task_standing in (Standing.QUEUED, Standing.RUNNING)
+            task_standing in (TaskStanding.QUEUED, TaskStanding.RUNNING)
             and is_lacked
             # A request with another recipe must not seem accepted while the old one is learned.
             and override in (None, last.recipe_override)
         ):
             return build_job_response(session, last), False
         if task_standing not in LACKED:
-            raise _make_standing_error(
+            raise _make_wrong_standing_error(
                 row,
                 task,
                 task_standing,
@@ -152,23 +154,25 @@ def relearn_task(
 
 
 def _explain_why_not_relearnable(
-    session: Session, model: Model, task: Task, where: Standing
+    session: Session, model: Model, task: Task, where: TaskStanding
 ) -> str:
     """Say why a task cannot be learned again."""
-    if where is Standing.LEARNED and task.number in list_taught_tasks(
+    if where is TaskStanding.LEARNED and task.number in list_taught_tasks(
         lineage.find_lineage_head(session, model).manifest
     ):
         return f"Version {model.head}, from which the line goes on, was taught it"
-    if where in (Standing.QUEUED, Standing.RUNNING):
+    if where in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return "Its job is under way"
-    if where is Standing.REJECTED and not is_held_for_data(retries.find_newest_job(session, task)):
+    if where is TaskStanding.REJECTED and not is_rejected_for_held_batch(
+        retries.find_newest_job(session, task)
+    ):
         return "Its archive cannot be used: send the batch again"
     return f"Retry its job: POST /v1/jobs/{retries.find_newest_job(session, task).id}/retry"
 
 
 def _lock_model_and_task(
     session: Session, actor: Actor, model: str, number: int
-) -> tuple[Model, Task, Standing]:
+) -> tuple[Model, Task, TaskStanding]:
     """Lock the model's row, and return it with the task and its standing."""
     row = find_model(session, actor, model, lock=True)
     # After the model's row, as in a publish; another order could deadlock.
@@ -176,11 +180,11 @@ def _lock_model_and_task(
     task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
     if task is None:
         raise NotFound(f"The model has no task {number}.")
-    return row, task, derive_standing(task, read_open_task_states(session, row.id).get(number))
+    return row, task, derive_task_standing(task, read_open_task_states(session, row.id).get(number))
 
 
 def _record_decision(
-    transaction: Transaction, model: Model, task: Task, decision: _Decision
+    transaction: UseCaseTransaction, model: Model, task: Task, decision: _SettlingDecision
 ) -> tuple[TaskOut, str | None]:
     """Judge held versions again and record the decision; return the task and the next job."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
@@ -193,18 +197,22 @@ def _record_decision(
         "reason": decision.reason,
         "published": published,
     }
-    record_audit_entry(session, actor, Entry(decision.action, task.id, data, model=model.id), now)
+    record_audit_entry(
+        session, actor, AuditedChange(decision.action, task.id, data, model=model.id), now
+    )
     session.flush()
     return task_response.build_task_response(session, model, task), lineage.find_waiting_job(
         session, model
     )
 
 
-def _make_standing_error(model: Model, task: Task, where: Standing, why: str) -> WrongState:
+def _make_wrong_standing_error(
+    model: Model, task: Task, where: TaskStanding, why: str
+) -> WrongState:
     name = words.describe_task(task)
     text = f"{name[0].upper()}{name[1:]} is {_format_task_standing(where)}. {why}."
     return WrongState(text, extra={"state": str(where), "standing": str(where)})
 
 
-def _format_task_standing(where: Standing) -> str:
+def _format_task_standing(where: TaskStanding) -> str:
     return str(where).replace("_", " ")

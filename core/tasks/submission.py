@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, Admission, Work
-from core.admission.applicability import warn_of_recipe_after
+from core.admission.admission import ANY, AdmissionLimits, JobWorkload
+from core.admission.applicability import list_warnings_of_recipe_after_task
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import Report
@@ -23,7 +23,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.session import Database, build_clock_expression
+from core.database.session import Database, build_database_time_expression
 from core.database.tables import ClassAlias, Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.ids import new_id
@@ -31,35 +31,35 @@ from core.jobs import jobs
 from core.jobs.job_response import build_job_response as shown_job
 from core.jobs.job_response import is_model_stopped
 from core.lineage.outlook import describe_task_outlook
-from core.lineage.standing import Standing
+from core.lineage.standing import TaskStanding
 from core.lineage.words import can_relearn
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model, find_model_row
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import archives
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.tasks import batch_plan, batch_report, repeats, retries
-from core.tasks.batch_plan import BatchInModel, ModelHistory, Plan
+from core.tasks.batch_plan import BatchInModel, BatchRecipePlan, ModelHistory
 from core.tasks.batch_recipe import estimate_plan_seconds, resolve_batch_recipe
 from core.tasks.class_names import compare_class_names
 from core.tasks.repeats import EqualTask
 from core.tasks.sent_batch import (
     Answer,
-    Batch,
     SentBatch,
+    SpooledBatch,
     build_archive_key,
     build_repeated_response,
-    make_task_of_batch,
+    make_next_task_of_batch,
 )
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
-from core.trials.plan import describe_plan
+from core.trials.plan import describe_planned_trials
 from core.trials.rows import add_trials
 from core.uploads import whole_uploads
 from core.uploads.archive_keeping import store_archive
-from core.uploads.whole_uploads import WholeUpload
+from core.uploads.whole_uploads import CompleteUpload
 from core.usage import quota, stored_bytes
 
 
@@ -81,7 +81,7 @@ Add = Callable[[Session, LockedModel], SentBatch[Answer]]
 """Function that adds the rows of an accepted batch to a locked model."""
 
 
-def check_before_upload(
+def check_model_before_batch_upload(
     db: Database,
     actor: Actor,
     model: str,
@@ -115,7 +115,7 @@ def check_before_upload(
 
 
 @dataclass(frozen=True)
-class Submission:
+class BatchSubmission:
     """A batch that is sent to a model.
 
     Attributes:
@@ -127,16 +127,16 @@ class Submission:
     """
 
     db: Database
-    store: Store
+    store: ObjectStorage
     catalogue: Catalogue
     actor: Actor
     model: str
-    batch: Batch
-    repeat: idempotency.Request | None = None
+    batch: SpooledBatch
+    repeat: idempotency.IdempotentRequest | None = None
     max_bytes: int = 0
     max_open_jobs: int = 0
-    admission: Admission = ANY
-    upload: WholeUpload | None = None
+    admission: AdmissionLimits = ANY
+    upload: CompleteUpload | None = None
 
     def preview_submission(self) -> Report:
         """Return the report of submitting this batch without doing it (`?validate=only`).
@@ -144,7 +144,7 @@ class Submission:
         Raises:
             NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
         """
-        return self.build_batch_report(self.place_batch_in_model())
+        return self.build_batch_report(self.plan_batch_in_current_model())
 
     def build_batch_report(self, there: BatchInModel) -> Report:
         """Return the facts about the batch that its names and sizes show."""
@@ -165,9 +165,9 @@ class Submission:
             ),
             "checked": batch_report.CHECKED,
             "not_checked": batch_report.describe_missing_checks(directory),
-            "recipe": there.resolved.recipe,
+            "recipe": there.resolved_recipe.recipe,
             "warnings": [
-                *there.resolved.warnings,
+                *there.resolved_recipe.warnings,
                 *batch_report.list_batch_warnings(
                     directory, there.names, there.row["name"], there.row["scenario"]
                 ),
@@ -179,7 +179,7 @@ class Submission:
         if there.repeats is not None:
             report["repeats"] = there.repeats
         if there.plan.trials:
-            report["trials"] = describe_plan(there.plan.trials)
+            report["trials"] = describe_planned_trials(there.plan.trials)
         return report
 
     def submit_as_next_task(self) -> SentBatch[Accepted]:
@@ -193,12 +193,12 @@ class Submission:
             JobTooLarge: the job exceeds the limits of `admission`.
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
         """
-        override = build_stored_override(self.catalogue, self.batch.override)
+        override = build_stored_recipe_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
         planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
         if planned is None and (response_of_known := self._answer_repeated_batch()) is not None:
             return response_of_known
-        batch_in_model = planned or self.place_batch_in_model()
+        batch_in_model = planned or self.plan_batch_in_current_model()
 
         add_task = partial(self._add_task_and_job, batch_in_model, override, task_id)
         return self.store_and_accept_batch(
@@ -219,18 +219,24 @@ class Submission:
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
         # not changed, there is still none with the same content where there was none.
         is_first = is_same and not there.same
-        same = [] if is_first else repeats.find_same_batches(session, model, self.batch.sent)
+        same = (
+            []
+            if is_first
+            else repeats.find_tasks_with_same_content(session, model, self.batch.sent)
+        )
         repeated = self._respond_to_repeat(session, model, same, now)
         if repeated is not None:
             return repeated
         # Planned again only if the model has changed meanwhile, as by another batch.
         plan = (
-            there.plan if is_same else self.make_plan(session, self._read_model(session, model.id))
+            there.plan
+            if is_same
+            else self.make_plan(session, self._read_model_history(session, model.id))
         )
         task = self._make_task(there, plan, same, task_id, locked)
         # Trials begin with the first of them.
         override = plan.trials[0].override if plan.trials else override
-        job = jobs.build_queued_task_job(model, task, override, plan.resolved.recipe, now)
+        job = jobs.build_queued_task_job(model, task, override, plan.resolved_recipe.recipe, now)
         job.warnings = plan.missing
         session.add(task)
         # Before the job, which has a foreign key to the task.
@@ -246,10 +252,10 @@ class Submission:
             "job": job.id,
         }
         record_audit_entry(
-            session, self.actor, Entry("task.submit", task.id, data, model=model.id), now
+            session, self.actor, AuditedChange("task.submit", task.id, data, model=model.id), now
         )
         response: Accepted = {
-            "task": task_to_json(model, task, job, Standing.QUEUED),
+            "task": task_to_json(model, task, job, TaskStanding.QUEUED),
             "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
             "expected_s": there.expected_s,
         }
@@ -258,7 +264,7 @@ class Submission:
     def _make_task(
         self,
         there: BatchInModel,
-        plan: Plan,
+        plan: BatchRecipePlan,
         same: Sequence[EqualTask],
         task_id: str,
         locked: LockedModel,
@@ -268,14 +274,14 @@ class Submission:
         policies = batch.duplicates_policy, batch.conflicts_policy
         report = batch_report.build_task_report(directory, there.names, *policies)
         warnings = [
-            *plan.resolved.warnings,
+            *plan.resolved_recipe.warnings,
             *batch_report.list_batch_warnings(
                 directory, there.names, locked.model.name, locked.model.scenario
             ),
             *self._warn_of_repeats(same, there.expected_s),
         ]
-        task = make_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)
-        task.content_turn = repeats.count_up_repeat_number(same, task.content_sha256)
+        task = make_next_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)
+        task.content_turn = repeats.compute_repeat_number_of_task(same, task.content_sha256)
         return task
 
     def _answer_repeated_batch(self) -> SentBatch[Accepted] | None:
@@ -290,7 +296,7 @@ class Submission:
             if replay is not None:
                 return build_repeated_response(replay)
             model = find_model(session, self.actor, self.model, lock=True)
-            same = repeats.find_same_batches(session, model, self.batch.sent)
+            same = repeats.find_tasks_with_same_content(session, model, self.batch.sent)
             response = self._respond_to_repeat(session, model, same, now)
             if response is None:
                 return None
@@ -314,15 +320,15 @@ class Submission:
         The caller holds the lock on the model's row. A held task is retried if the request names a
         recipe that differs from that of its job.
         """
-        same_task = None if self.batch.again else repeats.choose_answering_task(same)
+        same_task = None if self.batch.again else repeats.choose_task_that_answers_repeat(same)
         if same_task is None:
             return None
         job, is_new = repeats.find_current_task_job(session, same_task), False
         repeated_json = repeats.repeated_task_to_json(same_task, job)
-        if same_task.is_held and self._names_other_recipe(model, job):
+        if same_task.is_held and self._does_request_name_other_recipe(model, job):
             if not can_relearn(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
-            override = build_stored_override(self.catalogue, self.batch.override)
+            override = build_stored_recipe_override(self.catalogue, self.batch.override)
             request = retries.RelearnRequest(
                 session,
                 self.actor,
@@ -343,7 +349,7 @@ class Submission:
         }
         return SentBatch(response, job.id, is_new=is_new, needs_archive=False)
 
-    def _names_other_recipe(self, model: Model, job: Job) -> bool:
+    def _does_request_name_other_recipe(self, model: Model, job: Job) -> bool:
         """Return True if the request names a recipe that resolves to another one than the job's."""
         if self.batch.recipe is None:
             return False
@@ -359,12 +365,12 @@ class Submission:
 
     def _store_response(self, session: Session, done: SentBatch[Any], now: float) -> None:
         """Store the response for the idempotency key."""
-        response = idempotency.Response(done.status, done.headers, done.response)
+        response = idempotency.IdempotentResponse(done.status, done.headers, done.response)
         idempotency.store_idempotent_response(session, self.actor, self.repeat, response, now)
         session.flush()
 
     def store_and_accept_batch(
-        self, there: BatchInModel, key: str, add: Add[Answer], spent: WholeUpload | None = None
+        self, there: BatchInModel, key: str, add: Add[Answer], spent: CompleteUpload | None = None
     ) -> SentBatch[Answer]:
         """Move the archive into the store and accept it in one transaction.
 
@@ -423,7 +429,7 @@ class Submission:
             whole_uploads.delete_piece_objects(self.store, spent)
         return done
 
-    def place_batch_in_model(self) -> BatchInModel:
+    def plan_batch_in_current_model(self) -> BatchInModel:
         """Return the batch in its model as that is now; for errors see `preview_submission`."""
         batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None
@@ -436,9 +442,11 @@ class Submission:
             plans_known: plan also a batch that repeats a task; otherwise return None for it.
         """
         with self.db.read() as session:
-            past = self._read_model(session, self.model)
+            past = self._read_model_history(session, self.model)
             model = past.model
-            answered = None if self.batch.again else repeats.choose_answering_task(past.same)
+            answered = (
+                None if self.batch.again else repeats.choose_task_that_answers_repeat(past.same)
+            )
             if answered is not None and not plans_known:
                 return None
             plan = self.make_plan(session, past)
@@ -454,10 +462,10 @@ class Submission:
         names = compare_class_names(self.batch.directory.classes, known_names)
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
 
-    def _read_model(self, session: Session, model: str) -> ModelHistory:
+    def _read_model_history(self, session: Session, model: str) -> ModelHistory:
         return batch_plan.read_model_and_tasks(session, self.actor, model, self.batch.sent)
 
-    def make_plan(self, session: Session, past: ModelHistory) -> Plan:
+    def make_plan(self, session: Session, past: ModelHistory) -> BatchRecipePlan:
         """Return the recipe of the batch, with all warnings about the batch in this model.
 
         Raises:
@@ -474,27 +482,29 @@ class Submission:
             *ahead.missing,
             *ahead.notes,
         ]
-        return Plan(ResolvedRecipe(resolved.recipe, warnings), ahead.missing, trials)
+        return BatchRecipePlan(ResolvedRecipe(resolved.recipe, warnings), ahead.missing, trials)
 
     def _check_recipe(
         self, session: Session, past: ModelHistory, resolved: ResolvedRecipe
     ) -> list[str]:
         """Check that the batch can be learned with a recipe, and return warnings about it."""
         model, recipe = past.model, resolved.recipe
-        work = Work(max(1, model.next_task), past.learned + self.batch.directory.n_train)
+        work = JobWorkload(max(1, model.next_task), past.learned + self.batch.directory.n_train)
         self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
-        return warn_of_recipe_after(session, self.catalogue, model, past.before, recipe)
+        return list_warnings_of_recipe_after_task(
+            session, self.catalogue, model, past.before, recipe
+        )
 
     def _warn_of_repeats(self, same: Sequence[EqualTask], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
-        if not again and repeats.choose_answering_task(same) is not None:
+        if not again and repeats.choose_task_that_answers_repeat(same) is not None:
             return []
         return repeats.warn_of_repeated_batch(same, again=again, size=size, expected_s=expected_s)
 
 
 def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
     """Lock a model's row, and read with the same statement what adding a task needs besides."""
-    query = select(Model, build_clock_expression(session), is_model_stopped(Model.id))
+    query = select(Model, build_database_time_expression(session), is_model_stopped(Model.id))
     row = find_model_row(session, actor, model_id, query, lock=True)
     return LockedModel(row[0], float(row[1]), bool(row[2]))

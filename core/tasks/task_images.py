@@ -1,6 +1,6 @@
 """Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. `find_task_split`
+They are read from the task's dataset by memory map, once the blob is verified. `find_task_image_part`
 uses only the database. The other functions read the blob, so they run where an API process does its
 heavy work.
 """
@@ -21,19 +21,19 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
-from core.ingest.findings.traces import read_traces
+from core.ingest.findings.traces import read_image_traces
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 MAX_TILES = 64
 """Maximum number of images of one sheet."""
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskImagePart:
     """A part of a task's data: digest of its dataset, and labels that its numbers stand for.
 
     `traces`: digest of the task's traces, which have the paths; None if there are none.
@@ -52,7 +52,9 @@ class Part:
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 
 
-def find_task_split(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
+def find_task_image_part(
+    db: Database, actor: Actor, model: str, number: int, split: Split
+) -> TaskImagePart:
     """Return a part of a task's data.
 
     Raises:
@@ -67,32 +69,32 @@ def find_task_split(db: Database, actor: Actor, model: str, number: int, split: 
         if task is None:
             raise NotFound(f"The model has no task {number}.")
         sha256 = _find_part_digest(owner, task, split)
-        damage.refuse_damaged_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
+        damage.refuse_damaged_objects(session, owner.id, [BlobStorage.make_blob_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
-        return Part(number, split, sha256, list_label_names(owner, task.classes), traces)
+        return TaskImagePart(number, split, sha256, list_label_names(owner, task.classes), traces)
 
 
 @contextmanager
-def translate_deleted_part_errors(
-    db: Database, actor: Actor, model: str, part: Part
+def explain_errors_of_deleted_part(
+    db: Database, actor: Actor, model: str, part: TaskImagePart
 ) -> Iterator[None]:
     """Guard code that reads a part, whose data may be deleted between the query and the read.
 
     Raises:
         NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
-        see `find_task_split`.
+        see `find_task_image_part`.
         StoreCorrupt: otherwise; the message says what is damaged and what to do.
     """
     try:
         with translate_deleted_file_errors(db, actor, model):
             yield
     except StoreCorrupt:
-        find_task_split(db, actor, model, part.task, part.split)
+        find_task_image_part(db, actor, model, part.task, part.split)
         raise
 
 
 def list_part_images(
-    blobs: Blobs, part: Part, *, label: str | None, limit: int, cursor: str | None
+    blobs: BlobStorage, part: TaskImagePart, *, label: str | None, limit: int, cursor: str | None
 ) -> TaskImagePage:
     """Return a page of the images of a part, or of one class in it.
 
@@ -128,7 +130,7 @@ def list_part_images(
     }
 
 
-def render_task_image(blobs: Blobs, part: Part, row: int) -> bytes:
+def render_task_image(blobs: BlobStorage, part: TaskImagePart, row: int) -> bytes:
     """Return one image as PNG, pixel by pixel.
 
     Raises:
@@ -142,7 +144,7 @@ def render_task_image(blobs: Blobs, part: Part, row: int) -> bytes:
     return render_image(images[row])
 
 
-def render_contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
+def render_contact_sheet(blobs: BlobStorage, part: TaskImagePart, rows: Sequence[int]) -> bytes:
     """Return these images side by side as one PNG, in the given order.
 
     Raises:
@@ -173,12 +175,12 @@ def parse_row_numbers(text: str) -> list[int]:
     return rows
 
 
-def _read_image_paths(blobs: Blobs, part: Part, size: int) -> list[str]:
+def _read_image_paths(blobs: BlobStorage, part: TaskImagePart, size: int) -> list[str]:
     """Return the path of each image of a part; none if they are not stored, or damaged."""
     if part.traces is None:
         return []
     try:
-        traces = read_traces(blobs.fetch_verified_file(part.traces))
+        traces = read_image_traces(blobs.fetch_verified_file(part.traces))
     except (StoreCorrupt, ValueError):  # the damage has been recorded; the images are there
         return []
     first = len(traces.train)
@@ -187,13 +189,13 @@ def _read_image_paths(blobs: Blobs, part: Part, size: int) -> list[str]:
     return paths if len(paths) == size else []
 
 
-def _open_part_arrays(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
+def _open_part_arrays(blobs: BlobStorage, part: TaskImagePart) -> tuple[Images, Labels]:
     """Return images and labels of the part as arrays."""
     return open_dataset(blobs.fetch_verified_file(part.sha256))
 
 
 def _find_part_digest(model: Model, task: Task, split: Split) -> str:
-    """Return the digest of a part's dataset; for errors see `find_task_split`."""
+    """Return the digest of a part's dataset; for errors see `find_task_image_part`."""
     if task.data_deleted_at is not None:
         raise NotFound(
             f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."

@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 
 from core.contract.base import ADOPTED_VERSION
 from core.contract.responses.task import TaskOut
-from core.database.kinds import Kind
-from core.database.tables import Job, Model, Result, Task
+from core.database.kinds import JobKind
+from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.lineage import words
-from core.lineage.standing import Standing, read_standings
+from core.lineage.standing import TaskStanding, read_task_standings
 from core.requests.times import format_rfc3339
 from core.versions.versions import find_newest_published
 
@@ -43,20 +43,25 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
     for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
         newest[str(job.task_id)] = job
         # An edit's job has a task's place, and did not learn it.
-        if job.version is not None and job.task_number is not None and job.kind != Kind.EDIT:
+        if job.version is not None and job.task_number is not None and job.kind != JobKind.EDIT:
             published[job.task_number] = job.version
     # No job has made the version that a classifier came as.
     published |= {task.number: ADOPTED_VERSION for task in tasks if task.came_with_model}
-    where = read_standings(session, model.id, tasks)
+    where = read_task_standings(session, model.id, tasks)
     latest = find_newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
     version_numbers = {latest, *published.values()} - {None}
-    query = select(Result.version, Result.task, Result.correct, Result.total).where(
-        Result.model_id == model.id,
-        Result.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
-        Result.task.in_([t.number for t in tasks]),
-        tuple_(Result.version, Result.task).in_(
+    query = select(
+        VersionTaskResult.version,
+        VersionTaskResult.task,
+        VersionTaskResult.correct,
+        VersionTaskResult.total,
+    ).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
+        VersionTaskResult.task.in_([t.number for t in tasks]),
+        tuple_(VersionTaskResult.version, VersionTaskResult.task).in_(
             [*published_cells, *((latest, t.number) for t in tasks)]
         ),
     )
@@ -92,7 +97,7 @@ def task_to_json(
     model: Model,
     task: Task,
     job: Job | None,
-    standing: Standing,
+    standing: TaskStanding,
     learned: TeachingVersions = NOT_LEARNED,
 ) -> TaskOut:
     """Return a task in the contract's form.
@@ -117,7 +122,7 @@ def task_to_json(
         "version": learned.version,
         "accuracy_when_learned": learned.accuracy_then,
         "accuracy_now": learned.accuracy_now,
-        "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
+        "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
         "can_relearn": words.can_relearn(task),
         "data_deleted_at": format_rfc3339(task.data_deleted_at),
         "created_at": format_rfc3339(task.created_at),

@@ -12,16 +12,16 @@ from core.contract.responses.task import TaskOut, TaskPage
 from core.database import deliveries
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import LEASED, UNFINISHED, Action, State
+from core.database.states import LEASED, UNFINISHED, JobAction, JobState
 from core.database.tables import EditedPart, Job, Model, Part, Task, Version
 from core.errors import NotFound, WrongState
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.retention import answers, retention
 from core.retention.totals import remove_model_totals
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
 from core.trials.rows import forget_trial_results, lock_trial_jobs
@@ -37,7 +37,7 @@ def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str |
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Task).where(Task.model_id == row.id)
-        tasks: Page[Task] = read_query_page(session, query, Task.number, limit, cursor)
+        tasks: ListPage[Task] = read_query_page(session, query, Task.number, limit, cursor)
         return {
             "items": build_task_responses(session, row, tasks.rows),
             "next_cursor": tasks.next_cursor,
@@ -56,7 +56,7 @@ def read_task(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
 
 
 def delete_task_data(
-    db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int
+    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str, number: int
 ) -> None:
     """Delete a task's images: archive, training part and held-out part.
 
@@ -115,11 +115,11 @@ def _mark_images_deleted(
             extra={"state": open_job.state},
         )
     now = db.now(session)
-    if locked_job is not None and locked_job.state == State.RUNNING:
+    if locked_job is not None and locked_job.state == JobState.RUNNING:
         change_job_state(
             session,
             locked_job,
-            Action.RELEASE,
+            JobAction.RELEASE,
             now,
             {"reason": f"the data of task {number} was deleted"},
         )
@@ -133,17 +133,19 @@ def _mark_images_deleted(
         session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now
     )
     data: AuditData = {"model": row.id, "number": number}
-    record_audit_entry(session, actor, Entry("task.delete-data", task.id, data, model=row.id), now)
+    record_audit_entry(
+        session, actor, AuditedChange("task.delete-data", task.id, data, model=row.id), now
+    )
     digests = {d for d in task.blob_digests if d}
     digests |= retention.delete_undo_file_rows(session, EditedPart.task_id == task.id)
-    digests |= _mark_features_deleted(session, row.id, number, now) | remove_model_totals(row)
+    digests |= _mark_task_features_deleted(session, row.id, number, now) | remove_model_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))
     digests |= forget_trial_results(session, row.id, now)
     stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)
 
 
-def _mark_features_deleted(session: Session, model: str, number: int, now: float) -> set[str]:
+def _mark_task_features_deleted(session: Session, model: str, number: int, now: float) -> set[str]:
     """Mark the features of a task's images as deleted in every version that has them.
 
     Return their digests.

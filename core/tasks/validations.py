@@ -10,26 +10,26 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.ids import new_id
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
-from core.recipe.stored import build_stored_override
-from core.requests.audit import Entry, record_audit_entry
+from core.recipe.stored import build_stored_recipe_override
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.tasks.sent_batch import SentBatch, build_archive_key
-from core.tasks.submission import LockedModel, Submission
+from core.tasks.submission import BatchSubmission, LockedModel
 
 
-def queue_batch_validation(submission: Submission) -> SentBatch[JobOut]:
-    """Queue a job that decodes a batch; for errors see `Submission.submit_as_next_task`."""
-    batch, batch_in_model = submission.batch, submission.place_batch_in_model()
+def queue_batch_validation(submission: BatchSubmission) -> SentBatch[JobOut]:
+    """Queue a job that decodes a batch; for errors see `BatchSubmission.submit_as_next_task`."""
+    batch, batch_in_model = submission.batch, submission.plan_batch_in_current_model()
     report = submission.build_batch_report(batch_in_model)
-    override = build_stored_override(submission.catalogue, batch.override)
+    override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
     def add_validation_job(session: Session, locked: LockedModel) -> SentBatch[JobOut]:
         model, now = locked.model, locked.now
-        job = build_queued_taskless_job(model, Kind.VALIDATE, override, report["recipe"], now)
+        job = build_queued_taskless_job(model, JobKind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
         session.add(job)
@@ -41,7 +41,10 @@ def queue_batch_validation(submission: Submission) -> SentBatch[JobOut]:
         job_rows.record_job_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
         record_audit_entry(
-            session, submission.actor, Entry("batch.validate", job.id, data, model=model.id), now
+            session,
+            submission.actor,
+            AuditedChange("batch.validate", job.id, data, model=model.id),
+            now,
         )
         return SentBatch(build_job_response(session, job), job.id)
 

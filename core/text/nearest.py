@@ -63,12 +63,12 @@ def describe_unknown_field(
         inside: dotted path of the block that contains the field; empty means the top level.
         allowed: the names allowed in this block; if empty, the children of `inside` among `known`.
     """
-    names = sorted(allowed or list_child_names(known, inside))
+    names = sorted(allowed or list_names_directly_within(known, inside))
     listed = f"known here: {', '.join(names)}" if names else "nothing is known here"
     return f"unknown field; {suggest_nearest_path(name, known, inside)}{listed}"
 
 
-def list_child_names(known: Iterable[str], inside: str) -> list[str]:
+def list_names_directly_within(known: Iterable[str], inside: str) -> list[str]:
     """Return the names directly within a block."""
     start = f"{inside}." if inside else ""
     return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]

@@ -46,7 +46,7 @@ def describe_schema_requirement(keyword: str, limit: Any) -> str | None:
         return f"must be {describe_json_types([limit] if isinstance(limit, str) else limit)}"
     if keyword in ("enum", "const"):
         options = limit if keyword == "enum" else [limit]
-        return f"must be {'one of ' if len(options) > 1 else ''}{', '.join(map(format_value, options))}"
+        return f"must be {'one of ' if len(options) > 1 else ''}{', '.join(map(format_value_as_json, options))}"
     if keyword not in _LIMITS:
         return None
     text = f"must be {_LIMITS[keyword].format(_format_number(limit))}"
@@ -69,19 +69,20 @@ def describe_required_name(value: Any, options: Sequence[Any]) -> str:
     """
     names = [option for option in options if isinstance(option, str)]
     near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
-    return f"{describe_schema_requirement('enum', options)}{describe_found_value(value)}{near and '; ' + near.strip()}"
+    requirement = describe_schema_requirement("enum", options)
+    return f"{requirement}{describe_invalid_value(value)}{near and '; ' + near.strip()}"
 
 
-def describe_found_value(value: Any) -> str:
+def describe_invalid_value(value: Any) -> str:
     """Return `; found "abc"`, with the value if it is short enough to be repeated."""
     if isinstance(value, (dict, list)):
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"
     if isinstance(value, str) and len(value) > LONGEST:
         return f"; found {len(value)} characters"
-    return f"; found {format_value(value, quoted=True)}"
+    return f"; found {format_value_as_json(value, quoted=True)}"
 
 
-def format_value(value: Any, *, quoted: bool = False) -> str:
+def format_value_as_json(value: Any, *, quoted: bool = False) -> str:
     """Return a value as JSON; text has no quotation marks unless `quoted`."""
     if isinstance(value, str) and not quoted:
         return value

@@ -12,14 +12,14 @@ LEAST_TO_TRAIN = 50
 
 
 @dataclass(frozen=True)
-class Suggestion:
+class TrialSuggestion:
     """A recipe override, and the reason for trying it in a sentence."""
 
     patch: RecipePatch
     reason: str
 
 
-def list_suggestions(model: Model, is_first: bool, images: int) -> list[Suggestion]:
+def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[TrialSuggestion]:
     """Return recipes for a batch of a model, those that are worth most first.
 
     Some of them may not fit the model, which the caller checks.
@@ -40,64 +40,64 @@ def retains_training_images(model: Model) -> bool:
     return may_stay and model.held_out != COUNTS
 
 
-def _iterate_heads() -> Iterator[Suggestion]:
-    yield Suggestion(
+def _iterate_heads() -> Iterator[TrialSuggestion]:
+    yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "lda"}},
         "A discriminant in closed form takes one pass, forgets nothing, and answers rare classes "
         "as readily as frequent ones.",
     )
-    yield Suggestion(
+    yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "ridge"}},
         "A ridge regression in closed form costs the same, and is often better where classes are "
         "not shaped alike.",
     )
 
 
-def _iterate_trained(model: Model, is_first: bool) -> Iterator[Suggestion]:
+def _iterate_trained(model: Model, is_first: bool) -> Iterator[TrialSuggestion]:
     if is_first:
         epochs, depth = (10, 5) if model.base == RANDOM else (5, 2)
-        yield Suggestion(
+        yield TrialSuggestion(
             {"method": {"name": "analytic", "adapt": {"epochs": epochs, "depth": depth}}},
             "The first batch trains the network once, which helps if its images differ from those "
             "of the base; later batches leave it.",
         )
-    yield Suggestion(
+    yield TrialSuggestion(
         {"method": {"name": "slca"}},
         "The whole network learns slowly, and the head is aligned by what it remembers of each "
         "class; no image is kept.",
     )
     if retains_training_images(model):
-        yield Suggestion(
+        yield TrialSuggestion(
             {"method": {"name": "er-ace"}},
             "The whole network learns, and earlier images are kept and replayed, which this "
             "model's settings allow.",
         )
-        yield Suggestion(
+        yield TrialSuggestion(
             {"method": {"name": "icarl"}},
             "Exemplars of each class are kept, and images are answered by the nearest mean of a "
             "class.",
         )
 
 
-def _iterate_variants() -> Iterator[Suggestion]:
-    yield Suggestion(
+def _iterate_variants() -> Iterator[TrialSuggestion]:
+    yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "ncm"}},
         "The nearest mean of a class needs the fewest images of each.",
     )
-    yield Suggestion(
+    yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "ridge", "balanced": False, "offsets": False}},
         "A ridge regression that weighs images alike favours frequent classes, which is right if "
         "they stay frequent.",
     )
-    yield Suggestion(
+    yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "lda", "prior": "empirical", "offsets": False}},
         "A discriminant that expects classes as often as they were sent.",
     )
-    yield Suggestion(
+    yield TrialSuggestion(
         {"method": {"name": "slca", "backbone_rate": 0.01}},
         "The network moves a tenth as much, which keeps what it knows.",
     )
-    yield Suggestion(
+    yield TrialSuggestion(
         {"method": {"name": "er-ace"}, "rebalance": {}},
         "The head is trained once more on equally many images of each class.",
     )

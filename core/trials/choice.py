@@ -12,7 +12,7 @@ from core.contract.jobs.trial import TrialFigures
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MeasuredTrial:
     """A measured candidate: its number, its figures, and the seconds that it took."""
 
     number: int
@@ -20,35 +20,38 @@ class Candidate:
     seconds: float
 
     @property
-    def cost(self) -> tuple[int, int, float, int]:
+    def tie_breaking_costs(self) -> tuple[int, int, float, int]:
         """Costs by which equally good candidates are ordered; the number decides at last."""
         return self.figures.images, self.figures.bytes, self.seconds, self.number
 
 
-def choose_candidate(candidates: Sequence[Candidate]) -> Candidate:
+def choose_best_candidate(candidates: Sequence[MeasuredTrial]) -> MeasuredTrial:
     """Return the best of one candidate or more."""
     passing = [each for each in candidates if each.figures.passed] or list(candidates)
     scored = [each for each in passing if each.figures.score is not None]
     if not scored:
         # Nothing tells them apart but the order in which a person listed them.
         return min(passing, key=lambda each: each.number)
-    best = max(scored, key=lambda each: (_get_value(each), -each.number))
-    bound = _get_value(best) - _get_error(best)
-    return min((each for each in scored if _get_value(each) >= bound), key=lambda each: each.cost)
+    best = max(scored, key=lambda each: (_get_score_value(each), -each.number))
+    bound = _get_score_value(best) - _get_score_error(best)
+    return min(
+        (each for each in scored if _get_score_value(each) >= bound),
+        key=lambda each: each.tie_breaking_costs,
+    )
 
 
-def explain_loss(loser: Candidate, winner: Candidate) -> str:
+def explain_why_trial_lost(loser: MeasuredTrial, winner: MeasuredTrial) -> str:
     """Return why one candidate was not chosen and another one was, in a sentence."""
     figures, better = loser.figures, winner.figures
     if better.passed and not figures.passed:
         return f"Its version would be held by the gate: {figures.held}."
     if figures.score is None or better.score is None:
         return f"No image compares it with trial {winner.number}, which comes first in the list."
-    gap = _get_value(winner) - _get_value(loser)
-    if gap > 0 and _get_value(loser) < _get_value(winner) - _get_error(winner):
+    gap = _get_score_value(winner) - _get_score_value(loser)
+    if gap > 0 and _get_score_value(loser) < _get_score_value(winner) - _get_score_error(winner):
         return (
             f"Its score is {gap:.1%} below that of trial {winner.number}, more than one standard "
-            f"error ({_get_error(winner):.1%})."
+            f"error ({_get_score_error(winner):.1%})."
         )
     for more, unit in (
         (figures.images - better.images, "images more are kept"),
@@ -59,13 +62,13 @@ def explain_loss(loser: Candidate, winner: Candidate) -> str:
     return "It is as good within one standard error, but takes longer."
 
 
-def _get_value(candidate: Candidate) -> float:
+def _get_score_value(candidate: MeasuredTrial) -> float:
     score = candidate.figures.score
     assert score is not None, "only candidates with a score are compared"
     return float(score.value)
 
 
-def _get_error(candidate: Candidate) -> float:
+def _get_score_error(candidate: MeasuredTrial) -> float:
     score = candidate.figures.score
     assert score is not None, "only candidates with a score are compared"
     return float(score.error)

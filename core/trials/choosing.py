@@ -6,12 +6,12 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.job import TrialsOut
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Job, Trial
 from core.errors import NotFound, WrongState
 from core.jobs.jobs import lock_visible_job
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.trials.listing import build_trials_response, require_trials
 from core.trials.rows import TrialState, find_best_trial, read_trials
 
@@ -31,7 +31,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
         require_trials(job)
         if job.chosen_trial == number:
             return build_trials_response(session, job), False
-        if job.state != State.CHOOSING:
+        if job.state != JobState.CHOOSING:
             is_over = job.chosen_trial is not None
             detail = (
                 f"Trial {job.chosen_trial} is chosen already."
@@ -50,15 +50,15 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
         now = db.now(session)
         job.chosen_trial, job.choose_until = number, None
         reason = f"Trial {number} was chosen"
-        change_job_state(session, job, Action.CHOOSE, now, {"reason": reason})
+        change_job_state(session, job, JobAction.CHOOSE, now, {"reason": reason})
         data: AuditData = {"trial": number}
         record_audit_entry(
-            session, actor, Entry("job.choose", job.id, data, model=job.model_id), now
+            session, actor, AuditedChange("job.choose", job.id, data, model=job.model_id), now
         )
         return build_trials_response(session, job), True
 
 
-def choose_overdue_trials(db: Database) -> list[str]:
+def choose_best_of_overdue_trials(db: Database) -> list[str]:
     """Choose the best trial of each job for which nobody chose in time, and return the jobs' ids."""
     chosen: list[str] = []
     with db.read() as session:
@@ -68,10 +68,10 @@ def choose_overdue_trials(db: Database) -> list[str]:
             return chosen
     with db.write() as session:
         now = db.now(session)
-        query = select(Job).where(Job.choose_until < now, Job.state == str(State.CHOOSING))
+        query = select(Job).where(Job.choose_until < now, Job.state == str(JobState.CHOOSING))
         for job in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
             job.chosen_trial, job.choose_until = find_best_trial(read_trials(session, job.id)), None
             reason = f"Nobody chose in time, and trial {job.chosen_trial} is the best"
-            change_job_state(session, job, Action.CHOOSE, now, {"reason": reason})
+            change_job_state(session, job, JobAction.CHOOSE, now, {"reason": reason})
             chosen.append(job.id)
     return chosen

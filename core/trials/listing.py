@@ -13,7 +13,7 @@ from core.ids import is_id
 from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
 from core.requests.times import format_rfc3339
-from core.trials.choice import Candidate, explain_loss
+from core.trials.choice import MeasuredTrial, explain_why_trial_lost
 from core.trials.rows import TrialState, find_best_trial, list_measured_trials, read_trials
 
 
@@ -79,13 +79,13 @@ def require_trials(job: Job) -> None:
 
 def _trial_to_json(
     trial: Trial,
-    candidates: Mapping[int, Candidate],
-    winner: Candidate | None,
+    candidates: Mapping[int, MeasuredTrial],
+    winner: MeasuredTrial | None,
     budget_s: float | None,
 ) -> TrialOut:
     figures, own = trial.figures, candidates.get(trial.number)
     is_loser = own is not None and winner is not None and own.number != winner.number
-    lost = explain_loss(own, winner) if is_loser and own is not None and winner else None
+    lost = explain_why_trial_lost(own, winner) if is_loser and own is not None and winner else None
     if trial.state == TrialState.SKIPPED:
         lost = _explain_skipped_trial(budget_s)
     return {
@@ -95,7 +95,7 @@ def _trial_to_json(
         "state": trial.state,
         "score": None if figures is None else _score_to_json(figures.score),
         "passes_gate": None if figures is None else figures.passed,
-        "accuracy": {} if figures is None else _compute_shares(figures.accuracy),
+        "accuracy": {} if figures is None else _compute_share_by_name(figures.accuracy),
         "acc": None if figures is None else figures.acc,
         "held_out": None if figures is None else _count_images(figures.accuracy),
         "forgetting": None if figures is None else figures.forgetting,
@@ -128,5 +128,5 @@ def _count_images(counts: Mapping[str, Sequence[int]]) -> int:
     return sum(total for _, total in counts.values())
 
 
-def _compute_shares(counts: Mapping[str, Sequence[int]]) -> dict[str, float | None]:
+def _compute_share_by_name(counts: Mapping[str, Sequence[int]]) -> dict[str, float | None]:
     return {task: right / total if total else None for task, (right, total) in counts.items()}

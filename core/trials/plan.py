@@ -15,8 +15,8 @@ from core.contract.reports.report import TrialPlan
 from core.database.tables import Model
 from core.errors import Invalid, InvalidRecipe, JobTooLarge
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_override
-from core.trials.candidates import Suggestion, list_suggestions
+from core.recipe.stored import build_stored_recipe_override
+from core.trials.candidates import TrialSuggestion, list_trial_suggestions
 
 AUTO: Literal["auto"] = "auto"
 LEAST, MOST = 2, 8
@@ -46,12 +46,12 @@ class PlannedTrial:
     """A candidate: override, complete recipe with its warnings, and the reason for it."""
 
     override: RecipePatch
-    resolved: ResolvedRecipe
+    resolved_recipe: ResolvedRecipe
     reason: str
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrialBatch:
     """A batch as the choice of candidates sees it.
 
     Attributes:
@@ -70,7 +70,7 @@ Check = Callable[[ResolvedRecipe], list[str]]
 
 
 def plan_trials(
-    catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: Batch, check: Check
+    catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: TrialBatch, check: Check
 ) -> list[PlannedTrial]:
     """Return the candidates of a batch.
 
@@ -90,14 +90,14 @@ def plan_trials(
             "earlier batch has selection images. Send a larger batch, or one recipe."
         )
     if isinstance(asked.recipes, str):
-        return _find_candidates(catalogue, model, batch, check)
+        return _find_trial_candidates(catalogue, model, batch, check)
     planned = _plan_listed_trials(catalogue, model, asked.recipes, check)
     for number, trial in enumerate(planned, start=1):
-        if source == "left-out" and not has_left_out_answers(
-            trial.resolved.recipe["method"], batch.is_first
+        if source == "left-out" and not computes_left_out_predictions(
+            trial.resolved_recipe.recipe["method"], batch.is_first
         ):
             raise _make_error(
-                f"Recipe {number} ({trial.resolved.recipe['method']['name']}) cannot be compared: "
+                f"Recipe {number} ({trial.resolved_recipe.recipe['method']['name']}) cannot be compared: "
                 f"this model keeps no selection images, and only the method analytic has exact "
                 f'left-out answers, with the head "auto", "lda" or "ridge" and without training '
                 f"the network on this batch. List only such recipes, or create the model with "
@@ -106,7 +106,7 @@ def plan_trials(
     return planned
 
 
-def has_left_out_answers(method: Mapping[str, Any], is_first: bool) -> bool:
+def computes_left_out_predictions(method: Mapping[str, Any], is_first: bool) -> bool:
     """Return True if a method computes exact left-out answers of images that it learns.
 
     Args:
@@ -117,7 +117,7 @@ def has_left_out_answers(method: Mapping[str, Any], is_first: bool) -> bool:
     return method["name"] == "analytic" and method.get("head") != "ncm" and not trains
 
 
-def describe_plan(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
+def describe_planned_trials(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
     """Return the planned trials as a response lists them: number, recipe override and reason."""
     return [
         {"trial": number, "recipe": trial.override, "reason": trial.reason}
@@ -133,26 +133,30 @@ def _plan_listed_trials(
     planned: list[PlannedTrial] = []
     for number, patch in enumerate(recipes, start=1):
         try:
-            trial = _build_trial_recipe(catalogue, model, Suggestion(patch, LISTED))
-            warnings = check(trial.resolved)
+            trial = _build_trial_recipe(catalogue, model, TrialSuggestion(patch, LISTED))
+            warnings = check(trial.resolved_recipe)
         except InvalidRecipe as error:
             detail = f"Recipe {number} of the list: {error.detail}"
             raise InvalidRecipe(detail, fields=error.fields) from error
         for other, known in enumerate(planned, start=1):
-            if known.resolved.recipe == trial.resolved.recipe:
+            if known.resolved_recipe.recipe == trial.resolved_recipe.recipe:
                 raise _make_error(f"Recipes {other} and {number} of the list are equal.")
-        resolved = ResolvedRecipe(trial.resolved.recipe, [*trial.resolved.warnings, *warnings])
-        planned.append(replace(trial, resolved=resolved))
+        resolved = ResolvedRecipe(
+            trial.resolved_recipe.recipe, [*trial.resolved_recipe.warnings, *warnings]
+        )
+        planned.append(replace(trial, resolved_recipe=resolved))
     return planned
 
 
-def _build_trial_recipe(catalogue: Catalogue, model: Model, suggestion: Suggestion) -> PlannedTrial:
+def _build_trial_recipe(
+    catalogue: Catalogue, model: Model, suggestion: TrialSuggestion
+) -> PlannedTrial:
     if "resources" in suggestion.patch:
         raise InvalidRecipe(
             "resources cannot differ between trials, which one job learns: set them in the "
             "model's recipe."
         )
-    override = build_stored_override(catalogue, suggestion.patch)
+    override = build_stored_recipe_override(catalogue, suggestion.patch)
     resolved = resolve_recipe(
         catalogue,
         model.scenario,
@@ -164,21 +168,23 @@ def _build_trial_recipe(catalogue: Catalogue, model: Model, suggestion: Suggesti
     return PlannedTrial(override, resolved, suggestion.reason)
 
 
-def _find_candidates(
-    catalogue: Catalogue, model: Model, batch: Batch, check: Check
+def _find_trial_candidates(
+    catalogue: Catalogue, model: Model, batch: TrialBatch, check: Check
 ) -> list[PlannedTrial]:
     planned: list[PlannedTrial] = []
-    for suggestion in list_suggestions(model, batch.is_first, batch.images):
+    for suggestion in list_trial_suggestions(model, batch.is_first, batch.images):
         try:
             trial = _build_trial_recipe(catalogue, model, suggestion)
             # A method that takes over too little would leave what was learned unprotected.
-            loses = bool(check(trial.resolved))
+            loses = bool(check(trial.resolved_recipe))
         # It does not fit the model or its limits, so that another one is tried.
         except (InvalidRecipe, JobTooLarge):
             continue
-        method = trial.resolved.recipe["method"]
-        is_comparable = model.selection or has_left_out_answers(method, batch.is_first)
-        is_known = any(trial.resolved.recipe == known.resolved.recipe for known in planned)
+        method = trial.resolved_recipe.recipe["method"]
+        is_comparable = model.selection or computes_left_out_predictions(method, batch.is_first)
+        is_known = any(
+            trial.resolved_recipe.recipe == known.resolved_recipe.recipe for known in planned
+        )
         if is_comparable and not loses and not is_known:
             planned.append(trial)
         if len(planned) == MOST_AUTO:

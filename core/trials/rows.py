@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 from core.contract.error import JobError
 from core.contract.patch import RecipePatch
 from core.contract.responses.recipe import RecipeOut
-from core.database.jobs import change_job_state, is_unfinished
-from core.database.states import Action, State
+from core.database.jobs import build_unfinished_condition, change_job_state
+from core.database.states import JobAction, JobState
 from core.database.tables import Job, Task, Trial, TrialFile
-from core.trials.choice import Candidate, choose_candidate
+from core.trials.choice import MeasuredTrial, choose_best_candidate
 from core.trials.plan import PlannedTrial, TrialsRequest
 
 _OF_ALL = frozenset({"data", "time"})
@@ -50,7 +50,7 @@ def add_trials(
             job_id=job.id,
             number=number,
             recipe_override=trial.override,
-            recipe=trial.resolved.recipe,
+            recipe=trial.resolved_recipe.recipe,
             reason=trial.reason,
             state=str(TrialState.WAITING),
             parent=None,
@@ -73,10 +73,10 @@ def has_selection_images(session: Session, model_id: str) -> bool:
     return session.scalar(query.limit(1)) is not None
 
 
-def list_measured_trials(trials: Sequence[Trial]) -> list[Candidate]:
+def list_measured_trials(trials: Sequence[Trial]) -> list[MeasuredTrial]:
     """Return the measured trials."""
     return [
-        Candidate(trial.number, trial.figures, trial.seconds or 0.0)
+        MeasuredTrial(trial.number, trial.figures, trial.seconds or 0.0)
         for trial in trials
         if trial.state == TrialState.MEASURED and trial.figures is not None
     ]
@@ -85,7 +85,7 @@ def list_measured_trials(trials: Sequence[Trial]) -> list[Candidate]:
 def find_best_trial(trials: Sequence[Trial]) -> int | None:
     """Return the number of the best measured trial; None without one."""
     candidates = list_measured_trials(trials)
-    return choose_candidate(candidates).number if candidates else None
+    return choose_best_candidate(candidates).number if candidates else None
 
 
 def fail_running_trial(session: Session, job: Job, problem: JobError) -> bool:
@@ -115,11 +115,11 @@ def start_trials_again(
     job.chosen_trial = job.choose_until = None
     for trial in read_trials(session, job.id):
         trial.recipe_override, trial.recipe = change(trial.recipe_override)
-        reset_trial(trial)
+        forget_trial_measurements(trial)
     delete_trial_files(session, job.id)
 
 
-def reset_trial(trial: Trial) -> None:
+def forget_trial_measurements(trial: Trial) -> None:
     """Forget what was measured of a trial."""
     trial.state = str(TrialState.WAITING)
     trial.parent = trial.began_s = trial.seconds = trial.figures = trial.error = None
@@ -153,7 +153,7 @@ def lock_trial_jobs(session: Session, model_id: str) -> None:
 
 def _select_trial_jobs(model_id: str) -> Select[Job]:
     with_trials = (Job.model_id == model_id, Job.choose.is_not(None))
-    return select(Job).where(*with_trials, is_unfinished(Job.state)).order_by(Job.id)
+    return select(Job).where(*with_trials, build_unfinished_condition(Job.state)).order_by(Job.id)
 
 
 def forget_trial_results(session: Session, model_id: str, now: float) -> set[str]:
@@ -169,9 +169,9 @@ def forget_trial_results(session: Session, model_id: str, now: float) -> set[str
         digests |= delete_trial_files(session, job.id)
         for trial in read_trials(session, job.id):
             if trial.state in (TrialState.MEASURED, TrialState.SKIPPED):
-                reset_trial(trial)
+                forget_trial_measurements(trial)
         job.chosen_trial = job.choose_until = None
-        if job.state == State.CHOOSING:
+        if job.state == JobState.CHOOSING:
             reason = "Data of the model was deleted, and its trials are learned again"
-            change_job_state(session, job, Action.CHOOSE, now, {"reason": reason})
+            change_job_state(session, job, JobAction.CHOOSE, now, {"reason": reason})
     return digests

@@ -19,13 +19,23 @@ from sqlalchemy.orm import Session
 from core.database import jobs as job_rows
 from core.database.session import Database
 from core.database.states import LEASED
-from core.database.tables import Base, Chunk, Export, Job, Model, Part, Result, Task, Version
+from core.database.tables import (
+    Base,
+    ExportedDownload,
+    Job,
+    Model,
+    Part,
+    StoredUploadPiece,
+    Task,
+    Version,
+    VersionTaskResult,
+)
 from core.errors import StoreCorrupt
 from core.retention import archives, damage, references
 from core.retention.retention import DAY_S
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.upkeep import sweep
 from core.upkeep.sweep_dry_run import list_sweep_removals
 from core.uploads import chunks
@@ -46,7 +56,7 @@ Kind = Literal["missing", "size", "digest", "overdue", "foreign", "lease"]
 
 
 @dataclass(frozen=True)
-class Drift:
+class StoreInconsistency:
     """A difference between database and store, or a leftover.
 
     Attributes:
@@ -65,7 +75,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class NamedObject:
+class ReferencedObject:
     """An object as a row refers to it: key, size in bytes (None if unknown), digest, and a
     description of the row.
     """
@@ -76,27 +86,33 @@ class NamedObject:
     by: str
 
 
-def iterate_referenced_objects(db: Database) -> Iterator[NamedObject]:
+def iterate_referenced_objects(db: Database) -> Iterator[ReferencedObject]:
     """Yield every object that a row refers to; an object with several rows comes several times."""
     with db.read() as session:
         yield from _iterate_referenced_blobs(session)
         archives = select(Task.archive_key, Task.bytes, Task.sha256, Task.model_id, Task.number)
         query = archives.where(Task.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for key, size, sha256, model, number in session.execute(query):
-            yield NamedObject(str(key), size, sha256, f"archive of task {number} of {model}")
+            yield ReferencedObject(str(key), size, sha256, f"archive of task {number} of {model}")
         columns = (Job.archive_key, Job.archive_bytes, Job.archive_sha256, Job.id)
         uploads = (
             select(*columns).where(Job.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         )
         for row in session.execute(uploads):
-            yield NamedObject(
+            yield ReferencedObject(
                 str(row.archive_key), row.archive_bytes, row.archive_sha256, f"archive of {row.id}"
             )
-        pieces = select(Chunk.key, Chunk.bytes, Chunk.sha256, Chunk.upload_id, Chunk.offset)
+        pieces = select(
+            StoredUploadPiece.key,
+            StoredUploadPiece.bytes,
+            StoredUploadPiece.sha256,
+            StoredUploadPiece.upload_id,
+            StoredUploadPiece.offset,
+        )
         for key, size, sha256, upload, at in session.execute(
             pieces.execution_options(yield_per=_ROWS)
         ):
-            yield NamedObject(key, size, sha256, f"piece of {upload} from byte {at} on")
+            yield ReferencedObject(key, size, sha256, f"piece of {upload} from byte {at} on")
         for kind in ("snapshot", "anytime"):
             state = getattr(Job, kind)
             states = (
@@ -104,10 +120,10 @@ def iterate_referenced_objects(db: Database) -> Iterator[NamedObject]:
             )
             for job, value in session.execute(states):
                 for name, (sha256, size) in value.files.items():
-                    yield NamedObject(value.key + name, size, sha256, f"{kind} of {job}")
+                    yield ReferencedObject(value.key + name, size, sha256, f"{kind} of {job}")
 
 
-def _iterate_referenced_blobs(session: Session) -> Iterator[NamedObject]:
+def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
     """Yield the blobs that rows refer to."""
     versions = (Version.number, Version.model_id)
     parts = (
@@ -118,36 +134,50 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[NamedObject]:
     for sha256, size, name, number, model in session.execute(
         parts.execution_options(yield_per=_ROWS)
     ):
-        yield NamedObject(
-            Blobs.make_blob_key(sha256), size, sha256, f"part {name} of version {number} of {model}"
+        yield ReferencedObject(
+            BlobStorage.make_blob_key(sha256),
+            size,
+            sha256,
+            f"part {name} of version {number} of {model}",
         )
-    exports = select(Export.sha256, Export.bytes, *versions).join(Version)
+    exports = select(ExportedDownload.sha256, ExportedDownload.bytes, *versions).join(Version)
     for sha256, size, number, model in session.execute(exports.execution_options(yield_per=_ROWS)):
-        yield NamedObject(
-            Blobs.make_blob_key(sha256), size, sha256, f"download of version {number} of {model}"
+        yield ReferencedObject(
+            BlobStorage.make_blob_key(sha256),
+            size,
+            sha256,
+            f"download of version {number} of {model}",
         )
     bases = select(Base.sha256, Base.bytes, Base.id).execution_options(yield_per=_ROWS)
     for sha256, size, base in session.execute(bases):
-        yield NamedObject(Blobs.make_blob_key(sha256), size, sha256, base)
+        yield ReferencedObject(BlobStorage.make_blob_key(sha256), size, sha256, base)
     totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(
         Model.totals_sha256.is_not(None)
     )
     for totals_sha256, totals_bytes, model in session.execute(
         totals.execution_options(yield_per=_ROWS)
     ):
-        yield NamedObject(
-            Blobs.make_blob_key(str(totals_sha256)),
+        yield ReferencedObject(
+            BlobStorage.make_blob_key(str(totals_sha256)),
             totals_bytes,
             totals_sha256,
             f"totals of {model}",
         )
     predictions = select(
-        Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id
+        VersionTaskResult.answers,
+        VersionTaskResult.answers_bytes,
+        VersionTaskResult.version,
+        VersionTaskResult.task,
+        VersionTaskResult.model_id,
     )
-    stored = predictions.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
+    stored = predictions.where(VersionTaskResult.answers.is_not(None)).execution_options(
+        yield_per=_ROWS
+    )
     for row in session.execute(stored):
         by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
-        yield NamedObject(Blobs.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by)
+        yield ReferencedObject(
+            BlobStorage.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by
+        )
     for column, deleted, content in (
         (Task.train_sha256, Task.train_deleted_at, "training part"),
         (Task.held_out_sha256, Task.held_out_deleted_at, "held-out part"),
@@ -159,17 +189,17 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[NamedObject]:
             column.is_not(None), deleted.is_(None)
         )
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):
-            yield NamedObject(
-                Blobs.make_blob_key(str(digest)),
+            yield ReferencedObject(
+                BlobStorage.make_blob_key(str(digest)),
                 None,
                 digest,
                 f"{content} of task {number} of {model}",
             )
 
 
-def check_consistency(
-    db: Database, store: Store, settings: Settings, *, verify: bool = False
-) -> list[Drift]:
+def find_store_inconsistencies(
+    db: Database, store: ObjectStorage, settings: Settings, *, verify: bool = False
+) -> list[StoreInconsistency]:
     """Return all differences between database and store; nothing is changed.
 
     Args:
@@ -184,10 +214,14 @@ def check_consistency(
     ]
 
 
-def repair_consistency(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, drifts: list[Drift]
+def repair_store_inconsistencies(
+    db: Database,
+    store: ObjectStorage,
+    blobs: BlobStorage,
+    settings: Settings,
+    drifts: list[StoreInconsistency],
 ) -> None:
-    """Repair differences between database and store that are safe to repair; `check_consistency`
+    """Repair differences between database and store that are safe to repair; `find_store_inconsistencies`
     reports the rest.
 
     A missing or damaged blob is restored from this machine's cache if its copy is sound. A download
@@ -216,7 +250,9 @@ def repair_consistency(
     sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(whole=True))
 
 
-def _find_rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:
+def _find_rows_without_objects(
+    db: Database, store: ObjectStorage, verify: bool
+) -> Iterator[StoreInconsistency]:
     """Yield the rows whose object is missing or differs."""
     # A row that is written after this listing looks wrong, and is looked up again below.
     stored = {info.key: info.size for info in store.list("")}
@@ -240,15 +276,17 @@ def _find_rows_without_objects(db: Database, store: Store, verify: bool) -> Iter
             sound.add(reference.key)
         if kind is not None and _is_object_still_wrong(db, store, reference, kind):
             reported.add(reference.key)
-            yield Drift(
+            yield StoreInconsistency(
                 kind, reference.key, reference.by, reference.size or stored.get(reference.key, 0)
             )
 
 
-def _is_object_still_wrong(db: Database, store: Store, named: NamedObject, kind: Kind) -> bool:
+def _is_object_still_wrong(
+    db: Database, store: ObjectStorage, named: ReferencedObject, kind: Kind
+) -> bool:
     """Return True if the row still refers to the object and the object still differs."""
     with db.read() as session:
-        if not _is_referenced(session, named):
+        if not _is_object_referenced(session, named):
             return False
     # The object may have been replaced or removed since the listing, as by a sweep.
     info = store.stat(named.key)
@@ -259,7 +297,7 @@ def _is_object_still_wrong(db: Database, store: Store, named: NamedObject, kind:
     return not _is_object_sound(store, named)
 
 
-def _is_referenced(session: Session, named: NamedObject) -> bool:
+def _is_object_referenced(session: Session, named: ReferencedObject) -> bool:
     """Return True if a row refers to the object."""
     area, _, name = named.key.partition("/")
     if area == "blobs":
@@ -267,7 +305,7 @@ def _is_referenced(session: Session, named: NamedObject) -> bool:
     if area == "archives":
         return archives.find_archive_digest(session, named.key) is not None
     if named.key.startswith(chunks.PREFIX):
-        return bool(chunks.find_used_piece_keys(session, [named.key]))
+        return bool(chunks.find_referenced_upload_piece_keys(session, [named.key]))
     job = session.get(Job, name.partition("/")[0])
     if job is None:
         return False
@@ -275,7 +313,7 @@ def _is_referenced(session: Session, named: NamedObject) -> bool:
     return any(named.key in state.store_keys for state in states)
 
 
-def _is_object_sound(store: Store, named: NamedObject) -> bool:
+def _is_object_sound(store: ObjectStorage, named: ReferencedObject) -> bool:
     """Return True if the object's content has its digest, or if no digest is known."""
     digest = hashlib.sha256()
     try:
@@ -286,7 +324,9 @@ def _is_object_sound(store: Store, named: NamedObject) -> bool:
     return named.sha256 in (None, digest.hexdigest())
 
 
-def _find_overdue_files(db: Database, store: Store, settings: Settings) -> Iterator[Drift]:
+def _find_overdue_files(
+    db: Database, store: ObjectStorage, settings: Settings
+) -> Iterator[StoreInconsistency]:
     """Yield what a sweep should have removed."""
     with db.read() as session:
         limit = db.now(session) - LATE_S
@@ -295,28 +335,34 @@ def _find_overdue_files(db: Database, store: Store, settings: Settings) -> Itera
         if removal.modified < limit and (
             removal.modified == 0.0 or store.stat(removal.object) is not None
         ):
-            yield Drift("overdue", removal.object, removal.reason, removal.bytes)
+            yield StoreInconsistency("overdue", removal.object, removal.reason, removal.bytes)
 
 
-def _find_foreign_objects(store: Store) -> Iterator[Drift]:
+def _find_foreign_objects(store: ObjectStorage) -> Iterator[StoreInconsistency]:
     """Yield objects that are not of the service."""
     for info in store.list(""):
         if not info.key.startswith(_PREFIXES):
-            yield Drift("foreign", info.key, "no object of the service has such a key", info.size)
+            yield StoreInconsistency(
+                "foreign", info.key, "no object of the service has such a key", info.size
+            )
 
 
-def _find_expired_leases(db: Database) -> Iterator[Drift]:
+def _find_expired_leases(db: Database) -> Iterator[StoreInconsistency]:
     """Yield expired leases."""
     with db.read() as session:
         late = Job.lease_until < db.now(session) - LEASE_S
         query = select(Job.id, Job.state, Job.worker).where(Job.state.in_(sorted(LEASED)), late)
         for job, state, worker in session.execute(query):
-            yield Drift("lease", job, f"{state}, but its worker {worker} stopped reporting", 0)
+            yield StoreInconsistency(
+                "lease", job, f"{state}, but its worker {worker} stopped reporting", 0
+            )
 
 
-def _repair_damaged_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
+def _repair_damaged_blob(
+    db: Database, store: ObjectStorage, blobs: BlobStorage, sha256: str
+) -> None:
     """Restore a blob from the local cache, or forget the downloads that consist of it."""
-    key = Blobs.make_blob_key(sha256)
+    key = BlobStorage.make_blob_key(sha256)
     # Hashed before the lock is taken, for which every publish would wait.
     copy = blobs.find_sound_cached_file(sha256)
     with db.write() as session:
@@ -326,14 +372,14 @@ def _repair_damaged_blob(db: Database, store: Store, blobs: Blobs, sha256: str) 
             store.put_file(key, copy)
             return
         info = store.stat(key)
-        if info is not None and _is_object_sound(store, NamedObject(key, None, sha256, "")):
+        if info is not None and _is_object_sound(store, ReferencedObject(key, None, sha256, "")):
             return  # it is there again, and a wrong size in a row cannot be repaired here
-        session.execute(delete(Export).where(Export.sha256 == sha256))
+        session.execute(delete(ExportedDownload).where(ExportedDownload.sha256 == sha256))
         if not references.find_used_digests(session, [sha256]):
             blobs.delete(sha256)
 
 
-def _update_damage_mark(db: Database, store: Store, key: str) -> None:
+def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
     """Mark a blob or archive that still differs from its digest, or remove its mark."""
     info = store.stat(key)
     with db.read() as session:
@@ -341,13 +387,13 @@ def _update_damage_mark(db: Database, store: Store, key: str) -> None:
         if key.startswith(archives.PREFIX):
             digest = archives.find_archive_digest(session, key) or ""
     # Hashed before the transaction, in which other writers would wait for the store.
-    sound = info is not None and _is_object_sound(store, NamedObject(key, None, digest, ""))
+    sound = info is not None and _is_object_sound(store, ReferencedObject(key, None, digest, ""))
     with db.write() as session:
-        if sound or not _is_referenced(session, NamedObject(key, None, digest, "")):
+        if sound or not _is_object_referenced(session, ReferencedObject(key, None, digest, "")):
             damage.clear_damage_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
-            damage.mark_damaged(
+            damage.mark_object_damaged(
                 session, key, kind, "" if info is None else info.tag, db.now(session)
             )
 

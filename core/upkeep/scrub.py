@@ -20,11 +20,11 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import Damage, Scrub
+from core.database.tables import DamagedObject, ScrubProgress
 from core.errors import StoreCorrupt
 from core.retention import archives, damage, references, retention
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 RECORD_S = 2.0
 """Seconds of work that a killed worker may leave to be repeated, besides the object at hand."""
@@ -45,7 +45,7 @@ class _ScrubInterrupted(Exception):
 
 
 @dataclass(frozen=True)
-class _NamedObject:
+class _ReferencedObject:
     """An object as a row refers to it: key and SHA-256 digest."""
 
     key: str
@@ -63,7 +63,7 @@ class Scrubber:
     def __init__(
         self,
         db: Database,
-        store: Store,
+        store: ObjectStorage,
         settings: Settings,
         worker: str,
         pause: Callable[[float], bool],
@@ -109,9 +109,11 @@ class Scrubber:
         try:
             with self._db.write() as session:
                 now = self._db.now(session)
-                row = session.get(Scrub, _ROW, with_for_update=True)
+                row = session.get(ScrubProgress, _ROW, with_for_update=True)
                 if row is None:
-                    row = Scrub(id=_ROW, fence=0, lease_until=0.0, cursor="", objects=0, bytes=0)
+                    row = ScrubProgress(
+                        id=_ROW, fence=0, lease_until=0.0, cursor="", objects=0, bytes=0
+                    )
                     session.add(row)
                 if row.worker is not None and row.lease_until > now:
                     return None
@@ -135,7 +137,7 @@ class Scrubber:
         """
         with self._db.write() as session:
             now = self._db.now(session)
-            row = session.get_one(Scrub, _ROW, with_for_update=True, populate_existing=True)
+            row = session.get_one(ScrubProgress, _ROW, with_for_update=True, populate_existing=True)
             if row.fence != self._fence:
                 raise _ScrubInterrupted
             row.objects, row.bytes = row.objects + self._objects, row.bytes + self._bytes
@@ -153,11 +155,13 @@ class Scrubber:
         """Scrub the store's objects from the position to the end."""
         if not self._cursor:
             with self._db.write() as session:
-                session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)
+                session.get_one(ScrubProgress, _ROW, with_for_update=True).began_at = self._db.now(
+                    session
+                )
         while True:
             with self._db.read() as session:
                 batch = _read_next_objects(session, self._cursor)
-                marked = _find_marked_keys(session, [named.key for named in batch])
+                marked = _find_keys_marked_as_damaged(session, [named.key for named in batch])
             for named in batch:
                 self._check_object(named, named.key in marked)
                 self._cursor = named.key
@@ -186,7 +190,7 @@ class Scrubber:
             self._record_progress_if_due()
         self._looked_at = time.monotonic()
 
-    def _check_object(self, named: _NamedObject, marked: bool) -> None:
+    def _check_object(self, named: _ReferencedObject, marked: bool) -> None:
         """Hash an object, and mark it or remove its mark."""
         kind, tag = self._inspect_object(named)
         # Look twice: the object may have been deleted or replaced during the first look.
@@ -203,27 +207,29 @@ class Scrubber:
                 damage.clear_damage_marks(session, [named.key])
                 return
             # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
-            forgotten = damage.mark_damaged(session, named.key, kind, tag, self._db.now(session))
+            forgotten = damage.mark_object_damaged(
+                session, named.key, kind, tag, self._db.now(session)
+            )
         if forgotten:
             self._delete_unused_blobs(forgotten)
             self._remove_unreferenced(named.key)
 
-    def _inspect_object(self, named: _NamedObject) -> tuple[damage.Kind | None, str]:
+    def _inspect_object(self, named: _ReferencedObject) -> tuple[damage.Kind | None, str]:
         """Return the kind of damage of an object, or None if it is sound, and the object's tag."""
         info = self._store.stat(named.key)
         if info is None:
             return "missing", ""
         path = self._store.get_local_path(named.key)
         if path is not None:
-            _drop_cached_pages(str(path))
+            _drop_file_from_page_cache(str(path))
         digest = hashlib.sha256()
         # Thousands of tiny objects would otherwise cost far more than the rate allows.
-        self._wait_for_byte_rate(max(0, LEAST_BYTES - info.size))
+        self._wait_to_keep_byte_rate(max(0, LEAST_BYTES - info.size))
         try:
             for chunk in self._store.read(named.key):
                 digest.update(chunk)
                 self._bytes += len(chunk)
-                self._wait_for_byte_rate(len(chunk))
+                self._wait_to_keep_byte_rate(len(chunk))
         except StoreCorrupt:
             return "missing", ""
         return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
@@ -238,10 +244,10 @@ class Scrubber:
 
     def _delete_unused_blobs(self, digests: list[str]) -> None:
         retention.delete_unused_blobs(
-            self._db, Blobs(self._store, self._settings.make_folder("cache")), digests
+            self._db, BlobStorage(self._store, self._settings.make_folder("cache")), digests
         )
 
-    def _wait_for_byte_rate(self, count: int) -> None:
+    def _wait_to_keep_byte_rate(self, count: int) -> None:
         """Wait until the rate allows `count` more bytes."""
         # Unused time is not saved up: the scrub is never faster than its rate.
         self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
@@ -256,43 +262,49 @@ class Scrubber:
             self._record_scrub_progress()
 
 
-def _is_scrub_due(row: Scrub, now: float, period_s: float) -> bool:
+def _is_scrub_due(row: ScrubProgress, now: float, period_s: float) -> bool:
     """Return True if a pass is under way or due."""
     if row.began_at is None or row.ended_at is None or row.ended_at < row.began_at:
         return True
     return now >= row.began_at + period_s
 
 
-def _read_next_objects(session: Session, cursor: str) -> list[_NamedObject]:
+def _read_next_objects(session: Session, cursor: str) -> list[_ReferencedObject]:
     """Return the next objects after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
         rows = archives.list_used_archives_after(session, cursor, archives.PREFIX, _BATCH)
         if rows:
-            return [_NamedObject(key, sha256) for key, sha256 in rows]
+            return [_ReferencedObject(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
     return [
-        _NamedObject(Blobs.make_blob_key(digest), digest)
+        _ReferencedObject(BlobStorage.make_blob_key(digest), digest)
         for digest in references.list_used_digests_after(session, last, _BATCH)
     ]
 
 
-def _find_referenced_object(session: Session, key: str) -> _NamedObject | None:
+def _find_referenced_object(session: Session, key: str) -> _ReferencedObject | None:
     """Return the object as rows refer to it now, or None if no row does."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
         return (
-            _NamedObject(key, digest) if references.find_used_digests(session, [digest]) else None
+            _ReferencedObject(key, digest)
+            if references.find_used_digests(session, [digest])
+            else None
         )
     archive = archives.find_archive_digest(session, key)
-    return None if archive is None else _NamedObject(key, archive)
+    return None if archive is None else _ReferencedObject(key, archive)
 
 
-def _find_marked_keys(session: Session, keys: list[str]) -> set[str]:
+def _find_keys_marked_as_damaged(session: Session, keys: list[str]) -> set[str]:
     """Return those keys that are marked as damaged."""
-    return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
+    return (
+        set(session.scalars(select(DamagedObject.key).where(DamagedObject.key.in_(keys))))
+        if keys
+        else set()
+    )
 
 
-def _drop_cached_pages(path: str) -> None:
+def _drop_file_from_page_cache(path: str) -> None:
     """Drop a file's pages from memory, so that the disk itself is read.
 
     Pages mapped by a process stay.

@@ -15,13 +15,13 @@ from core.bases.hub import unfinished
 from core.contract.jobs.snapshot import StoredState
 from core.database import jobs as job_rows
 from core.database.session import Database
-from core.database.states import TERMINAL, UNFINISHED, State
+from core.database.states import TERMINAL, UNFINISHED, JobState
 from core.database.tables import (
     Alias,
     EditedPart,
     Event,
-    Export,
-    Idempotency,
+    ExportedDownload,
+    IdempotencyRecord,
     Job,
     Model,
     OwnerEvent,
@@ -34,7 +34,7 @@ from core.files import spool
 from core.retention import archives, references, retention
 from core.scheduling.eligible import build_eligible_condition
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.upkeep.task_files import delete_expired_task_files
 from core.uploads import chunks, upload_removal
 from core.webhooks import outbox
@@ -69,7 +69,7 @@ class SweepExtent(NamedTuple):
 USUAL = SweepExtent()
 
 
-def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
+def find_jobs_never_announced_to_workers(db: Database, older_s: float = UNRUNG_S) -> list[str]:
     """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
     added or notified about.
     """
@@ -92,7 +92,11 @@ def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
 
 
 def build_sweep_steps(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: SweepExtent = USUAL
+    db: Database,
+    store: ObjectStorage,
+    blobs: BlobStorage,
+    settings: Settings,
+    extent: SweepExtent = USUAL,
 ) -> dict[str, Callable[[], None]]:
     """Return the steps of a sweep, in order, by a description of what each removes."""
     return {
@@ -112,15 +116,15 @@ def build_sweep_steps(
         "file before an edit that can no longer be undone": lambda: _delete_expired_edit_files(
             db, blobs
         ),
-        "memory with images of a task whose data was deleted": lambda: _delete_affected_memories(
-            db, blobs
+        "memory with images of a task whose data was deleted": lambda: (
+            _delete_replay_data_of_deleted_tasks(db, blobs)
         ),
         "expired download": lambda: _delete_expired_downloads(db, blobs, settings),
         "file of a deleted model": lambda: _delete_deleted_models_data(db, blobs),
         "upload of a job that is over": lambda: upload_removal.delete_forgotten_uploads(db, store),
         "upload whose time is over": lambda: upload_removal.remove_expired_uploads(db, store),
         "piece of an upload that nothing names": lambda: retention.delete_unreferenced_objects(
-            db, store, chunks.PREFIX, chunks.find_used_piece_keys, extent.grace_days
+            db, store, chunks.PREFIX, chunks.find_referenced_upload_piece_keys, extent.grace_days
         ),
         "archive that nothing names": lambda: retention.delete_unreferenced_objects(
             db, store, archives.PREFIX, archives.find_used_archives, extent.grace_days
@@ -132,7 +136,11 @@ def build_sweep_steps(
 
 
 def run_sweep(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: SweepExtent = USUAL
+    db: Database,
+    store: ObjectStorage,
+    blobs: BlobStorage,
+    settings: Settings,
+    extent: SweepExtent = USUAL,
 ) -> None:
     """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
 
@@ -154,18 +162,22 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
     """Delete expired events of finished jobs, and expired idempotency records."""
     with db.write() as session:
         now = db.now(session)
-        unfinished = exists().where(Job.id == Event.job_id, job_rows.is_unfinished(Job.state))
+        unfinished = exists().where(
+            Job.id == Event.job_id, job_rows.build_unfinished_condition(Job.state)
+        )
         old = Event.at < now - settings.event_days * retention.DAY_S
         session.execute(delete(Event).where(old, ~unfinished))
         session.execute(
             delete(OwnerEvent).where(OwnerEvent.at < now - settings.event_days * retention.DAY_S)
         )
         session.execute(
-            delete(Idempotency).where(Idempotency.created_at < now - Idempotency.KEPT_S)
+            delete(IdempotencyRecord).where(
+                IdempotencyRecord.created_at < now - IdempotencyRecord.KEPT_S
+            )
         )
 
 
-def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
+def _delete_expired_edit_files(db: Database, blobs: BlobStorage) -> None:
     """Delete the files that were retained to undo an edit whose time is over."""
     with db.write() as session:
         expired = EditedPart.until < db.now(session)
@@ -175,7 +187,7 @@ def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
 
 def _delete_unneeded_states(
     db: Database,
-    store: Store,
+    store: ObjectStorage,
     settings: Settings,
     kind: Literal["snapshot", "anytime"],
     prefix: str,
@@ -201,7 +213,7 @@ def _delete_unneeded_states(
             job = job_rows.lock_job(session, job_id)
             if job is None:
                 removable = stored_keys
-            elif State(job.state) not in TERMINAL or _may_be_retried(
+            elif JobState(job.state) not in TERMINAL or _may_be_retried(
                 db, session, job, settings.failed_days
             ):
                 removable = _find_superseded_keys(job, getattr(job, kind), stored_keys)
@@ -230,7 +242,7 @@ def _find_superseded_keys(job: Job, registered: StoredState | None, keys: list[s
 
 def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bool:
     """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
-    if State(job.state) != State.FAILED:
+    if JobState(job.state) != JobState.FAILED:
         return False
     if job.task_id is None:
         return False
@@ -267,7 +279,7 @@ _DELETED_TASKS = (
 """Tasks whose data was deleted, in models with older memories."""
 
 
-def _delete_affected_memories(db: Database, blobs: Blobs) -> None:
+def _delete_replay_data_of_deleted_tasks(db: Database, blobs: BlobStorage) -> None:
     """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
 
     The next version is made without its images. Older versions lose theirs when no job can start
@@ -290,14 +302,14 @@ def _delete_affected_memories(db: Database, blobs: Blobs) -> None:
             # version now.
             session.get_one(Model, model_id, with_for_update=True)
             for part in session.execute(
-                _build_memories_query(model_id, task, deleted_at)
+                _build_replay_parts_query(model_id, task, deleted_at)
             ).scalars():
                 part.deleted_at = db.now(session)
                 digests.append(part.sha256)
         retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _build_memories_query(model_id: str, task: int, deleted_at: float) -> Select[Part]:
+def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Select[Part]:
     """Return the query for memories that may hold images of the task, in versions from which no job
     can start by itself.
     """
@@ -332,31 +344,37 @@ def _build_memories_query(model_id: str, task: int, deleted_at: float) -> Select
     )
 
 
-def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) -> None:
+def _delete_expired_downloads(db: Database, blobs: BlobStorage, settings: Settings) -> None:
     """Delete expired downloads."""
     with db.write() as session:
         references.lock_references_exclusively(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
-        exports = list(session.execute(select(Export).where(Export.created_at < old)).scalars())
+        exports = list(
+            session.execute(
+                select(ExportedDownload).where(ExportedDownload.created_at < old)
+            ).scalars()
+        )
         digests = [export.sha256 for export in exports]
         for export in exports:
             session.delete(export)
     retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
+def _delete_deleted_models_data(db: Database, blobs: BlobStorage) -> None:
     """Delete parts and exports of deleted models whose jobs have all ended.
 
     Rows about the models stay.
     """
     with db.read() as session:
-        unfinished = exists().where(Job.model_id == Model.id, job_rows.is_unfinished(Job.state))
+        unfinished = exists().where(
+            Job.model_id == Model.id, job_rows.build_unfinished_condition(Job.state)
+        )
         over = select(Model.id).where(Model.deleted_at.is_not(None), ~unfinished)
         query = select(Version.id).where(
             Version.model_id.in_(over),
             or_(
                 exists().where(Part.version_id == Version.id),
-                exists().where(Export.version_id == Version.id),
+                exists().where(ExportedDownload.version_id == Version.id),
             ),
         )
         ids = list(session.execute(query).scalars())
@@ -364,7 +382,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
     for version_id in ids:
         with db.write() as session:
             digests: list[str] = []
-            for table in (Part, Export):
+            for table in (Part, ExportedDownload):
                 mine = table.version_id == version_id
                 digests += session.execute(select(table.sha256).where(mine)).scalars()
                 session.execute(delete(table).where(mine))
@@ -372,7 +390,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
 
 
 def _delete_unreferenced_blobs(
-    db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool
+    db: Database, store: ObjectStorage, blobs: BlobStorage, grace_days: float, whole: bool
 ) -> None:
     """Delete blobs without a row, once a day for all workers; an object records the time."""
     with db.read() as session:
@@ -393,7 +411,7 @@ def _delete_unreferenced_blobs(
     retention.delete_unused_blobs(db, blobs, batch)
 
 
-def _delete_unreferenced_copies(db: Database, blobs: Blobs) -> None:
+def _delete_unreferenced_copies(db: Database, blobs: BlobStorage) -> None:
     """Delete this machine's copies of blobs without a row; each machine deletes its own."""
     copies = blobs.list_cached_digests()
     for start in range(0, len(copies), _BATCH):

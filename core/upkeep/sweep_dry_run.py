@@ -18,21 +18,21 @@ from core.database.session import Database
 from core.database.tables import (
     Alias,
     Base,
-    Chunk,
     Event,
-    Export,
-    Idempotency,
+    ExportedDownload,
+    IdempotencyRecord,
     Job,
     Model,
     Owner,
     Part,
-    Result,
+    StoredUploadPiece,
     Task,
     Upload,
     Version,
+    VersionTaskResult,
 )
 from core.settings import Settings
-from core.storage import Blobs, ObjectInfo, Store
+from core.storage import BlobStorage, ObjectInfo, ObjectStorage
 from core.upkeep import sweep
 
 _COPIED = (
@@ -44,23 +44,23 @@ _COPIED = (
         Event,
         Version,
         Part,
-        Export,
-        Result,
+        ExportedDownload,
+        VersionTaskResult,
         Base,
         Alias,
-        Idempotency,
+        IdempotencyRecord,
         Upload,
-        Chunk,
+        StoredUploadPiece,
     ),
 )
 """Tables that a sweep reads, in the order of their references."""
-_COUNTED = (Event, Idempotency, Part, Export, Upload)
+_COUNTED = (Event, IdempotencyRecord, Part, ExportedDownload, Upload)
 """Tables whose rows a sweep deletes."""
 _ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Removal:
+class SweepRemoval:
     """Something that a sweep would remove.
 
     Attributes:
@@ -78,12 +78,12 @@ class Removal:
 
 def list_sweep_removals(
     db: Database,
-    store: Store,
+    store: ObjectStorage,
     settings: Settings,
     *,
     grace_days: float = sweep.BLOB_DAYS,
     late_s: float = 0.0,
-) -> list[Removal]:
+) -> list[SweepRemoval]:
     """Return what a sweep would remove from database and store.
 
     A machine's own spool and cache are not reported, since each machine has its own.
@@ -96,30 +96,30 @@ def list_sweep_removals(
     removals = []
     with tempfile.TemporaryDirectory(prefix="perennial-dry-run-") as name:
         folder = Path(name)
-        copy = _Copy(db, folder, late_s)
+        copy = _DatabaseCopy(db, folder, late_s)
         try:
             noted = _DryRunStore(store)
             # A cache of its own, so that no copy of this machine is deleted.
-            blobs = Blobs(noted, folder / "cache")
+            blobs = BlobStorage(noted, folder / "cache")
             extent = sweep.SweepExtent(grace_days, whole=True)
             steps = sweep.build_sweep_steps(copy, noted, blobs, settings, extent)
             rows = copy.count_rows()
             for reason, step in steps.items():
                 step()
                 for info in noted.pop_deleted_objects():
-                    removals.append(Removal(reason, info.key, info.size, info.modified))
+                    removals.append(SweepRemoval(reason, info.key, info.size, info.modified))
                 left = copy.count_rows()
                 for table in rows:
                     if left[table] < rows[table]:
                         text = f"{rows[table] - left[table]} rows of {table}"
-                        removals.append(Removal(reason, text, 0, 0.0))
+                        removals.append(SweepRemoval(reason, text, 0, 0.0))
                 rows = left
         finally:
             copy.close()
     return removals
 
 
-class _Copy(Database):
+class _DatabaseCopy(Database):
     """A copy of a database's rows at one moment, with that database's clock."""
 
     def __init__(self, source: Database, folder: Path, late_s: float) -> None:
@@ -157,7 +157,7 @@ class _Copy(Database):
 class _DryRunStore:
     """A store in which deletions are only recorded."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStorage) -> None:
         self._store = store
         self._gone: set[str] = set()
         self._taken: list[ObjectInfo] = []

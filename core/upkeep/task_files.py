@@ -3,17 +3,19 @@
 from sqlalchemy import Select, and_, exists, or_, select, union
 
 from core.database import jobs as job_rows
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.execution.validate import delete_task_archive
 from core.retention import answers, retention
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 
-def delete_expired_task_files(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
+def delete_expired_task_files(
+    db: Database, store: ObjectStorage, blobs: BlobStorage, settings: Settings
+) -> None:
     """Delete raw archives, training images and held-out images whose time is over."""
     for task_id in select_tasks_with_files(db):
         _delete_task_files(db, store, blobs, settings, task_id)
@@ -25,7 +27,9 @@ def select_tasks_with_files(db: Database) -> list[str]:
     Each select uses an index of such files, or the models that do not retain them. It does not walk
     through all tasks, nor through those whose training images have an end date in the future.
     """
-    unfinished = exists().where(Job.task_id == Task.id, job_rows.is_unfinished(Job.state))
+    unfinished = exists().where(
+        Job.task_id == Task.id, job_rows.build_unfinished_condition(Job.state)
+    )
     deleted = Model.deleted_at.is_not(None)
     no_train = select(Model.id).where(Model.keep_training_data.is_(False) | deleted)
     no_held_out = select(Model.id).where((Model.held_out == retention.COUNTS) | deleted)
@@ -55,16 +59,18 @@ def select_tasks_with_files(db: Database) -> list[str]:
 
 
 def _delete_task_files(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str
+    db: Database, store: ObjectStorage, blobs: BlobStorage, settings: Settings, task_id: str
 ) -> None:
     """Delete the files of one task whose time is over."""
     with db.write() as session:
         query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
         jobs = list(session.execute(query).scalars())
         task = session.get_one(Task, task_id, with_for_update=True)
-        open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
+        open_one = select(Job.id).where(
+            Job.task_id == task_id, job_rows.build_unfinished_condition(Job.state)
+        )
         if session.scalar(open_one.limit(1)) is not None and all(
-            State(j.state) in TERMINAL for j in jobs
+            JobState(j.state) in TERMINAL for j in jobs
         ):
             return  # it is being learned again since: a retry takes the lock on the task's row
         if task.came_with_model and session.scalar(_find_open_measurement(task)) is not None:
@@ -102,6 +108,6 @@ def _find_open_measurement(task: Task) -> Select[str]:
     """Return the query for an unfinished job that measures a classifier on the task's images."""
     return select(Job.id).where(
         Job.model_id == task.model_id,
-        Job.kind == str(Kind.MEASURE),
-        job_rows.is_unfinished(Job.state),
+        Job.kind == str(JobKind.MEASURE),
+        job_rows.build_unfinished_condition(Job.state),
     )

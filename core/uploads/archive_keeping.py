@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from core.database.session import Database
 from core.errors import PerennialError
-from core.storage import Store
+from core.storage import ObjectStorage
 
 NamedOf = Callable[[Session, Collection[str]], set[str]]
 """Function that returns those of the given keys that rows name."""
@@ -17,7 +17,7 @@ NamedOf = Callable[[Session, Collection[str]], set[str]]
 
 @contextmanager
 def store_archive(
-    db: Database, store: Store, key: str, path: Path, named: NamedOf
+    db: Database, store: ObjectStorage, key: str, path: Path, named: NamedOf
 ) -> Iterator[None]:
     """Move an archive into the store, for the `with` block that adds its row to the database.
 

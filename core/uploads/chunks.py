@@ -5,7 +5,7 @@ from collections.abc import Collection
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from core.database.tables import Chunk, Upload
+from core.database.tables import StoredUploadPiece, Upload
 
 PREFIX = "uploads/"
 """Prefix of all keys."""
@@ -19,14 +19,20 @@ def make_piece_key(upload_id: str, offset: int, fence: int) -> str:
     return f"{PREFIX}{upload_id}/{offset:020d}-{fence:08d}"
 
 
-def find_used_piece_keys(session: Session, keys: Collection[str]) -> set[str]:
+def find_referenced_upload_piece_keys(session: Session, keys: Collection[str]) -> set[str]:
     """Return those of `keys` (at most some hundreds) that an upload refers to."""
-    return set(session.scalars(select(Chunk.key).where(Chunk.key.in_(keys))))
+    return set(
+        session.scalars(select(StoredUploadPiece.key).where(StoredUploadPiece.key.in_(keys)))
+    )
 
 
-def list_upload_pieces(session: Session, upload_id: str) -> list[Chunk]:
+def list_upload_pieces(session: Session, upload_id: str) -> list[StoredUploadPiece]:
     """Return the pieces of an upload, in order."""
-    query = select(Chunk).where(Chunk.upload_id == upload_id).order_by(Chunk.offset)
+    query = (
+        select(StoredUploadPiece)
+        .where(StoredUploadPiece.upload_id == upload_id)
+        .order_by(StoredUploadPiece.offset)
+    )
     return list(session.scalars(query))
 
 
@@ -42,8 +48,12 @@ def delete_rows_of_uploads(session: Session, upload_ids: Collection[str]) -> lis
     """Delete the rows of several uploads (at most some hundreds) at once, as
     `delete_upload_rows` does.
     """
-    keys = list(session.scalars(select(Chunk.key).where(Chunk.upload_id.in_(upload_ids))))
+    keys = list(
+        session.scalars(
+            select(StoredUploadPiece.key).where(StoredUploadPiece.upload_id.in_(upload_ids))
+        )
+    )
     # Before the uploads, to which the pieces have a foreign key.
-    session.execute(delete(Chunk).where(Chunk.upload_id.in_(upload_ids)))
+    session.execute(delete(StoredUploadPiece).where(StoredUploadPiece.upload_id.in_(upload_ids)))
     session.execute(delete(Upload).where(Upload.id.in_(upload_ids)))
     return keys

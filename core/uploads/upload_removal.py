@@ -4,9 +4,9 @@ from sqlalchemy import Select, or_, select
 
 from core.database import jobs
 from core.database.session import Database
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Upload
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.uploads import chunks
 
 _BATCH = 200
@@ -15,14 +15,14 @@ writers must get in between.
 """
 
 
-def delete_finished_upload(db: Database, store: Store, job_id: str) -> None:
+def delete_finished_upload(db: Database, store: ObjectStorage, job_id: str) -> None:
     """Delete the upload of a finished job, then its key in the row.
 
     After a crash in between, this can be repeated.
     """
     with db.write() as session:
         job = jobs.lock_job(session, job_id)
-        if job is None or job.archive_key is None or State(job.state) not in TERMINAL:
+        if job is None or job.archive_key is None or JobState(job.state) not in TERMINAL:
             return
         # The object goes first: a crash in between leaves a key without an object, which is deleted
         # again.
@@ -30,7 +30,7 @@ def delete_finished_upload(db: Database, store: Store, job_id: str) -> None:
         job.archive_key = None
 
 
-def delete_forgotten_uploads(db: Database, store: Store) -> None:
+def delete_forgotten_uploads(db: Database, store: ObjectStorage) -> None:
     """Delete the uploads of finished jobs that were not deleted when these ended."""
     over = sorted(str(state) for state in TERMINAL)
     with db.read() as session:
@@ -41,19 +41,19 @@ def delete_forgotten_uploads(db: Database, store: Store) -> None:
         delete_finished_upload(db, store, job_id)
 
 
-def remove_expired_uploads(db: Database, store: Store) -> None:
+def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:
     """Remove expired uploads that no request is writing to, then delete their objects.
 
     Objects that a crash leaves have no row, so the sweep removes them.
     """
     while True:
         with db.read() as session:  # without an expired upload, no writer is kept waiting
-            if not session.scalars(_select_expired(db.now(session), 1)).all():
+            if not session.scalars(_select_expired_uploads(db.now(session), 1)).all():
                 return
         with db.write() as session:
             # A locked row is just being taken by a request or another worker; the next round looks
             # again.
-            query = _select_expired(db.now(session), _BATCH)
+            query = _select_expired_uploads(db.now(session), _BATCH)
             ids = list(session.scalars(query.with_for_update(skip_locked=True)))
             keys = chunks.delete_rows_of_uploads(session, ids)
         for key in keys:
@@ -62,7 +62,7 @@ def remove_expired_uploads(db: Database, store: Store) -> None:
             return
 
 
-def _select_expired(now: float, limit: int) -> Select[str]:
+def _select_expired_uploads(now: float, limit: int) -> Select[str]:
     """Return the query for expired uploads that no request is writing to."""
     free = or_(Upload.held_until.is_(None), Upload.held_until <= now)
     return (

@@ -16,17 +16,17 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.database.session import Database
-from core.database.tables import Chunk, Owner, Upload
+from core.database.tables import Owner, StoredUploadPiece, Upload
 from core.errors import Invalid, NotFound, OffsetMismatch, TooManyRequests, UploadLocked
 from core.failpoints import hit_failpoint
 from core.ids import is_id, new_id
 from core.requests import idempotency
 from core.requests.actor import Actor, require_valid_key
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.uploads import chunks
 from core.uploads.archive_keeping import store_archive
 from core.usage import quota, stored_bytes
@@ -63,7 +63,7 @@ class UploadLimits:
 
 
 @dataclass(frozen=True)
-class State:
+class UploadState:
     """Progress of an upload.
 
     Attributes:
@@ -95,7 +95,7 @@ class LeasedUpload:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ReceivedUploadPiece:
     """The next bytes of an upload, in a file that is moved into the store."""
 
     path: Path
@@ -104,7 +104,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class NewUpload:
+class AnnouncedUpload:
     """A file as its client announces it.
 
     Attributes:
@@ -121,9 +121,9 @@ class NewUpload:
 def create_upload(
     db: Database,
     actor: Actor,
-    announced: NewUpload,
+    announced: AnnouncedUpload,
     terms: UploadLimits,
-    repeat: idempotency.Request | None = None,
+    repeat: idempotency.IdempotentRequest | None = None,
 ) -> tuple[UploadOut, bool]:
     """Begin an upload; return it, and True if this replays an earlier response.
 
@@ -152,16 +152,18 @@ def create_upload(
         session.add(row)
         session.flush()
         record_audit_entry(
-            session, actor, Entry("upload.create", row.id, {"bytes": announced.length}), now
+            session, actor, AuditedChange("upload.create", row.id, {"bytes": announced.length}), now
         )
         response = build_upload_response(row)
-        stored_response = idempotency.Response(201, {"Location": f"/v1/uploads/{row.id}"}, response)
+        stored_response = idempotency.IdempotentResponse(
+            201, {"Location": f"/v1/uploads/{row.id}"}, response
+        )
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         _require_upload_allowed(session, row, terms.max_open, now)
     return response, False
 
 
-def read_upload_progress(db: Database, actor: Actor, upload: str) -> State:
+def read_upload_progress(db: Database, actor: Actor, upload: str) -> UploadState:
     """Return the progress of an upload.
 
     Raises:
@@ -180,7 +182,7 @@ def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) 
         query = select(Upload).where(
             actor.build_visible_condition(Upload.owner_id), Upload.expires_at > db.now(session)
         )
-        uploads: Page[Upload] = read_query_page(
+        uploads: ListPage[Upload] = read_query_page(
             session, query, Upload.id, limit, cursor, descending=True
         )
         return {
@@ -212,7 +214,7 @@ def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) 
                 "it is, and go on there.",
                 retry_after_s=2,
             )
-        _require_few_pieces(session, row)
+        _require_upload_piece_allowed(session, row)
         # A request that has lost its lease has an older fence, and cannot advance the upload.
         row.fence += 1
         row.held_until = now + LEASE_S
@@ -241,7 +243,7 @@ def release_upload_lease(db: Database, writing: LeasedUpload) -> None:
         )
 
 
-def require_room_for_piece(
+def require_storage_room_for_piece(
     db: Database, writing: LeasedUpload, size: int | None, terms: UploadLimits
 ) -> None:
     """Check that the upload's owner has room for a piece of `size` bytes (None if not known yet).
@@ -254,12 +256,12 @@ def require_room_for_piece(
 
 def append_upload_piece(
     db: Database,
-    store: Store,
+    store: ObjectStorage,
     actor: Actor,
     writing: LeasedUpload,
-    piece: Piece,
+    piece: ReceivedUploadPiece,
     terms: UploadLimits,
-) -> State:
+) -> UploadState:
     """Store a piece, advance the upload past it, end the lease, and return the progress.
 
     Raises:
@@ -269,7 +271,7 @@ def append_upload_piece(
         NotAuthenticated: the key has ended meanwhile.
     """
     key = chunks.make_piece_key(writing.id, writing.offset, writing.fence)
-    with store_archive(db, store, key, piece.path, chunks.find_used_piece_keys):
+    with store_archive(db, store, key, piece.path, chunks.find_referenced_upload_piece_keys):
         hit_failpoint("upload-stored")
         with db.write() as session:
             now = db.now(session)
@@ -280,7 +282,7 @@ def append_upload_piece(
                 raise _make_missing_upload_error(writing.id)
             if (row.fence, row.offset) != (writing.fence, writing.offset):
                 raise _make_offset_error(row, writing.offset)
-            chunk = Chunk(
+            chunk = StoredUploadPiece(
                 upload_id=row.id, offset=row.offset, bytes=piece.bytes, sha256=piece.sha256, key=key
             )
             session.add(chunk)
@@ -294,7 +296,7 @@ def append_upload_piece(
     return state
 
 
-def delete_upload(db: Database, store: Store, actor: Actor, upload: str) -> None:
+def delete_upload(db: Database, store: ObjectStorage, actor: Actor, upload: str) -> None:
     """Remove an upload; a request that writes to it then finds it missing.
 
     Raises:
@@ -304,7 +306,7 @@ def delete_upload(db: Database, store: Store, actor: Actor, upload: str) -> None
         now = db.now(session)
         row = find_upload(session, actor, upload, now, lock=True)
         record_audit_entry(
-            session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now
+            session, actor, AuditedChange("upload.delete", row.id, {"bytes": row.offset}), now
         )
         keys = chunks.delete_upload_rows(session, row.id)
         stored_bytes.mark_measurement_outdated(session, row.owner_id)
@@ -363,8 +365,8 @@ def _parse_filename(details: str | None) -> str | None:
     return None
 
 
-def _build_upload_progress(row: Upload) -> State:
-    return State(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
+def _build_upload_progress(row: Upload) -> UploadState:
+    return UploadState(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
 
 
 def _build_lease_conditions(writing: LeasedUpload) -> tuple[Any, ...]:
@@ -397,10 +399,12 @@ def _require_upload_allowed(session: Session, row: Upload, most: int, now: float
     )
 
 
-def _require_few_pieces(session: Session, row: Upload) -> None:
+def _require_upload_piece_allowed(session: Session, row: Upload) -> None:
     """Check that the upload may have another piece."""
     max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
-    if (session.scalar(select(func.count()).where(Chunk.upload_id == row.id)) or 0) >= max_pieces:
+    if (
+        session.scalar(select(func.count()).where(StoredUploadPiece.upload_id == row.id)) or 0
+    ) >= max_pieces:
         raise Invalid(
             f"{row.id} has {max_pieces} pieces, the most for its length: DELETE it, and begin again "
             f"with pieces of {LEAST_BYTES} bytes or more."

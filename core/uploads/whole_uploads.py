@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.database.session import Database
 from core.errors import PerennialError, StoreCorrupt, UploadIncomplete
 from core.requests.actor import Actor
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.storage.blobs import verify_chunks
 from core.uploads import chunks
 from core.uploads.uploads import find_upload, read_upload_progress
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class WholeUpload:
+class CompleteUpload:
     """A complete upload.
 
     Attributes:
@@ -33,7 +33,7 @@ class WholeUpload:
     pieces: tuple[tuple[str, str], ...]
 
 
-def find_whole_upload(db: Database, actor: Actor, upload: str) -> WholeUpload:
+def find_whole_upload(db: Database, actor: Actor, upload: str) -> CompleteUpload:
     """Return the complete upload of that id.
 
     Raises:
@@ -51,11 +51,11 @@ def find_whole_upload(db: Database, actor: Actor, upload: str) -> WholeUpload:
         pieces = tuple(
             (chunk.key, chunk.sha256) for chunk in chunks.list_upload_pieces(session, row.id)
         )
-        return WholeUpload(row.id, row.owner_id, row.length, row.sha256, pieces)
+        return CompleteUpload(row.id, row.owner_id, row.length, row.sha256, pieces)
 
 
 def read_upload_bytes(
-    db: Database, store: Store, actor: Actor, upload: WholeUpload
+    db: Database, store: ObjectStorage, actor: Actor, upload: CompleteUpload
 ) -> Iterator[bytes]:
     """Yield the bytes of an upload; each piece is verified while it is read.
 
@@ -78,7 +78,7 @@ def read_upload_bytes(
 
 
 def delete_accepted_upload_rows(
-    session: Session, actor: Actor, upload: WholeUpload, now: float
+    session: Session, actor: Actor, upload: CompleteUpload, now: float
 ) -> None:
     """Delete the rows of an upload in the transaction that accepts its content.
 
@@ -91,7 +91,7 @@ def delete_accepted_upload_rows(
     chunks.delete_upload_rows(session, find_upload(session, actor, upload.id, now, lock=True).id)
 
 
-def delete_piece_objects(store: Store, upload: WholeUpload) -> None:
+def delete_piece_objects(store: ObjectStorage, upload: CompleteUpload) -> None:
     """Delete the objects of an upload that a task has taken.
 
     The sweep removes what an outage leaves.

@@ -43,7 +43,7 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
     if used is None or (used + size > limit and (at is None or not 0 <= now - at <= FRESH_S)):
         used = stored_bytes.measure_owner_bytes(db, owner_id)
     if used + size > limit:
-        raise _make_full_error(used, limit, size)
+        raise _make_storage_full_error(used, limit, size)
 
 
 def count_accepted_upload(session: Session, owner_id: str, limit: int, size: int) -> None:
@@ -57,7 +57,7 @@ def count_accepted_upload(session: Session, owner_id: str, limit: int, size: int
     if not limit:
         stored_bytes.add_stored_bytes(session, owner_id, size)
     elif not stored_bytes.add_stored_bytes_within(session, owner_id, size, limit):
-        raise _make_full_error(
+        raise _make_storage_full_error(
             stored_bytes.read_measured_bytes(session, owner_id)[0] or 0, limit, size
         )
 
@@ -117,7 +117,7 @@ def _build_job_limit_error(limit: int) -> TooManyRequests:
     )
 
 
-def _make_full_error(used: int, limit: int, size: int) -> StorageFull:
+def _make_storage_full_error(used: int, limit: int, size: int) -> StorageFull:
     return StorageFull(
         f"{used} of the {limit} bytes that one owner may store are taken"
         f", and this upload has {size if size > 1 else 'more'}. Delete models, a task's data, a "

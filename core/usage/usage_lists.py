@@ -8,7 +8,7 @@ from core.contract.usage import ModelUsage, OwnerUsage
 from core.database.session import Database
 from core.database.tables import Model, Owner
 from core.requests.actor import Actor
-from core.requests.pages import Page, read_query_page
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.usage import usage_sums
 
@@ -21,7 +21,7 @@ def list_usage_by_model(db: Database, actor: Actor, *, limit: int, cursor: str |
     """
     with db.read() as session:
         query = select(Model).where(actor.build_visible_condition(Model.owner_id))
-        rows: Page[Model] = read_query_page(session, query, Model.id, limit, cursor)
+        rows: ListPage[Model] = read_query_page(session, query, Model.id, limit, cursor)
         models = rows.rows
         owners = _find_owner_names(session, {m.owner_id for m in models})
         counted = usage_sums.sum_usage_by_model(session, Model.id.in_([m.id for m in models]))
@@ -45,7 +45,7 @@ def list_usage_by_owner(db: Database, actor: Actor, *, limit: int, cursor: str |
     """
     with db.read() as session:
         query = select(Owner).where(actor.build_visible_condition(Owner.id))
-        owners: Page[Owner] = read_query_page(session, query, Owner.id, limit, cursor)
+        owners: ListPage[Owner] = read_query_page(session, query, Owner.id, limit, cursor)
     # After the reading transaction, since measuring an owner writes.
     items: list[ModelUsage | OwnerUsage] = [_build_owner_usage(db, owner) for owner in owners.rows]
     return {"items": items, "next_cursor": owners.next_cursor}

@@ -18,16 +18,16 @@ from core.database.tables import (
     Base,
     Edit,
     EditedPart,
-    Export,
+    ExportedDownload,
     Job,
     Model,
     Owner,
     Part,
-    Result,
     Task,
     TrialFile,
     Upload,
     Version,
+    VersionTaskResult,
 )
 
 FRESH_S = 60.0
@@ -58,36 +58,36 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
         counts_by_model[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": size}
         pixels[model_id] = int(image["size"]) ** 2 * int(image["channels"])
 
-    def fetch_grouped(query: Select[*tuple[Any, ...]], *groups: Any) -> Iterator[Any]:
+    def fetch_grouped_sums(query: Select[*tuple[Any, ...]], *groups: Any) -> Iterator[Any]:
         for row in session.execute(query.group_by(*groups)):
             if row[0] in counts_by_model:  # a model may have been added since
                 yield row
 
-    _count_tasks_versions_jobs(counts_by_model, model_ids, fetch_grouped)
-    _sum_batch_bytes(counts_by_model, model_ids, fetch_grouped, pixels)
-    _sum_version_bytes(counts_by_model, model_ids, fetch_grouped)
+    _count_tasks_versions_jobs(counts_by_model, model_ids, fetch_grouped_sums)
+    _sum_batch_bytes(counts_by_model, model_ids, fetch_grouped_sums, pixels)
+    _sum_version_bytes(counts_by_model, model_ids, fetch_grouped_sums)
     return counts_by_model
 
 
 def _count_tasks_versions_jobs(
-    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped: _Rows
+    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Count tasks, versions and jobs."""
     tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(model_ids))
-    for model_id, count in fetch_grouped(tasks, Task.model_id):
+    for model_id, count in fetch_grouped_sums(tasks, Task.model_id):
         counts_by_model[model_id]["tasks"] = count
     versions = select(Version.model_id, func.count()).where(Version.model_id.in_(model_ids))
-    for model_id, count in fetch_grouped(versions, Version.model_id):
+    for model_id, count in fetch_grouped_sums(versions, Version.model_id):
         counts_by_model[model_id]["versions"] = count
     jobs = select(Job.model_id, Job.state, func.count()).where(Job.model_id.in_(model_ids))
-    for model_id, state, count in fetch_grouped(jobs, Job.model_id, Job.state):
+    for model_id, state, count in fetch_grouped_sums(jobs, Job.model_id, Job.state):
         counts_by_model[model_id]["jobs"][state] = count
 
 
 def _sum_batch_bytes(
     counts_by_model: dict[str, ModelCounts],
     model_ids: Select[str],
-    fetch_grouped: _Rows,
+    fetch_grouped_sums: _Rows,
     pixels: Mapping[str, int],
 ) -> None:
     """Sum up the bytes of archives and datasets.
@@ -98,7 +98,7 @@ def _sum_batch_bytes(
     job_archives = select(Job.model_id, func.sum(Job.archive_bytes)).where(
         Job.model_id.in_(model_ids), Job.archive_key.is_not(None)
     )
-    for model_id, total in fetch_grouped(job_archives, Job.model_id):
+    for model_id, total in fetch_grouped_sums(job_archives, Job.model_id):
         counts_by_model[model_id]["bytes"]["archives"] = int(total or 0)
 
     # Each sum of bytes uses an index of its own.
@@ -126,7 +126,7 @@ def _sum_batch_bytes(
         of_tasks = select(Task.model_id, func.sum(column)).where(
             Task.model_id.in_(model_ids), is_retained
         )
-        for model_id, total in fetch_grouped(of_tasks, Task.model_id):
+        for model_id, total in fetch_grouped_sums(of_tasks, Task.model_id):
             size = counts_by_model[model_id]["bytes"]
             if kind == "archives":
                 size["archives"] += int(total)
@@ -137,19 +137,19 @@ def _sum_batch_bytes(
         .join(EditedPart, EditedPart.edit_id == Edit.id)
         .where(Edit.model_id.in_(model_ids))
     )
-    for model_id, total in fetch_grouped(before_edits, Edit.model_id):
+    for model_id, total in fetch_grouped_sums(before_edits, Edit.model_id):
         counts_by_model[model_id]["bytes"]["datasets"] += int(total or 0)
     of_trials = (
         select(Job.model_id, func.sum(TrialFile.bytes))
         .join(TrialFile, TrialFile.job_id == Job.id)
         .where(Job.model_id.in_(model_ids))
     )
-    for model_id, total in fetch_grouped(of_trials, Job.model_id):
+    for model_id, total in fetch_grouped_sums(of_trials, Job.model_id):
         counts_by_model[model_id]["bytes"]["datasets"] += int(total or 0)
 
 
 def _sum_version_bytes(
-    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped: _Rows
+    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Sum up the bytes of parts, of downloads, and of predictions on held-out images."""
     blobs = (
@@ -160,26 +160,26 @@ def _sum_version_bytes(
         .subquery()
     )
     exports = (
-        select(Version.model_id, Export.bytes)
-        .join(Version, Version.id == Export.version_id)
+        select(Version.model_id, ExportedDownload.bytes)
+        .join(Version, Version.id == ExportedDownload.version_id)
         .where(Version.model_id.in_(model_ids))
         .subquery()
     )
     predictions = (
-        select(Result.model_id, func.max(Result.answers_bytes).label("bytes"))
-        .where(Result.model_id.in_(model_ids), Result.answers.is_not(None))
-        .group_by(Result.model_id, Result.answers)
+        select(VersionTaskResult.model_id, func.max(VersionTaskResult.answers_bytes).label("bytes"))
+        .where(VersionTaskResult.model_id.in_(model_ids), VersionTaskResult.answers.is_not(None))
+        .group_by(VersionTaskResult.model_id, VersionTaskResult.answers)
         .subquery()
     )
-    for model_id, total in fetch_grouped(
+    for model_id, total in fetch_grouped_sums(
         select(predictions.c.model_id, func.sum(predictions.c.bytes)), predictions.c.model_id
     ):
         counts_by_model[model_id]["bytes"]["datasets"] += int(total)
-    for model_id, total in fetch_grouped(
+    for model_id, total in fetch_grouped_sums(
         select(blobs.c.model_id, func.sum(blobs.c.bytes)), blobs.c.model_id
     ):
         counts_by_model[model_id]["bytes"]["versions"] += int(total)
-    for model_id, total in fetch_grouped(
+    for model_id, total in fetch_grouped_sums(
         select(exports.c.model_id, func.sum(exports.c.bytes)), exports.c.model_id
     ):
         counts_by_model[model_id]["bytes"]["exports"] = int(total)

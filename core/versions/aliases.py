@@ -26,8 +26,8 @@ from core.lineage import lineage, words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, AliasMoveOrigin
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.versions.versions import LATEST, find_version
 
@@ -56,7 +56,7 @@ class _AliasMove:
 
 
 @dataclass(frozen=True)
-class Decision:
+class AliasMoveDecision:
     """A person's reason for moving an alias, and the version that the alias was on at that time.
 
     Attributes:
@@ -68,7 +68,7 @@ class Decision:
 
 
 def set_alias(
-    db: Database, actor: Actor, model: str, alias: str, version: int, decision: Decision
+    db: Database, actor: Actor, model: str, alias: str, version: int, decision: AliasMoveDecision
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at a version, and create the alias if it does not exist.
 
@@ -104,7 +104,9 @@ def set_alias(
             if count >= MAX_ALIASES:
                 raise Invalid(f"A model may have {MAX_ALIASES} aliases.")
         move_origin = AliasMoveOrigin("set", actor.key_id, decision.reason)
-        moved = lineage.point_alias(session, row, alias, version, db.now(session), move_origin)
+        moved = lineage.point_alias_to_version(
+            session, row, alias, version, db.now(session), move_origin
+        )
         previous = None if current is None else current.version
         _record_move_in_audit(
             session, actor, row, _AliasMove(moved, previous, move_origin), db.now(session)
@@ -117,7 +119,7 @@ def roll_alias_back(
     actor: Actor,
     model: str,
     alias: str,
-    decision: Decision,
+    decision: AliasMoveDecision,
     version: int | None = None,
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at an earlier version: the given one, or the last that passed the gate.
@@ -144,13 +146,13 @@ def roll_alias_back(
         target = (
             _find_rollback_target(session, row, current)
             if version is None
-            else _find_requested_target(session, row, current, version)
+            else _find_requested_rollback_target(session, row, current, version)
         )
         move_origin = AliasMoveOrigin("rollback", actor.key_id, decision.reason)
         if alias == PRODUCTION:
             return _move_production(session, db, actor, row, target, move_origin)
         previous = current.version
-        moved = lineage.point_alias(
+        moved = lineage.point_alias_to_version(
             session, row, alias, target.number, db.now(session), move_origin
         )
         _record_move_in_audit(
@@ -218,7 +220,9 @@ def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
         }
         owner_events.record_alias_event(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
-        record_audit_entry(session, actor, Entry("alias.delete", row.id, data, model=row.id), now)
+        record_audit_entry(
+            session, actor, AuditedChange("alias.delete", row.id, data, model=row.id), now
+        )
 
 
 def list_alias_moves(
@@ -235,7 +239,7 @@ def list_alias_moves(
         if alias != LATEST and session.get(Alias, (row.id, alias)) is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
-        moves: Page[AliasMove] = read_query_page(session, query, AliasMove.id, limit, cursor)
+        moves: ListPage[AliasMove] = read_query_page(session, query, AliasMove.id, limit, cursor)
         return {
             "items": [_move_to_json(move) for move in moves.rows],
             "next_cursor": moves.next_cursor,
@@ -348,7 +352,9 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
     )
 
 
-def _find_requested_target(session: Session, model: Model, current: Alias, number: int) -> Version:
+def _find_requested_rollback_target(
+    session: Session, model: Model, current: Alias, number: int
+) -> Version:
     """Return the version of that number if the alias can roll back to it."""
     target = lineage.find_numbered_version(session, model, number)
     if target is None:
@@ -432,7 +438,7 @@ def _record_move_in_audit(
     record_audit_entry(
         session,
         actor,
-        Entry(f"alias.{moved.move_origin.cause}", model.id, data, model=model.id),
+        AuditedChange(f"alias.{moved.move_origin.cause}", model.id, data, model=model.id),
         now,
     )
 
@@ -448,7 +454,7 @@ def _production_to_json(
         covered = list_taught_tasks(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
         covered_classes = {label for classes in session.scalars(query) for label in classes}
-    warnings = [words.describe_lost_by_move(model, task, alias.version) for task in gone]
+    warnings = [words.describe_task_lost_by_alias_move(model, task, alias.version) for task in gone]
     if not model.production_follows:
         warnings.append(words.explain_pinned_production(model, alias.version))
     return {
@@ -462,7 +468,9 @@ def _production_to_json(
                 "classes": sorted(task.classes),
                 "lost_classes": sorted(set(task.classes) - covered_classes),
                 "standing": task.standing,
-                "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
+                "training_data_until": format_rfc3339(
+                    words.find_training_image_deletion_time(model, task)
+                ),
                 "can_relearn": words.can_relearn(task),
             }
             for task in gone

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import Model, Result
+from core.database.tables import Model, VersionTaskResult
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.versions.versions import find_version
@@ -17,7 +17,7 @@ _Counts = dict[tuple[int, str], list[int]]
 
 
 @dataclass(frozen=True)
-class ClassChange:
+class ClassAccuracyChange:
     """Correct predictions of a class, out of `images`, now and by the parent version.
 
     Attributes:
@@ -41,32 +41,32 @@ class ClassChange:
 
 
 @dataclass(frozen=True)
-class ClassChanges:
+class ClassAccuracyChanges:
     """All classes of a version: those that lost most first, new ones last."""
 
     version: int
     parent: int | None
-    classes: list[ClassChange]
+    classes: list[ClassAccuracyChange]
 
     @property
-    def worse(self) -> list[ClassChange]:
+    def worse(self) -> list[ClassAccuracyChange]:
         """Classes of which fewer images are predicted correctly than by the parent."""
         return [one for one in self.classes if one.before is not None and one.now < one.before]
 
     @property
-    def better(self) -> list[ClassChange]:
+    def better(self) -> list[ClassAccuracyChange]:
         """Classes of which more images are predicted correctly than by the parent."""
         return [one for one in self.classes if one.before is not None and one.now > one.before]
 
     @property
-    def new(self) -> list[ClassChange]:
+    def new(self) -> list[ClassAccuracyChange]:
         """Classes that the parent was not taught."""
         return [one for one in self.classes if one.before is None]
 
 
 def count_class_changes(
     db: Database, actor: Actor, model: str, version: int, *, task: int | None = None
-) -> ClassChanges:
+) -> ClassAccuracyChanges:
     """Return the change of each class by `version`, on held-out images of its tasks or of `task`.
 
     Raises:
@@ -87,7 +87,7 @@ def count_class_changes(
             old_tasks = set(
                 list_taught_tasks(find_version(session, owner, str(row.parent)).manifest)
             )
-        return ClassChanges(
+        return ClassAccuracyChanges(
             row.number,
             row.parent,
             _compare_class_counts(new_counts, old_counts, old_tasks, owner.scenario == "task"),
@@ -96,7 +96,7 @@ def count_class_changes(
 
 def _compare_class_counts(
     now: _Counts, before: _Counts, parent_tasks: set[int], apart: bool
-) -> list[ClassChange]:
+) -> list[ClassAccuracyChange]:
     """Compare the counts of a version and of its parent on the same images.
 
     A class that the parent knew is compared on tasks on which both versions were measured.
@@ -119,7 +119,7 @@ def _compare_class_counts(
         for place, count in enumerate((right, total, parent_count[0] if parent_count else 0)):
             of_class[place] += count
     changes = [
-        ClassChange(
+        ClassAccuracyChange(
             label, task, total, right, parent_count if (task, label) in parent_classes else None
         )
         for (task, label), (right, total, parent_count) in sums.items()
@@ -134,8 +134,10 @@ def _read_class_counts(
     session: Session, model: Model, version: int, tasks: Sequence[int]
 ) -> _Counts:
     """Return correct predictions and images of a version by (task, label)."""
-    query = select(Result.task, Result.per_class).where(
-        Result.model_id == model.id, Result.version == version, Result.task.in_(tasks)
+    query = select(VersionTaskResult.task, VersionTaskResult.per_class).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version == version,
+        VersionTaskResult.task.in_(tasks),
     )
     return {
         (task, label): counts

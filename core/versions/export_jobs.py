@@ -13,16 +13,16 @@ from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
 from core.database.jobs import record_job_creation
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import ExportJob, Job, Model, Version
 from core.errors import ExportUnavailable
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.usage import quota
 from core.versions import exporters
 from core.versions.versions import find_version
@@ -50,9 +50,9 @@ def request_export(
         row = find_version(session, owner, version)
         export_row = session.get(ExportJob, (row.id, format))
         job = None if export_row is None else session.get_one(Job, export_row.job_id)
-        if job is not None and State(job.state) not in TERMINAL:
+        if job is not None and JobState(job.state) not in TERMINAL:
             return build_job_response(session, job), False
-        if job is not None and job.state != State.SUCCEEDED:
+        if job is not None and job.state != JobState.SUCCEEDED:
             raise ExportUnavailable(_explain_missing_download(job, row, format))
         now = db.now(session)
         if not exporters.has_exporting_worker(session, now):
@@ -72,7 +72,7 @@ def _add_export_job(
 ) -> Job:
     """Add the job, with its log line, its event and its audit row."""
     recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
-    job = build_queued_taskless_job(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
+    job = build_queued_taskless_job(model, JobKind.EXPORT, {}, cast(RecipeOut, recipe), now)
     job.report = {"version": version.number, "format": format}
     session.add(job)
     session.flush()
@@ -80,7 +80,9 @@ def _add_export_job(
     job_log.add_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
-    record_audit_entry(session, actor, Entry("version.export", job.id, data, model=model.id), now)
+    record_audit_entry(
+        session, actor, AuditedChange("version.export", job.id, data, model=model.id), now
+    )
     return job
 
 

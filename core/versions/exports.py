@@ -18,22 +18,22 @@ from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
-from core.database.tables import Export, Part
+from core.database.tables import ExportedDownload, Part
 from core.errors import ExportUnavailable, Unavailable
 from core.export.format import Format, PartFile, Version
 from core.export.registry import FORMATS
 from core.files.merged import DamagedPart
 from core.lineage.sure import choose_sure_threshold
 from core.requests.actor import Actor, find_model
-from core.requests.class_only import require_classes
-from core.requests.resources import Resources
+from core.requests.class_only import require_classification_model
+from core.requests.resources import UseCaseResources
 from core.retention import damage, references
-from core.storage.blobs import Blobs
+from core.storage.blobs import BlobStorage
 from core.versions.versions import find_version
 
 
 @dataclass(frozen=True)
-class ExportFile:
+class FinishedDownload:
     """A finished download: SHA-256 digest, size in bytes, name to save it under, and media type."""
 
     sha256: str
@@ -43,7 +43,7 @@ class ExportFile:
 
 
 @dataclass(frozen=True)
-class Download:
+class RequestedDownload:
     """A download that a caller asks for.
 
     Attributes:
@@ -58,7 +58,7 @@ class Download:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _ExportedVersion:
     format: Format
     version_id: str
     filename: str
@@ -68,8 +68,8 @@ class _Source:
 
 
 def get_or_build_export(
-    resources: Resources, actor: Actor, download: Download, spool: Path
-) -> ExportFile:
+    resources: UseCaseResources, actor: Actor, download: RequestedDownload, spool: Path
+) -> FinishedDownload:
     """Return the download of a version, and build it if it is not stored.
 
     Call it where few builds run at once.
@@ -89,8 +89,8 @@ def get_or_build_export(
 
 
 def find_stored_export(
-    db: Database, blobs: Blobs, actor: Actor, download: Download
-) -> ExportFile | None:
+    db: Database, blobs: BlobStorage, actor: Actor, download: RequestedDownload
+) -> FinishedDownload | None:
     """Return the download of a version if it is stored, else None.
 
     Raises:
@@ -99,7 +99,9 @@ def find_stored_export(
     return _find_stored_file(db, blobs, _find_export_source(db, actor, download))
 
 
-def _find_export_source(db: Database, actor: Actor, download: Download) -> _Source:
+def _find_export_source(
+    db: Database, actor: Actor, download: RequestedDownload
+) -> _ExportedVersion:
     """Return the facts that a download is built from."""
     form = FORMATS.get(download.format)
     if form is None:
@@ -108,7 +110,7 @@ def _find_export_source(db: Database, actor: Actor, download: Download) -> _Sour
         )
     with db.read() as session:
         owner = find_model(session, actor, download.model)
-        require_classes(owner, "Downloads with a model card")
+        require_classification_model(owner, "Downloads with a model card")
         row = find_version(session, owner, download.version)
         query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
         # Other parts, such as replay buffers, hold training images and must not be downloaded.
@@ -120,21 +122,23 @@ def _find_export_source(db: Database, actor: Actor, download: Download) -> _Sour
                 "manifest describes. Download a later version."
             )
         damage.refuse_damaged_parts(
-            session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in parts}
+            session, row, {BlobStorage.make_blob_key(sha256): name for name, sha256 in parts}
         )
         refusal = form.explain_refusal(row.manifest)
         if refusal is not None:
             raise ExportUnavailable(refusal)
         sure = choose_sure_threshold(session, owner, row.number)
-        return _Source(
+        return _ExportedVersion(
             form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure
         )
 
 
-def _find_stored_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
+def _find_stored_file(
+    db: Database, blobs: BlobStorage, source: _ExportedVersion
+) -> FinishedDownload | None:
     """Return the stored download, or None if it is missing or damaged."""
     with db.read() as session:
-        row = session.get(Export, (source.version_id, source.format.name))
+        row = session.get(ExportedDownload, (source.version_id, source.format.name))
     # A damaged download is no error, since it can be built again from the version.
     if (
         row is None
@@ -142,10 +146,12 @@ def _find_stored_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile
         or not blobs.is_readable_whole(row.sha256)
     ):
         return None
-    return ExportFile(row.sha256, row.bytes, source.filename, source.format.media_type)
+    return FinishedDownload(row.sha256, row.bytes, source.filename, source.format.media_type)
 
 
-def _build_export_file(resources: Resources, source: _Source, spool: Path) -> ExportFile:
+def _build_export_file(
+    resources: UseCaseResources, source: _ExportedVersion, spool: Path
+) -> FinishedDownload:
     """Build the download, store it as a blob and register it."""
     db, blobs = resources.db, resources.blobs
     target, format = (
@@ -161,17 +167,18 @@ def _build_export_file(resources: Resources, source: _Source, spool: Path) -> Ex
     try:
         with db.write() as session:
             # Held until the commit, so that the sweep cannot remove the blob after the check.
-            references.lock_references_shared(session)
+            references.lock_references_against_deletion(session)
             # an unregistered file stays for a day: the sweep removed it between upload and now
             if not blobs.has(sha256):
                 raise Unavailable("The download was removed while it was made; ask again.")
             session.execute(
-                delete(Export).where(
-                    Export.version_id == source.version_id, Export.format == format
+                delete(ExportedDownload).where(
+                    ExportedDownload.version_id == source.version_id,
+                    ExportedDownload.format == format,
                 )
             )
             session.add(
-                Export(
+                ExportedDownload(
                     version_id=source.version_id,
                     format=format,
                     sha256=sha256,
@@ -181,10 +188,12 @@ def _build_export_file(resources: Resources, source: _Source, spool: Path) -> Ex
             )
     except IntegrityError:
         pass  # another process has written the same row
-    return ExportFile(sha256, size, source.filename, source.format.media_type)
+    return FinishedDownload(sha256, size, source.filename, source.format.media_type)
 
 
-def _write_export_file(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
+def _write_export_file(
+    blobs: BlobStorage, catalogue: Catalogue, source: _ExportedVersion, target: Path
+) -> None:
     """Write the download to `target`.
 
     Raises:

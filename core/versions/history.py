@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.contract.gate import Verdict
 from core.database.measurements import ALL_TASKS, ROW
 from core.database.session import Database
-from core.database.tables import AliasMove, Measurement, Model, Task, Version
+from core.database.tables import AliasMove, Model, Task, Version, VersionMeasurement
 from core.lineage.lineage import PRODUCTION
 from core.requests.actor import Actor, find_model
 from core.requests.times import format_rfc3339
@@ -23,7 +23,7 @@ MOVES = 100
 
 
 @dataclass(frozen=True)
-class VersionRow:
+class VersionSummaryRow:
     """Summary of a version.
 
     `acc` and `forgetting` of its row of the matrix are in [0, 1], or None if undefined. `images`:
@@ -47,7 +47,7 @@ class VersionRow:
 
 
 @dataclass(frozen=True)
-class Move:
+class ProductionMove:
     """A move of production; `cause` is create, publish, set, rollback or follow."""
 
     version: int
@@ -58,18 +58,20 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Lineage:
+class VersionHistory:
     """A window of versions and the moves of production, newest first.
 
     `newest` is the model's newest version.
     """
 
     newest: int
-    versions: list[VersionRow]
-    moves: list[Move]
+    versions: list[VersionSummaryRow]
+    moves: list[ProductionMove]
 
 
-def read_lineage(db: Database, actor: Actor, model: str, *, last: int | None, size: int) -> Lineage:
+def read_version_history(
+    db: Database, actor: Actor, model: str, *, last: int | None, size: int
+) -> VersionHistory:
     """Return `size` versions up to number `last` (None: the newest), and moves of production.
 
     Raises:
@@ -79,21 +81,23 @@ def read_lineage(db: Database, actor: Actor, model: str, *, last: int | None, si
         row = find_model(session, actor, model)
         newest = row.next_version - 1
         end = newest if last is None else min(last, newest)
-        return Lineage(
+        return VersionHistory(
             newest,
             _list_newest_versions(session, row, end, size),
             _list_production_moves(session, row),
         )
 
 
-def _list_newest_versions(session: Session, model: Model, end: int, size: int) -> list[VersionRow]:
+def _list_newest_versions(
+    session: Session, model: Model, end: int, size: int
+) -> list[VersionSummaryRow]:
     """Return the versions up to number `end`, newest first, with their figures."""
     figures = and_(
-        Measurement.model_id == Version.model_id,
-        Measurement.version == Version.number,
-        Measurement.name == ROW,
+        VersionMeasurement.model_id == Version.model_id,
+        VersionMeasurement.version == Version.number,
+        VersionMeasurement.name == ROW,
         # a literal, so that the partial index matches
-        Measurement.task == literal_column(str(ALL_TASKS)),
+        VersionMeasurement.task == literal_column(str(ALL_TASKS)),
     )
     task = and_(Task.model_id == Version.model_id, Task.number == Version.task_number)
     query = (
@@ -107,16 +111,16 @@ def _list_newest_versions(session: Session, model: Model, end: int, size: int) -
                 Version.gate,
             ),
             *(Version.bytes, Version.bytes_new, Version.note, Version.job_id, Version.created_at),
-            *(Measurement.value, Measurement.detail),
+            *(VersionMeasurement.value, VersionMeasurement.detail),
         )
         .select_from(Version)
-        .outerjoin(Measurement, figures)
+        .outerjoin(VersionMeasurement, figures)
         .outerjoin(Task, task)
         .where(Version.model_id == model.id, Version.number.between(end - size + 1, end))
         .order_by(Version.number.desc())
     )
     return [
-        VersionRow(
+        VersionSummaryRow(
             number=one.number,
             parent=one.parent,
             task=one.task_number,
@@ -140,7 +144,7 @@ def _read_forgetting_figure(detail: Mapping[str, Any] | None) -> float | None:
     return None if detail is None else detail.get("forgetting")
 
 
-def _list_production_moves(session: Session, model: Model) -> list[Move]:
+def _list_production_moves(session: Session, model: Model) -> list[ProductionMove]:
     """Return the newest moves of production, newest first."""
     query = (
         select(AliasMove)
@@ -149,6 +153,6 @@ def _list_production_moves(session: Session, model: Model) -> list[Move]:
         .limit(MOVES)
     )
     return [
-        Move(one.version, one.previous, one.cause, one.reason, format_rfc3339(one.at))
+        ProductionMove(one.version, one.previous, one.cause, one.reason, format_rfc3339(one.at))
         for one in session.scalars(query)
     ]

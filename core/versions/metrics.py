@@ -16,9 +16,9 @@ from core.contract.responses.versions.metrics import (
     MatrixRow,
     MetricsOut,
 )
-from core.database.bulk import aggregate_columns, parse_aggregated_lists
+from core.database.bulk import build_column_aggregates, parse_aggregated_lists
 from core.database.session import Database
-from core.database.tables import Edit, Job, Model, Result, Task, Version
+from core.database.tables import Edit, Job, Model, Task, Version, VersionTaskResult
 from core.errors import Invalid, NotFound
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
@@ -26,11 +26,11 @@ from core.requests.response_cache import CachedResponse, ResponseCache
 from core.statistics import matrix
 from core.versions.metrics_summary import (
     AT_ONCE,
-    History,
     LearnedTask,
+    ModelVersionsAndTasks,
     PublishedVersion,
     build_version_summary,
-    read_first_cells,
+    read_first_measurements_of_tasks,
 )
 from core.versions.versions import find_version
 
@@ -52,20 +52,33 @@ _VERSIONS = (
     .order_by(Version.number)
 )
 _TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
-_CLASSES = select(*aggregate_columns(Task.number, Task.classes)).where(Task.model_id == _MODEL)
+_CLASSES = select(*build_column_aggregates(Task.number, Task.classes)).where(
+    Task.model_id == _MODEL
+)
 _CELLS = (
-    select(Result.version, *aggregate_columns(Result.task, Result.correct, Result.total))
-    .where(
-        *(Result.model_id == _MODEL, Result.version.in_(bindparam("versions", expanding=True))),
-        # Accuracies are quotients, and a task may have no held-out images.
-        *(Result.task.between(bindparam("first"), bindparam("last")), Result.total > 0),
+    select(
+        VersionTaskResult.version,
+        *build_column_aggregates(
+            VersionTaskResult.task, VersionTaskResult.correct, VersionTaskResult.total
+        ),
     )
-    .group_by(Result.version)
+    .where(
+        *(
+            VersionTaskResult.model_id == _MODEL,
+            VersionTaskResult.version.in_(bindparam("versions", expanding=True)),
+        ),
+        # Accuracies are quotients, and a task may have no held-out images.
+        *(
+            VersionTaskResult.task.between(bindparam("first"), bindparam("last")),
+            VersionTaskResult.total > 0,
+        ),
+    )
+    .group_by(VersionTaskResult.version)
 )
 
 
 @dataclass(frozen=True)
-class Window:
+class MatrixWindow:
     """Window of the accuracy matrix: first and last version and task, by number.
 
     Raises:
@@ -84,7 +97,7 @@ class Window:
                 )
 
 
-WHOLE = Window()
+WHOLE = MatrixWindow()
 
 
 @dataclass(frozen=True)
@@ -103,7 +116,7 @@ class EditedLabels:
 
 
 @dataclass(frozen=True)
-class _Basis:
+class _MetricsBasis:
     """Data that a response is made from and that can change.
 
     Cells and figures are left out: they are written in the transaction of their version and never
@@ -130,7 +143,10 @@ class _Basis:
         """All versions by number, in ascending order."""
         return {
             number: PublishedVersion(
-                matrix.Row(number, task, parent), status, size, _compute_duration(start, end)
+                matrix.AccuracyMatrixRow(number, task, parent),
+                status,
+                size,
+                _compute_duration(start, end),
             )
             for number, task, parent, status, size, start, end in self.versions
         }
@@ -148,7 +164,7 @@ class _Basis:
         }
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
-    def digest_response(self, window: Window) -> bytes:
+    def digest_response(self, window: MatrixWindow) -> bytes:
         """Return a digest of 32 bytes that differs for each different response."""
         scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
@@ -156,8 +172,8 @@ class _Basis:
         return sha256(to_json([*scalars, *rows, *self.classes, edits])).digest()
 
 
-def build_model_metrics(
-    db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
+def read_model_accuracy_metrics(
+    db: Database, actor: Actor, model: str, *, version: str, window: MatrixWindow = WHOLE
 ) -> MetricsOut:
     """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
 
@@ -170,16 +186,22 @@ def build_model_metrics(
     """
     with db.read() as session:
         return _build_metrics_response(
-            session, _read_metrics_basis(session, actor, model, version), window
+            session, _read_metrics_response_data(session, actor, model, version), window
         )
 
 
 def load_cached_metrics(
-    db: Database, actor: Actor, model: str, kept: ResponseCache, *, version: str, window: Window
+    db: Database,
+    actor: Actor,
+    model: str,
+    kept: ResponseCache,
+    *,
+    version: str,
+    window: MatrixWindow,
 ) -> CachedResponse:
-    """Return the response of `build_model_metrics` as JSON, from the cache where possible."""
+    """Return the response of `read_model_accuracy_metrics` as JSON, from the cache where possible."""
     with db.read() as session:
-        basis = _read_metrics_basis(session, actor, model, version)
+        basis = _read_metrics_response_data(session, actor, model, version)
         return kept.get_or_build_response(
             basis.digest_response(window),
             # JSON has no NaN or infinity.
@@ -187,12 +209,14 @@ def load_cached_metrics(
         )
 
 
-def _read_metrics_basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
+def _read_metrics_response_data(
+    session: Session, actor: Actor, model: str, version: str
+) -> _MetricsBasis:
     """Read the data that the response is made from."""
     owner = find_model(session, actor, model)
     requested = find_version(session, owner, version)
     connection, of_model = session.connection(), {"model": owner.id}
-    return _Basis(
+    return _MetricsBasis(
         model=owner,
         number=requested.number,
         taught=tuple(list_taught_tasks(requested.manifest)),
@@ -203,9 +227,11 @@ def _read_metrics_basis(session: Session, actor: Actor, model: str, version: str
     )
 
 
-def _build_metrics_response(session: Session, basis: _Basis, window: Window) -> MetricsOut:
+def _build_metrics_response(
+    session: Session, basis: _MetricsBasis, window: MatrixWindow
+) -> MetricsOut:
     published, learned = basis.published, basis.learned
-    first = read_first_cells(session, basis.model)
+    first = read_first_measurements_of_tasks(session, basis.model)
     existing_tasks = {number: task for number, task in learned.items() if task is not None}
     try:
         summarised = build_version_summary(
@@ -213,7 +239,7 @@ def _build_metrics_response(session: Session, basis: _Basis, window: Window) -> 
             basis.model,
             basis.number,
             basis.taught,
-            History(published, existing_tasks, first),
+            ModelVersionsAndTasks(published, existing_tasks, first),
         )
     except KeyError as error:
         raise NotFound(
@@ -236,7 +262,7 @@ def _build_metrics_response(session: Session, basis: _Basis, window: Window) -> 
         "accuracy_matrix": cells,
         "marks": _mark_edited_cells(basis.edits, measured) if basis.edits else [],
         "summary": summarised,
-        "definitions": matrix.get_figure_definitions(basis.model.problem),
+        "definitions": matrix.get_metric_definitions(basis.model.problem),
     }
 
 

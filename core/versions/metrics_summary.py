@@ -19,13 +19,13 @@ from core.contract.responses.versions.metrics import (
     Summary,
     TaskAccuracy,
 )
-from core.database.bulk import aggregate_columns, parse_aggregated_lists
+from core.database.bulk import build_column_aggregates, parse_aggregated_lists
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
-from core.database.tables import Measurement, Model, Result
+from core.database.tables import Model, VersionMeasurement, VersionTaskResult
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
 from core.statistics import matrix
-from core.statistics.matrix_row import Cell, StoredStages
+from core.statistics.matrix_row import MatrixCellCounts, StoredLineageAccuracyMatrix
 
 _NUMBERS = ("drift", "adp")
 _DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
@@ -46,14 +46,14 @@ class LearnedTask(NamedTuple):
 class PublishedVersion(NamedTuple):
     """A version with its status, the bytes of its parts, and the seconds that its job took."""
 
-    row: matrix.Row
+    row: matrix.AccuracyMatrixRow
     status: str
     bytes: int
     seconds: float | None
 
 
-class History(NamedTuple):
-    """A model's versions and learned tasks, each by number, and the result of `read_first_cells`."""
+class ModelVersionsAndTasks(NamedTuple):
+    """A model's versions and learned tasks, each by number, and the result of `read_first_measurements_of_tasks`."""
 
     published: Mapping[int, PublishedVersion]
     tasks: Mapping[int, LearnedTask]
@@ -68,42 +68,59 @@ AT_ONCE = 500
 _MODEL: BindParameter[str] = bindparam("model")
 _VERSION: BindParameter[int] = bindparam("version")
 _FIRST_CELLS = select(
-    *aggregate_columns(Result.version, Result.task, Result.correct, Result.total)
-).where(Result.model_id == _MODEL, Result.best.is_(None))
-_COUNTS = select(*aggregate_columns(Result.task, Result.per_class)).where(
-    Result.model_id == _MODEL, Result.version == _VERSION
-)
+    *build_column_aggregates(
+        VersionTaskResult.version,
+        VersionTaskResult.task,
+        VersionTaskResult.correct,
+        VersionTaskResult.total,
+    )
+).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.best.is_(None))
+_COUNTS = select(
+    *build_column_aggregates(VersionTaskResult.task, VersionTaskResult.per_class)
+).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.version == _VERSION)
 _OF_ALL_TASKS = (
-    Measurement.model_id == _MODEL,
+    VersionMeasurement.model_id == _MODEL,
     # a literal, so that the partial index matches
-    Measurement.task == literal_column(str(ALL_TASKS)),
+    VersionMeasurement.task == literal_column(str(ALL_TASKS)),
 )
-_RECORDED_NUMBERS = select(Measurement.name, Measurement.version, Measurement.value).where(
-    *_OF_ALL_TASKS, Measurement.name.in_(_NUMBERS)
-)
+_RECORDED_NUMBERS = select(
+    VersionMeasurement.name, VersionMeasurement.version, VersionMeasurement.value
+).where(*_OF_ALL_TASKS, VersionMeasurement.name.in_(_NUMBERS))
 _RECORDED_DOCUMENTS = (
-    select(Measurement.name, *aggregate_columns(Measurement.version, Measurement.detail))
-    .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
-    .group_by(Measurement.name)
+    select(
+        VersionMeasurement.name,
+        *build_column_aggregates(VersionMeasurement.version, VersionMeasurement.detail),
+    )
+    .where(*_OF_ALL_TASKS, VersionMeasurement.name.in_(_DOCUMENTS))
+    .group_by(VersionMeasurement.name)
 )
-_OF_ONE = select(Measurement.name, Measurement.detail).where(
-    *(Measurement.model_id == _MODEL, Measurement.version == _VERSION),
+_OF_ONE = select(VersionMeasurement.name, VersionMeasurement.detail).where(
+    *(VersionMeasurement.model_id == _MODEL, VersionMeasurement.version == _VERSION),
     or_(
-        and_(Measurement.task == EACH_TASK, Measurement.name.in_(("changes", "knn_probe"))),
-        and_(Measurement.task == ALL_TASKS, Measurement.name == "calibration"),
+        and_(
+            VersionMeasurement.task == EACH_TASK,
+            VersionMeasurement.name.in_(("changes", "knn_probe")),
+        ),
+        and_(VersionMeasurement.task == ALL_TASKS, VersionMeasurement.name == "calibration"),
     ),
 )
 _ANYTIME = (
-    select(Measurement.version, Measurement.task, Measurement.value)
+    select(VersionMeasurement.version, VersionMeasurement.task, VersionMeasurement.value)
     .where(
-        *(Measurement.model_id == _MODEL, Measurement.name == "adp", Measurement.task > ALL_TASKS),
-        Measurement.version.in_(bindparam("versions", expanding=True)),
+        *(
+            VersionMeasurement.model_id == _MODEL,
+            VersionMeasurement.name == "adp",
+            VersionMeasurement.task > ALL_TASKS,
+        ),
+        VersionMeasurement.version.in_(bindparam("versions", expanding=True)),
     )
-    .order_by(Measurement.task)
+    .order_by(VersionMeasurement.task)
 )
 
 
-def read_first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
+def read_first_measurements_of_tasks(
+    session: Session, model: Model
+) -> dict[tuple[int, int], tuple[int, int]]:
     """Return (correct, total) of each task's first measurements, by (version, task).
 
     These are the cells from before the task was learned and from when it was learned, for each task
@@ -117,7 +134,11 @@ def read_first_cells(session: Session, model: Model) -> dict[tuple[int, int], tu
 
 
 def build_version_summary(
-    session: Session, model: Model, version: int, taught: tuple[int, ...], history: History
+    session: Session,
+    model: Model,
+    version: int,
+    taught: tuple[int, ...],
+    history: ModelVersionsAndTasks,
 ) -> Summary:
     """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
 
@@ -131,18 +152,18 @@ def build_version_summary(
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _read_matrix_row(session, model, version)
-    recorded = _read_recorded_figures(session, model)
+    recorded = _read_figures_over_all_tasks(session, model)
     stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
-    stages = StoredStages(rows, first, row, stored, version, model.scenario)
+    stages = StoredLineageAccuracyMatrix(rows, first, row, stored, version, model.scenario)
     lineage = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
-        **matrix.compute_last_stage_figures(stages, per_class),
+        **matrix.compute_figures_of_newest_version(stages, per_class),
         **_build_stage_figures(recorded, lineage[1:]),
         **_build_version_figures(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_sure_threshold(session, model, version),
-        "adp_mean": _read_anytime_means(session, model, recorded["adp"], lineage[1:]),
+        "adp_mean": _read_anytime_accuracy_means(session, model, recorded["adp"], lineage[1:]),
         "seconds": [published[number].seconds for number in lineage[1:]],
         "bytes": [published[number].bytes for number in lineage[1:]],
         "degenerate": matrix.find_single_class_tasks(stages, classes),
@@ -154,7 +175,7 @@ def build_version_summary(
 
 def _read_matrix_row(
     session: Session, model: Model, version: int
-) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
+) -> tuple[dict[int, MatrixCellCounts], dict[tuple[int, int], dict[str, list[int]]]]:
     """Return the version's cells by task, and their counts by class."""
     of_version = {"model": model.id, "version": version}
     tasks, per_class = parse_aggregated_lists(
@@ -164,7 +185,7 @@ def _read_matrix_row(
     return read_matrix_row(session, model.id, version), counts
 
 
-def _read_recorded_figures(session: Session, model: Model) -> _Recorded:
+def _read_figures_over_all_tasks(session: Session, model: Model) -> _Recorded:
     """Return the figures recorded for all tasks together."""
     recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
@@ -208,7 +229,7 @@ def _build_version_figures(
         session.connection().execute(_OF_ONE, of_version).all()
     )
     changes, probes = documents.get("changes", {}), documents.get("knn_probe", {})
-    worse, better = matrix.compute_change_rates(
+    worse, better = matrix.compute_regression_and_improvement_rates(
         (c["regressed"], c["improved"], c["total"]) for c in changes.values()
     )
     return {
@@ -231,7 +252,7 @@ def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
     return None if document is None else cast(CalibrationOut, document)
 
 
-def _read_anytime_means(
+def _read_anytime_accuracy_means(
     session: Session, model: Model, measured: Mapping[int, Any], line: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
     """Return the mean accuracies by task of each version; None where the job did not measure them.

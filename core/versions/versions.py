@@ -29,16 +29,16 @@ from core.contract.responses.versions.version import (
 )
 from core.database import measurements
 from core.database.session import Database
-from core.database.tables import Alias, Model, Part, Result, Version
+from core.database.tables import Alias, Model, Part, Version, VersionTaskResult
 from core.errors import Invalid, NotFound, WrongState
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, cut_page_from_mapping, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, cut_list_page_from_mapping, read_query_page
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.retention.references import build_unindexed_digest
-from core.storage.blobs import Blobs
+from core.retention.references import build_digest_expression_without_index
+from core.storage.blobs import BlobStorage
 
 # 18 digits always fit into the 64 bits of the column.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -60,7 +60,7 @@ LATEST = "latest"
 
 
 @dataclass(frozen=True)
-class PartFile:
+class DownloadablePart:
     """A part of a version as a file: digest, size in bytes, and the name to save it under."""
 
     sha256: str
@@ -117,7 +117,7 @@ def list_versions(
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Version).where(Version.model_id == row.id).options(_LISTED)
-        rows: Page[Version] = read_query_page(session, query, Version.number, limit, cursor)
+        rows: ListPage[Version] = read_query_page(session, query, Version.number, limit, cursor)
         measured = _read_mean_accuracies(session, row, [version.number for version in rows.rows])
         items = [
             _build_version_item(version, *measured.get(version.number, (None, None)))
@@ -126,7 +126,7 @@ def list_versions(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def _build_version_base(version: Version) -> VersionBase:
+def _build_version_base_fields(version: Version) -> VersionBase:
     return {
         "id": version.id,
         "number": version.number,
@@ -145,7 +145,7 @@ def _build_version_item(
     version: Version, accuracy: float | None, images: int | None
 ) -> VersionItem:
     return {
-        **_build_version_base(version),
+        **_build_version_base_fields(version),
         "passed": version.gate["passed"],
         "mean_accuracy": accuracy,
         "images": images,
@@ -160,17 +160,17 @@ def _read_mean_accuracies(
     learned = select(Version.task_number).where(Version.model_id == model.id)
     query = (
         select(
-            Result.version,
-            func.avg(cast_to(Result.correct, Float) / Result.total),
-            func.sum(Result.total),
+            VersionTaskResult.version,
+            func.avg(cast_to(VersionTaskResult.correct, Float) / VersionTaskResult.total),
+            func.sum(VersionTaskResult.total),
         )
         .where(
-            Result.model_id == model.id,
-            Result.version.in_(numbers),
-            Result.total > 0,
-            Result.task.in_(learned),
+            VersionTaskResult.model_id == model.id,
+            VersionTaskResult.version.in_(numbers),
+            VersionTaskResult.total > 0,
+            VersionTaskResult.task.in_(learned),
         )
-        .group_by(Result.version)
+        .group_by(VersionTaskResult.version)
     )
     # PostgreSQL adds up integers of 64 bits as a decimal number.
     return {version: (mean, int(images)) for version, mean, images in session.execute(query)}
@@ -189,8 +189,12 @@ def list_results(
     """Return a page of a version's counts by ascending task, also of tasks it was not taught."""
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
-        query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
-        results: Page[Result] = read_query_page(session, query, Result.task, limit, cursor)
+        query = select(VersionTaskResult).where(
+            VersionTaskResult.model_id == row.model_id, VersionTaskResult.version == row.number
+        )
+        results: ListPage[VersionTaskResult] = read_query_page(
+            session, query, VersionTaskResult.task, limit, cursor
+        )
         items: list[TaskResult] = [
             {
                 "task": one.task,
@@ -222,7 +226,7 @@ def set_version_note(
             record_audit_entry(
                 session,
                 actor,
-                Entry("version.change", row.id, data, model=owner.id),
+                AuditedChange("version.change", row.id, data, model=owner.id),
                 db.now(session),
             )
             session.flush()
@@ -240,11 +244,13 @@ def list_version_files(
             for p in _find_version_parts(session, [row.id])[row.id]
             if p.type not in PRIVATE_TYPES
         }
-    files = cut_page_from_mapping(items, limit, cursor)
+    files = cut_list_page_from_mapping(items, limit, cursor)
     return {"items": list(files.rows), "next_cursor": files.next_cursor}
 
 
-def get_version_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
+def get_version_file(
+    db: Database, actor: Actor, model: str, version: str, part: str
+) -> DownloadablePart:
     """Return the file of one part.
 
     Raises:
@@ -268,8 +274,10 @@ def get_version_file(db: Database, actor: Actor, model: str, version: str, part:
             raise Invalid(
                 f"The part {part!r} holds {content} of the training data and cannot be downloaded."
             )
-        damage.refuse_damaged_parts(session, row, {Blobs.make_blob_key(stored.sha256): stored.name})
-        return PartFile(
+        damage.refuse_damaged_parts(
+            session, row, {BlobStorage.make_blob_key(stored.sha256): stored.name}
+        )
+        return DownloadablePart(
             stored.sha256,
             stored.bytes,
             f"{owner.name}-v{row.number}-{stored.name}.safetensors",
@@ -283,7 +291,7 @@ def versions_to_json(
     if not versions:
         return []
     parts = _find_version_parts(session, [v.id for v in versions])
-    first = _find_first_holders(
+    first = _find_first_versions_with_blobs(
         session, model, {p.sha256 for of_one in parts.values() for p in of_one}
     )
     rows = _read_accuracy_rows(session, model, [v.number for v in versions])
@@ -304,7 +312,7 @@ def _build_version_response(
     measured: Mapping[str, Any],
 ) -> VersionOut:
     return {
-        **_build_version_base(version),
+        **_build_version_base_fields(version),
         "tasks": list_taught_tasks(version.manifest),
         "gate": version.gate,
         "warnings": list(version.warnings),
@@ -337,7 +345,9 @@ def _find_version_parts(session: Session, ids: Sequence[str]) -> dict[str, list[
     return parts_by_version
 
 
-def _find_first_holders(session: Session, model: Model, digests: set[str]) -> dict[str, int]:
+def _find_first_versions_with_blobs(
+    session: Session, model: Model, digests: set[str]
+) -> dict[str, int]:
     """Return the lowest version number of the model that holds each blob, by digest."""
     sorted_digests = sorted(digests)
     first_holders: dict[str, int] = {}
@@ -347,7 +357,9 @@ def _find_first_holders(session: Session, model: Model, digests: set[str]) -> di
             .join(Version, Version.id == Part.version_id)
             .where(
                 Version.model_id == model.id,
-                build_unindexed_digest(Part.sha256).in_(sorted_digests[start : start + 500]),
+                build_digest_expression_without_index(Part.sha256).in_(
+                    sorted_digests[start : start + 500]
+                ),
             )
             .group_by(Part.sha256)
         )
@@ -363,7 +375,14 @@ def _read_accuracy_rows(
         Version.model_id == model.id, Version.task_number.is_not(None)
     )
     columns = sorted(set(session.scalars(learned)) - {None}, key=lambda n: n or 0)
-    query = select(Result.version, Result.task, Result.correct, Result.total)
-    results = session.execute(query.where(Result.model_id == model.id, Result.version.in_(numbers)))
+    query = select(
+        VersionTaskResult.version,
+        VersionTaskResult.task,
+        VersionTaskResult.correct,
+        VersionTaskResult.total,
+    )
+    results = session.execute(
+        query.where(VersionTaskResult.model_id == model.id, VersionTaskResult.version.in_(numbers))
+    )
     cells = {(version, task): correct / total for version, task, correct, total in results if total}
     return {number: [cells.get((number, task or 0)) for task in columns] for number in numbers}

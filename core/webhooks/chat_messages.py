@@ -23,7 +23,7 @@ CARD = "application/vnd.microsoft.card.adaptive"
 
 
 @dataclass
-class Message:
+class ChatMessage:
     """A message about an event.
 
     Attributes:
@@ -52,16 +52,16 @@ def build_chat_body(format: str, payload: WebhookPayload, public_url: str = "") 
     Raises:
         KeyError: there is no such format.
     """
-    message = _WRITERS[format](describe_event_in_words(payload, public_url))
+    message = _WRITERS[format](build_chat_message_of_event(payload, public_url))
     # Names may contain lone surrogates, which UTF-8 cannot encode.
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def describe_event_in_words(payload: WebhookPayload, public_url: str = "") -> Message:
+def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -> ChatMessage:
     """Return a payload as a message in words."""
     data, name = payload["data"], payload["data"].get("name", "")
     if payload["type"] == TEST:
-        return Message(
+        return ChatMessage(
             "Perennial: this webhook works.",
             link=_build_page_url(public_url, f"webhooks/{data.get('webhook', '')}"),
         )
@@ -88,10 +88,10 @@ def describe_event_in_words(payload: WebhookPayload, public_url: str = "") -> Me
     return message
 
 
-def _describe_job_event(type: str, name: str, data: WebhookData) -> Message:
+def _describe_job_event(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe an event of a job."""
     state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
-    message = Message(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
+    message = ChatMessage(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
     if (error := data.get("error")) is not None:
         message.reasons = [f"Kind of error: {error}"]
     if state in ("failed", "rejected"):
@@ -100,16 +100,16 @@ def _describe_job_event(type: str, name: str, data: WebhookData) -> Message:
     return message
 
 
-def _describe_version_event(type: str, name: str, data: WebhookData) -> Message:
+def _describe_version_event(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe an event of a version, with the checks that failed."""
     number = data.get("version")
     if type == "version.held":
-        message = Message(
+        message = ChatMessage(
             f"{name}: version {number} is held by its gate; production stays where it is."
         )
         message.command = f"perennial models show {shlex.quote(name)}"
     else:
-        message = Message(f"{name}: version {number} is published.")
+        message = ChatMessage(f"{name}: version {number} is published.")
     checks = data["gate"]["checks"] if "gate" in data else []
     failed = [check for check in checks if not check["passed"]]
     message.reasons = [
@@ -129,33 +129,33 @@ def _describe_failed_check(check: Mapping[str, Any]) -> str:
     return f"{check['name']}: {measured}" + ("" if limit is None else f", the limit is {limit:.4g}")
 
 
-def _describe_alias_move(type: str, name: str, data: WebhookData) -> Message:
+def _describe_alias_move(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe a move of an alias."""
     alias, version, previous = data.get("alias", ""), data.get("version"), data.get("previous")
     if version is None:
-        return Message(f"{name}: the alias {alias} is deleted.")
+        return ChatMessage(f"{name}: the alias {alias} is deleted.")
     came = "" if previous is None else f", from version {previous}"
-    return Message(f"{name}: {alias} is version {version} now{came}.")
+    return ChatMessage(f"{name}: {alias} is version {version} now{came}.")
 
 
-def _describe_data_deletion(type: str, name: str, data: WebhookData) -> Message:
+def _describe_data_deletion(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe the deletion of a task's images."""
-    return Message(f"{name}: the images of task {data.get('task')} are deleted.")
+    return ChatMessage(f"{name}: the images of task {data.get('task')} are deleted.")
 
 
-def _describe_finished_export(type: str, name: str, data: WebhookData) -> Message:
+def _describe_finished_export(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe a finished export."""
     version, format = data.get("version"), data.get("format", "")
-    message = Message(f"{name}: version {version} can be downloaded as {format}.")
+    message = ChatMessage(f"{name}: version {version} can be downloaded as {format}.")
     message.command = (
         f"perennial download {shlex.quote(name)} {version} --format {shlex.quote(format)}"
     )
     return message
 
 
-def _describe_other_event(type: str, name: str, data: WebhookData) -> Message:
+def _describe_other_event(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe an event of another type."""
-    return Message(f"{name}: {type}")
+    return ChatMessage(f"{name}: {type}")
 
 
 def _read_gate_verdict(data: WebhookData) -> str | None:
@@ -169,7 +169,7 @@ def _build_page_url(public_url: str, path: str) -> str | None:
     return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
 
 
-def _format_slack_message(message: Message) -> dict[str, Any]:
+def _format_slack_message(message: ChatMessage) -> dict[str, Any]:
     """Return the message in Slack's form."""
     paragraphs = [f"*{_escape_slack_line(message.title)}*"]
     paragraphs += [f"{name}: {_escape_slack_line(value)}" for name, value in message.facts]
@@ -205,13 +205,13 @@ def _join_lines_that_fit(paragraphs: list[str]) -> str:
     return text
 
 
-def _format_teams_message(message: Message) -> dict[str, Any]:
+def _format_teams_message(message: ChatMessage) -> dict[str, Any]:
     """Return the message in the form of Teams."""
-    body = [_build_teams_paragraph(message.title, weight="Bolder", size="Medium")]
-    body += [_build_teams_paragraph(f"{name}: {value}") for name, value in message.facts]
-    body += [_build_teams_paragraph(f"• {reason}") for reason in message.reasons]
+    body = [_build_teams_message_paragraph(message.title, weight="Bolder", size="Medium")]
+    body += [_build_teams_message_paragraph(f"{name}: {value}") for name, value in message.facts]
+    body += [_build_teams_message_paragraph(f"• {reason}") for reason in message.reasons]
     if message.command is not None:
-        body.append(_build_teams_paragraph(message.command, fontType="Monospace"))
+        body.append(_build_teams_message_paragraph(message.command, fontType="Monospace"))
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -229,7 +229,7 @@ def _format_teams_message(message: Message) -> dict[str, Any]:
     }
 
 
-def _build_teams_paragraph(text: str, **style: str) -> dict[str, Any]:
+def _build_teams_message_paragraph(text: str, **style: str) -> dict[str, Any]:
     """Return a paragraph of plain text; a TextBlock would interpret Markdown."""
     return {
         "type": "RichTextBlock",
@@ -250,14 +250,14 @@ _STATES = {
     "rejected": "has rejected its batch",
     "cancelled": "was cancelled",
 }
-_DESCRIBED: dict[str, Callable[[str, str, WebhookData], Message]] = {
+_DESCRIBED: dict[str, Callable[[str, str, WebhookData], ChatMessage]] = {
     "job": _describe_job_event,
     "version": _describe_version_event,
     "alias": _describe_alias_move,
     "task": _describe_data_deletion,
     "export": _describe_finished_export,
 }
-_WRITERS: dict[str, Callable[[Message], dict[str, Any]]] = {
+_WRITERS: dict[str, Callable[[ChatMessage], dict[str, Any]]] = {
     "slack": _format_slack_message,
     "teams": _format_teams_message,
 }

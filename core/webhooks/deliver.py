@@ -20,7 +20,7 @@ from core.network.public_address import AddressRefused, Resolver, parse_networks
 from core.settings import Settings
 from core.telemetry import DELIVERY_SECONDS
 from core.webhooks import chat_messages, outbox, webhook_secret
-from core.webhooks.outbox import LEASE_S, Lease, Outcome, Outgoing
+from core.webhooks.outbox import LEASE_S, DeliveryOutcome, LeasedWebhook, OutgoingDelivery
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ CLOSE_S = 2.0
 USER_AGENT = "Perennial-Webhooks/1"
 
 
-class Deliverer:
+class WebhookDeliverer:
     """Looks for webhooks with due deliveries, and serves them.
 
     Args:
@@ -56,7 +56,7 @@ class Deliverer:
     ) -> None:
         self._db, self._settings, self._lease_s, self._resolve = db, settings, lease_s, resolve
         self._allow = parse_networks(settings.webhook_allow)
-        self._serving: set[Lease] = set()
+        self._serving: set[LeasedWebhook] = set()
         self._changed = threading.Condition()
         self._end = threading.Event()
         self._failing = False
@@ -116,7 +116,7 @@ class Deliverer:
             self._run_logging_errors("look", self.serve_due_webhooks)
             self._end.wait(LOOK_S)
 
-    def _serve_webhook(self, lease: Lease) -> None:
+    def _serve_webhook(self, lease: LeasedWebhook) -> None:
         try:
             self._run_logging_errors("serve", lambda: self._send_due_deliveries(lease))
         finally:
@@ -125,7 +125,7 @@ class Deliverer:
                 self._serving.discard(lease)
                 self._changed.notify_all()
 
-    def _send_due_deliveries(self, lease: Lease) -> None:
+    def _send_due_deliveries(self, lease: LeasedWebhook) -> None:
         """Send one delivery after another until none is due or the webhook's time is over."""
         until = time.monotonic() + TURN_S
         while not self._end.is_set() and time.monotonic() < until:
@@ -147,10 +147,16 @@ class Deliverer:
         # A long queue gives up its place after its turn, so that others are served too.
         outbox.release_webhook(self._db, lease)
 
-    def _attempt_delivery(self, lease: Lease, outgoing: Outgoing) -> Outcome:
+    def _attempt_delivery(
+        self, lease: LeasedWebhook, outgoing: OutgoingDelivery
+    ) -> DeliveryOutcome:
         """Send a delivery once, and return the outcome."""
         # imported here, since a worker without webhooks never needs it
-        from core.network.guarded_http import NotSent, Way, post_guarded_request
+        from core.network.guarded_http import (
+            RequestNotSentError,
+            SendingSettings,
+            post_guarded_request,
+        )
 
         begin = time.monotonic()
         status, response_body, error = None, None, None
@@ -158,20 +164,20 @@ class Deliverer:
             target, body = parse_url_target(outgoing.url), self._build_delivery_body(outgoing)
             headers = self._build_delivery_headers(lease.webhook_id, outgoing, body)
             response = post_guarded_request(
-                target, headers, body, Way(self._allow, REQUEST_S, self._resolve)
+                target, headers, body, SendingSettings(self._allow, REQUEST_S, self._resolve)
             )
             status, response_body, error = (
                 response.status,
                 response.body or None,
-                explain_refusal(response.status),
+                explain_rejected_delivery(response.status),
             )
-        except (NotSent, AddressRefused) as refused:
+        except (RequestNotSentError, AddressRefused) as refused:
             error = str(refused)
         except PerennialError as refused:
             error = refused.detail
-        return Outcome(status, error, response_body, time.monotonic() - begin)
+        return DeliveryOutcome(status, error, response_body, time.monotonic() - begin)
 
-    def _build_delivery_body(self, outgoing: Outgoing) -> bytes:
+    def _build_delivery_body(self, outgoing: OutgoingDelivery) -> bytes:
         """Return the body to send: the stored payload, or a chat message with its content."""
         if outgoing.format == "standard":
             return outgoing.payload.encode()
@@ -180,7 +186,7 @@ class Deliverer:
         )
 
     def _build_delivery_headers(
-        self, webhook_id: str, outgoing: Outgoing, body: bytes
+        self, webhook_id: str, outgoing: OutgoingDelivery, body: bytes
     ) -> dict[str, str]:
         """Return the headers of Standard Webhooks, signed with each secret that is valid now.
 
@@ -189,11 +195,12 @@ class Deliverer:
         """
         key, now = webhook_secret.load_webhook_key(self._settings), int(time.time())
         secrets = [
-            webhook_secret.derive_secret(key, webhook_id, number) for number in outgoing.generations
+            webhook_secret.derive_webhook_secret(key, webhook_id, number)
+            for number in outgoing.generations
         ]
         # A worker with another key file would sign with secrets that no receiver knows.
-        if webhook_secret.hash_secret(secrets[0]) != outgoing.secret_sha256:
-            raise webhook_secret.build_changed_key_error()
+        if webhook_secret.hash_webhook_secret(secrets[0]) != outgoing.secret_sha256:
+            raise webhook_secret.build_changed_webhook_key_error()
         # During a rotation both secrets are valid, and a receiver needs only one of them.
         signed = (webhook_secret.sign_delivery_body(one, outgoing.id, now, body) for one in secrets)
         return {
@@ -219,7 +226,7 @@ class Deliverer:
             self._failing = False
 
 
-def explain_refusal(status: int) -> str | None:
+def explain_rejected_delivery(status: int) -> str | None:
     """Return why a response does not count as accepted, or None if it does."""
     if 200 <= status < 300:
         return None

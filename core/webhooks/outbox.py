@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, aliased
 
 from core.database.deliveries import WAITING, WAITS
 from core.database.session import Database
-from core.database.tables import Audit, Delivery, Webhook
+from core.database.tables import AuditEntry, Delivery, Webhook
 from core.database.tables.webhook import DELIVERED, FAILED
 
 LEASE_S = 60.0
@@ -43,7 +43,7 @@ _DELETED = 1000
 
 
 @dataclass(frozen=True)
-class Lease:
+class LeasedWebhook:
     """A webhook that a worker has leased."""
 
     webhook_id: str
@@ -53,7 +53,7 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class OutgoingDelivery:
     """A delivery to send next.
 
     Attributes:
@@ -72,7 +72,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DeliveryOutcome:
     """Outcome of an attempt.
 
     Attributes:
@@ -90,11 +90,11 @@ class Outcome:
 
 def lease_webhooks(
     db: Database,
-    serving: Collection[Lease],
+    serving: Collection[LeasedWebhook],
     places: int,
     slow_places: int,
     lease_s: float = LEASE_S,
-) -> list[Lease]:
+) -> list[LeasedWebhook]:
     """Lease webhooks with due deliveries, those served longest ago first.
 
     Args:
@@ -117,7 +117,7 @@ def lease_webhooks(
         # Checked again under the lock, since another worker may have served them meanwhile.
         query = (
             select(Webhook)
-            .where(Webhook.id.in_(candidates), *_build_due_filter(now))
+            .where(Webhook.id.in_(candidates), *_build_due_webhook_conditions(now))
             .order_by(Webhook.id)
         )
         # Skip a webhook that another worker is just taking, and take the others.
@@ -125,11 +125,13 @@ def lease_webhooks(
             # A worker that hangs for longer than its lease must not record its outcome any more.
             hook.fence += 1
             hook.lease_until, hook.served_at = now + lease_s, now
-            leases.append(Lease(hook.id, hook.owner_id, hook.fence, _is_slow_webhook(hook)))
+            leases.append(LeasedWebhook(hook.id, hook.owner_id, hook.fence, _is_slow_webhook(hook)))
     return leases
 
 
-def lease_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | None:
+def lease_next_delivery(
+    db: Database, lease: LeasedWebhook, lease_s: float = LEASE_S
+) -> OutgoingDelivery | None:
     """Return the delivery to send to a webhook now, and renew the lease.
 
     If nothing is due or the lease is lost, return None and release the webhook.
@@ -145,12 +147,12 @@ def lease_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) ->
         hook.lease_until = now + lease_s
         both = hook.previous_until is not None and now < hook.previous_until
         generations = [hook.generation, hook.generation - 1] if both else [hook.generation]
-        return Outgoing(
+        return OutgoingDelivery(
             row.number, row.id, row.payload, hook.format, hook.url, generations, hook.secret_sha256
         )
 
 
-def release_webhook(db: Database, lease: Lease) -> None:
+def release_webhook(db: Database, lease: LeasedWebhook) -> None:
     """Release a webhook; any worker may send its remaining deliveries."""
     with db.write() as session:
         hook = _lock_leased_webhook(session, lease)
@@ -158,7 +160,9 @@ def release_webhook(db: Database, lease: Lease) -> None:
             _end_webhook_lease(session, hook, db.now(session))
 
 
-def record_delivery_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
+def record_delivery_outcome(
+    db: Database, lease: LeasedWebhook, sent: OutgoingDelivery, outcome: DeliveryOutcome
+) -> None:
     """Record the outcome of an attempt.
 
     It has no effect if the lease is lost, since another worker sends again.
@@ -225,7 +229,9 @@ def _find_due_webhooks(
     )
     # Quick ones first: the slow ones share what is left, up to their own limit.
     for kind, limit in ((quick, places), (slow, min(slow_places, places))):
-        query = select(Webhook.id, Webhook.owner_id).where(*_build_due_filter(now), kind)
+        query = select(Webhook.id, Webhook.owner_id).where(
+            *_build_due_webhook_conditions(now), kind
+        )
         # Never served ones first, whatever the order of NULL in the database.
         query = query.order_by(Webhook.served_at.is_not(None), Webhook.served_at, Webhook.id)
         room = limit
@@ -239,7 +245,7 @@ def _find_due_webhooks(
     return webhook_ids
 
 
-def _build_due_filter(now: float) -> tuple[ColumnElement[bool], ...]:
+def _build_due_webhook_conditions(now: float) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for an enabled webhook that is due and not leased."""
     return (
         Webhook.disabled_at.is_(None),
@@ -253,7 +259,7 @@ def _is_slow_webhook(hook: Webhook) -> bool:
     return hook.failing_since is not None or (hook.last_s or 0.0) > SLOW_S
 
 
-def _lock_leased_webhook(session: Session, lease: Lease) -> Webhook | None:
+def _lock_leased_webhook(session: Session, lease: LeasedWebhook) -> Webhook | None:
     """Return the webhook's row, locked, if this worker still has the lease."""
     query = select(Webhook).where(Webhook.id == lease.webhook_id, Webhook.fence == lease.fence)
     return session.scalars(query.with_for_update(key_share=True)).one_or_none()
@@ -262,12 +268,15 @@ def _lock_leased_webhook(session: Session, lease: Lease) -> Webhook | None:
 def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery | None:
     """Return the oldest due delivery that does not wait for an earlier one of its model."""
     query = select(Delivery).where(
-        Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _build_in_turn_condition()
+        Delivery.webhook_id == hook.id,
+        WAITS,
+        Delivery.next_at <= now,
+        _build_no_earlier_delivery_condition(),
     )
     return session.scalars(query.order_by(Delivery.number).limit(1)).one_or_none()
 
 
-def _build_in_turn_condition() -> ColumnElement[bool]:
+def _build_no_earlier_delivery_condition() -> ColumnElement[bool]:
     """Return the condition that no earlier delivery of the same model must be sent first."""
     earlier = aliased(Delivery)
     waits = and_(
@@ -287,7 +296,7 @@ def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
     """
     session.flush()
     query = select(Delivery.next_at).where(
-        Delivery.webhook_id == hook.id, WAITS, _build_in_turn_condition()
+        Delivery.webhook_id == hook.id, WAITS, _build_no_earlier_delivery_condition()
     )
     hook.due_at = session.scalar(query.order_by(Delivery.next_at).limit(1))
     hook.lease_until = None
@@ -304,5 +313,5 @@ def _disable_webhook(session: Session, hook: Webhook, why: str, now: float) -> N
     hook.disabled_at, hook.disabled_because, hook.due_at = now, why, None
     about = {"object": hook.id, "model_id": hook.model_id, "data": {"reason": why}}
     session.add(
-        Audit(at=now, owner_id=hook.owner_id, actor=None, action="webhook.disable", **about)
+        AuditEntry(at=now, owner_id=hook.owner_id, actor=None, action="webhook.disable", **about)
     )

@@ -11,8 +11,8 @@ from core.database.tables import Delivery, Webhook
 from core.database.tables.webhook import PENDING
 from core.errors import NotFound
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.webhooks import webhooks
 from core.webhooks.delivery_response import build_delivery_detail, build_delivery_response
 
@@ -36,7 +36,7 @@ def list_deliveries(
         query = select(Delivery).where(Delivery.webhook_id == row.id)
         if state is not None:
             query = query.where(Delivery.state == state)
-        deliveries: Page[Delivery] = read_query_page(
+        deliveries: ListPage[Delivery] = read_query_page(
             session, query, Delivery.number, limit, cursor, descending=True
         )
         return {
@@ -78,7 +78,7 @@ def resend_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> 
         hook.due_at = now
         session.flush()
         record_audit_entry(
-            session, actor, Entry("webhook.redeliver", row.id, {}, model=hook.model_id), now
+            session, actor, AuditedChange("webhook.redeliver", row.id, {}, model=hook.model_id), now
         )
         return build_delivery_detail(actor, row)
 

@@ -50,14 +50,14 @@ def load_webhook_key(settings: Settings) -> bytes:
     return content
 
 
-def derive_secret(key: bytes, webhook_id: str, generation: int) -> str:
+def derive_webhook_secret(key: bytes, webhook_id: str, generation: int) -> str:
     """Return the secret of a webhook: `whsec_` and 32 bytes in base64."""
     # With the generation, so that a rotation makes another secret of the same key.
     raw = hmac.digest(key, f"webhook {webhook_id} {generation}".encode(), "sha256")
     return PREFIX + base64.b64encode(raw).decode()
 
 
-def hash_secret(secret: str) -> str:
+def hash_webhook_secret(secret: str) -> str:
     """Return the secret's digest for the database: sha256 in hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
@@ -69,7 +69,7 @@ def sign_delivery_body(secret: str, delivery_id: str, timestamp: int, body: byte
     return f"v1,{base64.b64encode(code).decode()}"
 
 
-def build_changed_key_error() -> WebhooksUnavailable:
+def build_changed_webhook_key_error() -> WebhooksUnavailable:
     """Return the error for a derived secret that differs from the one given to the user."""
     return WebhooksUnavailable(
         "The service's key file of webhooks is not the one with which this webhook was made: "

@@ -27,8 +27,8 @@ from core.errors import Invalid, NotFound, TooManyRequests, WrongState
 from core.ids import new_id
 from core.network import public_address
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.webhooks import webhook_secret
@@ -76,7 +76,7 @@ def create_webhook(
         now, row_id = db.now(session), new_id("whk")
         name = requested.model
         model_row = None if name is None else find_model(session, actor, name)
-        secret = webhook_secret.derive_secret(key, row_id, 1)
+        secret = webhook_secret.derive_webhook_secret(key, row_id, 1)
         row = Webhook(
             id=row_id,
             owner_id=actor.owner_id if model_row is None else model_row.owner_id,
@@ -85,7 +85,7 @@ def create_webhook(
             events=_check_event_types(requested.events),
             model_id=None if model_row is None else model_row.id,
             generation=1,
-            secret_sha256=webhook_secret.hash_secret(secret),
+            secret_sha256=webhook_secret.hash_webhook_secret(secret),
             dropped=0,
             fence=0,
             created_at=now,
@@ -95,7 +95,7 @@ def create_webhook(
         # The host alone, since the path of an address, as of Slack, may hold a secret.
         data: Any = {"host": target.host, "events": row.events}
         record_audit_entry(
-            session, actor, Entry("webhook.create", row.id, data, model=row.model_id), now
+            session, actor, AuditedChange("webhook.create", row.id, data, model=row.model_id), now
         )
         _require_few_webhooks(session, row, settings.max_webhooks)
         return {**build_webhook_responses(session, [row])[0], "secret": secret}
@@ -105,7 +105,7 @@ def list_webhooks(db: Database, actor: Actor, *, limit: int, cursor: str | None)
     """Return a page of the webhooks that the caller sees."""
     with db.read() as session:
         query = select(Webhook).where(actor.build_visible_condition(Webhook.owner_id))
-        rows: Page[Webhook] = read_query_page(session, query, Webhook.id, limit, cursor)
+        rows: ListPage[Webhook] = read_query_page(session, query, Webhook.id, limit, cursor)
         return {
             "items": build_webhook_responses(session, rows.rows),
             "next_cursor": rows.next_cursor,
@@ -146,7 +146,7 @@ def change_webhook(
             row.events if (events := patch.get("events")) is None else _check_event_types(events)
         )
         if "model" in patch:
-            row.model_id = _find_only_model(session, actor, row, patch["model"])
+            row.model_id = _find_only_model_of_webhook(session, actor, row, patch["model"])
         if (enabled := patch.get("enabled")) is not None:
             _set_webhook_enabled(session, row, enabled, now)
         session.flush()
@@ -170,7 +170,10 @@ def remove_webhook(db: Database, actor: Actor, webhook: str) -> None:
         session.delete(row)
         host = public_address.parse_url_target(row.url).host
         record_audit_entry(
-            session, actor, Entry("webhook.delete", row.id, {"host": host}, model=row.model_id), now
+            session,
+            actor,
+            AuditedChange("webhook.delete", row.id, {"host": host}, model=row.model_id),
+            now,
         )
 
 
@@ -187,10 +190,13 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
     with db.write() as session:
         row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         row.generation += 1
-        secret = webhook_secret.derive_secret(key, row.id, row.generation)
-        row.secret_sha256, row.previous_until = webhook_secret.hash_secret(secret), now + BOTH_S
+        secret = webhook_secret.derive_webhook_secret(key, row.id, row.generation)
+        row.secret_sha256, row.previous_until = (
+            webhook_secret.hash_webhook_secret(secret),
+            now + BOTH_S,
+        )
         record_audit_entry(
-            session, actor, Entry("webhook.rotate", row.id, {}, model=row.model_id), now
+            session, actor, AuditedChange("webhook.rotate", row.id, {}, model=row.model_id), now
         )
         return {**build_webhook_responses(session, [row])[0], "secret": secret}
 
@@ -214,7 +220,7 @@ def send_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDeta
                 session, row, TEST, deliveries.build_test_payload(row, now), now
             )
         record_audit_entry(
-            session, actor, Entry("webhook.test", row.id, {}, model=row.model_id), now
+            session, actor, AuditedChange("webhook.test", row.id, {}, model=row.model_id), now
         )
         return build_delivery_detail(actor, waiting)
 
@@ -327,7 +333,7 @@ def _build_last_delivery(row: Delivery) -> LastDelivery:
     }
 
 
-def _check_webhook_url(settings: Settings, url: str) -> public_address.Target:
+def _check_webhook_url(settings: Settings, url: str) -> public_address.RequestTarget:
     """Return the target of a URL after checking that it is an allowed address.
 
     Raises:
@@ -361,7 +367,9 @@ def _check_event_types(events: Sequence[str]) -> list[str]:
     return [event for event in EVENTS if event in events]
 
 
-def _find_only_model(session: Session, actor: Actor, row: Webhook, model: str | None) -> str | None:
+def _find_only_model_of_webhook(
+    session: Session, actor: Actor, row: Webhook, model: str | None
+) -> str | None:
     """Return the id of the only model that a webhook is notified of; None for all models."""
     if model is None:
         return None
@@ -404,7 +412,7 @@ def _record_change_in_audit(
     if patch.get("enabled") is not None:
         data["to"] = "enabled" if patch["enabled"] else "disabled"
     record_audit_entry(
-        session, actor, Entry("webhook.change", row.id, data, model=row.model_id), now
+        session, actor, AuditedChange("webhook.change", row.id, data, model=row.model_id), now
     )
 
 

@@ -18,14 +18,14 @@ from api.app import create_app
 from core.database.jobs import change_job_state, lock_job
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Owner
 from core.keys import keys
 from core.recipe.catalogue import load_catalogue
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.requests.actor import Actor
 from core.settings import Settings
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
@@ -41,9 +41,9 @@ def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tests.
     """
     folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
-    link_test_catalogue(lent)
+    link_catalogue_for_tests(lent)
     load_catalogue(Settings(data_dir=lent))
-    shutil.copy(lent / "catalogue" / f"{compute_code_version()}.json", folder)
+    shutil.copy(lent / "catalogue" / f"{compute_learning_code_digest()}.json", folder)
     return folder
 
 
@@ -133,7 +133,7 @@ def create_model(client: TestClient, name: str = "birds", **fields: Any) -> str:
     return name
 
 
-def drive(db: Database, job_id: str, *actions: Action) -> None:
+def drive(db: Database, job_id: str, *actions: JobAction) -> None:
     """Move a job as a worker would."""
     with db.write() as session:
         row = lock_job(session, job_id)

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from starlette.testclient import TestClient
 
 from core.database.jobs import change_job_state, lock_job
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Job
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.publishing import anytime
@@ -80,11 +80,11 @@ class Running:
         anytime.register_best_state(self.db, self._app.state.store, self._claim, folder)
         return network
 
-    def end(self, action: Action, **values: Any) -> None:
+    def end(self, action: JobAction, **values: Any) -> None:
         with self.db.write() as session:
             row = lock_job(session, self.id)
             if row.state == "validating":
-                change_job_state(session, row, Action.START, 1.0)
+                change_job_state(session, row, JobAction.START, 1.0)
             change_job_state(session, row, action, 1.0)
             for name, value in values.items():
                 setattr(row, name, value)
@@ -189,15 +189,15 @@ def test_before_there_is_a_state_the_answer_is_to_ask_again(
 @pytest.mark.parametrize(
     ("action", "values", "said"),
     [
-        (Action.PUBLISH, {"version": 1}, "download version 1 instead"),
-        (Action.REJECT, {}, "nothing of it was kept"),
-        (Action.FAIL, {"anytime": None}, "retry it"),
+        (JobAction.PUBLISH, {"version": 1}, "download version 1 instead"),
+        (JobAction.REJECT, {}, "nothing of it was kept"),
+        (JobAction.FAIL, {"anytime": None}, "retry it"),
     ],
 )
 def test_a_job_that_is_over_says_what_to_do_instead(
-    client: TestClient, started: Running, action: Action, values: dict[str, Any], said: str
+    client: TestClient, started: Running, action: JobAction, values: dict[str, Any], said: str
 ) -> None:
-    if action is Action.REJECT:
+    if action is JobAction.REJECT:
         with started.db.write() as session:
             change_job_state(session, lock_job(session, started.id), action, 1.0)
     else:
@@ -209,7 +209,7 @@ def test_a_job_that_is_over_says_what_to_do_instead(
 def test_what_a_failed_job_had_reached_can_still_be_had_until_it_is_tried_again(
     client: TestClient, started: Running
 ) -> None:
-    started.end(Action.FAIL)
+    started.end(JobAction.FAIL)
     assert client.get(started.url).status_code == 200
     assert client.post(f"/v1/jobs/{started.id}/retry").status_code == 202
     assert client.get(started.url).status_code == 409
@@ -251,7 +251,7 @@ def test_another_owner_finds_no_such_job(
 def test_a_deleted_model_takes_the_states_of_its_failed_jobs_with_it(
     client: TestClient, started: Running
 ) -> None:
-    started.end(Action.FAIL)
+    started.end(JobAction.FAIL)
     assert client.delete("/v1/models/birds").status_code < 300
     answer = client.get(started.url)
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")

@@ -47,7 +47,7 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
     wait_for_the_look(client)
     original = sqlite3.DatabaseError("database disk image is malformed")
     original.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    assert soundness.is_damage(original)
+    assert soundness.is_sqlite_damage_error(original)
 
     def broken() -> None:
         raise DatabaseError("SELECT", {}, original)
@@ -62,7 +62,7 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
 @pytest.fixture
 def full(settings: Settings, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The reserve of a service whose disk is full."""
-    assert reserve.make_reserve_file(settings.data_dir, 1 << 16)
+    assert reserve.make_disk_reserve_file(settings.data_dir, 1 << 16)
     monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: 0)
     return settings.data_dir / reserve.NAME
 
@@ -99,7 +99,7 @@ def test_where_only_the_write_shows_that_there_is_no_room_it_is_sent_again(
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reserve, "remove_reserve_if_full", lambda _folder: False)
+        patch.setattr(reserve, "remove_disk_reserve_if_full", lambda _folder: False)
         patch.setattr("core.jobs.jobs.apply_job_action", no_room)
         refused = ask(client, "cancel", job)
         assert (refused.status_code, refused.headers["retry-after"]) == (507, "1")

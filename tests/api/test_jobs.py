@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from core.contract.manifest import Manifest
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Event, Job, Version
 from core.errors import Unavailable
 from core.ids import new_id
@@ -41,7 +41,7 @@ def test_a_job_is_read_with_a_strong_etag(client: TestClient, db: Database, job:
     assert same.status_code == 304
     assert same.content == b""
     assert same.headers["etag"] == tag
-    drive(db, job, Action.VALIDATE)
+    drive(db, job, JobAction.VALIDATE)
     changed = client.get(f"/v1/jobs/{job}", headers={"If-None-Match": tag})
     assert changed.status_code == 200
     assert changed.json()["state"] == "validating"
@@ -90,7 +90,7 @@ def test_actions_are_idempotent_by_state(client: TestClient, job: str) -> None:
 
 
 def test_a_running_job_is_asked_to_stop(client: TestClient, db: Database, job: str) -> None:
-    drive(db, job, Action.VALIDATE, Action.START)
+    drive(db, job, JobAction.VALIDATE, JobAction.START)
     assert client.post(f"/v1/jobs/{job}/pause").json()["state"] == "pausing"
     assert client.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelling"
 
@@ -99,7 +99,7 @@ def test_a_failed_job_is_retried_at_the_end_of_the_line_with_another_recipe(
     client: TestClient, db: Database, job: str, archive: Make
 ) -> None:
     client.post("/v1/models/birds/tasks", content=archive(c=2))
-    drive(db, job, Action.VALIDATE, Action.FAIL)
+    drive(db, job, JobAction.VALIDATE, JobAction.FAIL)
     answer = client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"epochs": 2}})
     assert answer.status_code == 202, answer.text
     assert answer.headers["location"] == f"/v1/jobs/{job}"
@@ -122,7 +122,7 @@ def test_a_failed_job_is_retried_at_the_end_of_the_line_with_another_recipe(
 def test_a_retry_needs_room_for_one_more_open_job(
     client: TestClient, db: Database, settings: Settings, job: str, archive: Make
 ) -> None:
-    drive(db, job, Action.VALIDATE, Action.FAIL)
+    drive(db, job, JobAction.VALIDATE, JobAction.FAIL)
     settings.max_open_jobs = 1
     other = client.post("/v1/models/birds/tasks", content=archive(c=2)).json()["job"]["id"]
     refused = client.post(f"/v1/jobs/{job}/retry")
@@ -135,7 +135,7 @@ def test_a_retry_needs_room_for_one_more_open_job(
 def test_a_held_version_is_retried_by_one_new_job(
     client: TestClient, db: Database, job: str
 ) -> None:
-    drive(db, job, Action.VALIDATE, Action.START, Action.PUBLISH)
+    drive(db, job, JobAction.VALIDATE, JobAction.START, JobAction.PUBLISH)
     assert client.post(f"/v1/jobs/{job}/retry").status_code == 409
     with db.write() as session:
         row = session.get_one(Job, job)
@@ -218,14 +218,14 @@ def test_a_page_of_events_has_an_etag_that_moves_with_it(
     path = f"/v1/jobs/{job}/events"
     tag = client.get(path).headers["etag"]
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
-    drive(db, job, Action.PAUSE)
+    drive(db, job, JobAction.PAUSE)
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 200
 
 
 def test_a_stream_ends_with_the_terminal_event_and_resumes_after_any(
     client: TestClient, db: Database, job: str
 ) -> None:
-    drive(db, job, Action.PAUSE, Action.CANCEL)
+    drive(db, job, JobAction.PAUSE, JobAction.CANCEL)
     accept = {"Accept": "text/event-stream"}
     whole = client.get(f"/v1/jobs/{job}/events", headers=accept)
     assert whole.headers["content-type"].startswith("text/event-stream")

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from api.server.boundary import Boundary
-from core.errors import NoSpace, Unavailable
+from api.server.boundary import RequestBoundaryMiddleware
+from core.errors import ServiceDiskFull, Unavailable
 
 
 def no_descriptor(number: int) -> OSError:
@@ -199,14 +199,18 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
         "type": "http", "method": "GET", "path": "/healthz", "raw_path": b"/healthz", "query_string": b"",
         "headers": [], "http_version": "1.1", "scheme": "http", "app": client.app,
     }  # fmt: skip
-    asyncio.run(Boundary(client.app)(scope, receive, gone))  # type: ignore[arg-type]
+    asyncio.run(RequestBoundaryMiddleware(client.app)(scope, receive, gone))  # type: ignore[arg-type]
     said = capfd.readouterr()
     assert "unexpected error" not in said.out + said.err
 
 
 @pytest.mark.parametrize(
     "full",
-    [OSError(errno.ENOSPC, "full"), sqlalchemy_full(), NoSpace("The store's folder is full.")],
+    [
+        OSError(errno.ENOSPC, "full"),
+        sqlalchemy_full(),
+        ServiceDiskFull("The store's folder is full."),
+    ],
     ids=["file", "database", "store"],
 )
 def test_a_full_disk_is_a_507_with_retry_after(
@@ -234,7 +238,7 @@ def test_a_full_store_is_told_and_serves_what_it_holds(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full() -> None:
-        raise NoSpace("There is no room left.")
+        raise ServiceDiskFull("There is no room left.")
 
     monkeypatch.setattr(client.app.state.store, "check_store_usable", full)  # type: ignore[attr-defined]
     answer = client.get("/readyz")

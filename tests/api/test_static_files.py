@@ -5,7 +5,7 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from api.static_files import FOLDER, TYPES, build_static_path
+from api.static_files import FOLDER, TYPES, build_static_file_url_path
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def anybody(client: TestClient) -> TestClient:
 
 
 def test_a_file_is_kept_for_ever_under_its_digest(anybody: TestClient) -> None:
-    answer = anybody.get(build_static_path("docs.js"))
+    answer = anybody.get(build_static_file_url_path("docs.js"))
     assert answer.status_code == 200
     assert answer.content == (FOLDER / "docs.js").read_bytes()
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
@@ -46,10 +46,12 @@ def test_nothing_else_is_served(anybody: TestClient, path: str) -> None:
 def test_every_file_of_a_known_kind_has_an_address() -> None:
     files = [path for path in FOLDER.rglob("*") if path.suffix in TYPES]
     assert len(files) > 5
-    addresses = [build_static_path(path.relative_to(FOLDER).as_posix(), "/root") for path in files]
+    addresses = [
+        build_static_file_url_path(path.relative_to(FOLDER).as_posix(), "/root") for path in files
+    ]
     assert len({one.split("/")[3] for one in addresses}) == 1
     with pytest.raises(KeyError):
-        build_static_path("nothing.js")
+        build_static_file_url_path("nothing.js")
 
 
 def test_none_of_our_own_files_names_another_host() -> None:

@@ -114,12 +114,12 @@ def _decoding_only(learn: Any, validate: Any) -> Any:
     from dataclasses import replace
 
     from core.errors import Invalid
-    from core.ingest.ingest import Monitor
+    from core.ingest.ingest import DecodingMonitor
 
     def run(work: Any) -> None:
         folder = work.folder / "ingest"
         folder.mkdir()
-        monitor = Monitor(stop=work.must_stop)
+        monitor = DecodingMonitor(stop=work.must_stop)
         validate(work.db, work.store, work.claim, work.settings, folder, monitor)
         raise Invalid("far enough")
 

@@ -61,14 +61,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, asked: set[tuple[str, int]]
 
 
 @pytest.fixture(scope="module")
-def running(folder: Path) -> Iterator[service.Service]:
+def running(folder: Path) -> Iterator[service.RunningService]:
     """The present service on the old data directory, which the launcher migrates."""
     with service.run_temporary_service(folder / "data", SETTINGS) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def player(running: service.Service) -> Player:
+def player(running: service.RunningService) -> Player:
     """A client of the service whose answers are kept."""
     return Player(running.url, running.key)
 

@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.RunningService]:
     """A service whose jobs use one thread."""
     with service.run_temporary_service(
         tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}
@@ -48,7 +48,7 @@ def archives() -> list[bytes]:
 
 
 @pytest.fixture
-def client(running: service.Service) -> Iterator[Perennial]:
+def client(running: service.RunningService) -> Iterator[Perennial]:
     """A client with the admin's key."""
     with Perennial(running.key, base_url=running.url) as found:
         yield found

@@ -28,7 +28,7 @@ RECIPE = ["--recipe", json.dumps(QUICK), "--checks", "off"]
 
 
 @pytest.fixture(autouse=True)
-def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def logged_in(running: service.RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERENNIAL_URL", running.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
 
@@ -43,7 +43,7 @@ def weeks(archives: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> li
 
 
 @pytest.fixture(scope="module")
-def birds(running: service.Service, weeks: list[Path]) -> str:
+def birds(running: service.RunningService, weeks: list[Path]) -> str:
     """A model with a published version and a held one, whose next batch waits."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("birds", **SMALL)
@@ -385,7 +385,7 @@ def test_a_base_is_uploaded(capsys: Said, tmp_path: Path) -> None:
 
 
 def test_log_in_keeps_a_key_that_was_tried(
-    capsys: Said, running: service.Service, monkeypatch: pytest.MonkeyPatch
+    capsys: Said, running: service.RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PERENNIAL_URL")
     monkeypatch.delenv("PERENNIAL_API_KEY")
@@ -456,7 +456,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
 
 
 def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
-    capsys: Said, monkeypatch: pytest.MonkeyPatch, birds: str, running: service.Service
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, birds: str, running: service.RunningService
 ) -> None:
     assert asked(capsys, "open")["url"] == f"{running.url}/ui"
     opened: list[str] = []

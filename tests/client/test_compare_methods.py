@@ -10,10 +10,10 @@ from PIL import Image
 from core.packaged import packaged_base
 from perennial import Perennial
 from tools.compare_methods import comparison
-from tools.compare_methods.comparison import Options, compare_methods
+from tools.compare_methods.comparison import ComparisonOptions, compare_methods
 from tools.compare_methods.errors import CannotCompare
 from tools.compare_methods.outcome import WORDS
-from tools.compare_methods.split import Sample
+from tools.compare_methods.split import SplitSettings
 
 COLOURS = {
     "blue": (30, 40, 200),
@@ -21,8 +21,8 @@ COLOURS = {
     "red": (210, 30, 30),
     "white": (230, 230, 225),
 }
-SMALL = Options(
-    Sample(images=8, held_out=4),
+SMALL = ComparisonOptions(
+    SplitSettings(images=8, held_out=4),
     epochs=3,
     base=packaged_base.PACKAGED,
     model={"base": packaged_base.PACKAGED},
@@ -68,7 +68,9 @@ def test_every_row_is_measured_on_the_same_held_out_images(
 
 def test_an_unreadable_image_is_counted_and_skipped(colours: Path) -> None:
     lines: list[str] = []
-    whole = Options(Sample(images=12, held_out=4), base=packaged_base.PACKAGED, rows=("lda",))
+    whole = ComparisonOptions(
+        SplitSettings(images=12, held_out=4), base=packaged_base.PACKAGED, rows=("lda",)
+    )
     found = compare_methods(colours, whole, lines.append)
     assert [one["image"] for one in found.document["skipped"]] == ["red/00.png"]
     assert "warning: 1 image was skipped as unreadable: red/00.png" in lines
@@ -104,5 +106,5 @@ def test_a_missing_library_is_named_with_its_command(
 ) -> None:
     monkeypatch.setattr(comparison, "find_spec", lambda name: None)
     with pytest.raises(CannotCompare) as refused:
-        compare_methods(colours, Options(rows=rows), lambda line: None)
+        compare_methods(colours, ComparisonOptions(rows=rows), lambda line: None)
     assert all(part in str(refused.value) for part in words)

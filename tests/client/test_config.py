@@ -17,28 +17,28 @@ def test_an_argument_wins_over_a_profile_over_the_environment_over_the_stored_de
     config.store_profile("team", "https://team.example", "pk_team")
     monkeypatch.setenv("PERENNIAL_URL", "https://env.example")
     monkeypatch.setenv("PERENNIAL_API_KEY", "env")
-    found = config.find_connection("https://said.example/v1/", "said")
+    found = config.find_service_connection("https://said.example/v1/", "said")
     assert (found.url, found.key, found.source) == ("https://said.example", "said", "argument")
-    found = config.find_connection(profile="team")  # as a whole
+    found = config.find_service_connection(profile="team")  # as a whole
     assert (found.url, found.key, found.source) == (
         "https://team.example",
         "pk_team",
         "profile team",
     )
-    found = config.find_connection()
+    found = config.find_service_connection()
     assert (found.url, found.key) == ("https://env.example", "env")
 
 
 def test_a_stored_key_goes_to_its_own_service_alone() -> None:
     config.store_profile("default", "https://stored.example", "stored")
-    assert config.find_connection("https://elsewhere.example").key is None
+    assert config.find_service_connection("https://elsewhere.example").key is None
 
 
 def test_the_key_of_a_service_beside_is_found_for_local_addresses_alone(tmp_path: Path) -> None:
     (tmp_path / "perennial-data").mkdir()
     (tmp_path / "perennial-data" / "admin-key").write_text("pk_admin\n")
-    assert config.find_connection().key == "pk_admin"
-    assert config.find_connection("https://perennial.example").key is None
+    assert config.find_service_connection().key == "pk_admin"
+    assert config.find_service_connection("https://perennial.example").key is None
 
 
 def test_the_file_is_its_owners_alone(home: Path) -> None:
@@ -46,13 +46,13 @@ def test_the_file_is_its_owners_alone(home: Path) -> None:
     file = config.get_config_path()
     assert home in file.parents
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert config.find_connection().key == 'with "quotes" and \\'
-    assert config.remove_profile("default") and config.read_profiles() == {}
+    assert config.find_service_connection().key == 'with "quotes" and \\'
+    assert config.remove_service_profile("default") and config.read_profiles() == {}
 
 
 def test_a_missing_profile_names_the_command_that_makes_it() -> None:
     with pytest.raises(ConfigError, match="perennial login --profile team"):
-        config.find_connection(profile="team")
+        config.find_service_connection(profile="team")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_missing_profile_names_the_command_that_makes_it() -> None:
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="no address of a service"):
-        config.find_connection(url)
+        config.find_service_connection(url)
 
 
 def test_no_key_is_an_error_that_says_how_to_get_one() -> None:
@@ -96,7 +96,9 @@ def test_without_a_key_a_service_that_does_not_answer_is_told_first(
 
 
 def test_a_key_is_not_in_what_is_printed() -> None:
-    assert "pk_secret" not in repr(config.find_connection("https://perennial.example", "pk_secret"))
+    assert "pk_secret" not in repr(
+        config.find_service_connection("https://perennial.example", "pk_secret")
+    )
 
 
 @pytest.mark.parametrize("key", ["ключ", "pk_a\nb"])

@@ -18,7 +18,7 @@ Output = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def logged_in(running: service.RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERENNIAL_URL", running.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
 
@@ -36,7 +36,7 @@ def print_json(capsys: Output, *arguments: str) -> Any:
 
 
 def test_a_label_is_corrected_and_the_correction_is_undone(
-    client: Perennial, model: str, running: service.Service
+    client: Perennial, model: str, running: service.RunningService
 ) -> None:
     image = next(iter(client.tasks.images(model, 1, split="train", label="1")))
     operations = [{"relabel": {"task": 1, "image": image.index, "label": "0"}}]

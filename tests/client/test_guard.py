@@ -20,16 +20,16 @@ from perennial import BadAnswer, types
 from perennial.bars import open_job_bar, open_transfer_bar
 from perennial.guard import (
     build_api_path,
-    drop_unsafe_value,
+    drop_unsafe_header_value,
     escape_json_text,
     make_safe_filename,
-    parse_header_number,
+    parse_number_in_response_header,
     parse_whole_number,
     quote_shell_word,
     require_same_origin,
 )
 from perennial.shapes import convert_from_json
-from perennial.text import escape_control_characters, make_one_line
+from perennial.text import escape_control_characters, make_text_one_line
 from perennial.words import replace_requests_by_commands
 
 CLIENT = Path(perennial.__file__).parent
@@ -61,7 +61,7 @@ value of a service.
 )
 def test_text_keeps_its_letters_and_loses_its_controls(text: str, shown: str) -> None:
     assert escape_control_characters(text) == shown
-    assert make_one_line("a\n b\r\x0b c") == "a b c"
+    assert make_text_one_line("a\n b\r\x0b c") == "a b c"
 
 
 @pytest.mark.parametrize(
@@ -121,18 +121,18 @@ def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
     assert build_api_path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
     assert (
         parse_whole_number(3, "version"),
-        parse_header_number("10", "Length"),
-        drop_unsafe_value('"tag"'),
+        parse_number_in_response_header("10", "Length"),
+        drop_unsafe_header_value('"tag"'),
     ) == (
         3,
         10,
         '"tag"',
     )
     assert (
-        drop_unsafe_value("\x9b")
-        == drop_unsafe_value("a b")
-        == drop_unsafe_value(None)
-        == drop_unsafe_value("a" * 3000)
+        drop_unsafe_header_value("\x9b")
+        == drop_unsafe_header_value("a b")
+        == drop_unsafe_header_value(None)
+        == drop_unsafe_header_value("a" * 3000)
         == ""
     )
     for part in ("", ".", "..", "\ud800", "a" * 3000):

@@ -18,7 +18,7 @@ from hostile_service import HostileService, Reply, Request, http_answer
 from sample_answers import file_answer, honest, package, sample_answer
 
 from perennial import AsyncPerennial, BadAnswer, Perennial
-from perennial.answers import MAX_RATIO, Meter
+from perennial.answers import MAX_RATIO, BodyLimitMeter
 from perennial.cli.main import run_command_line
 
 MIB = 1 << 20
@@ -335,7 +335,7 @@ def test_what_is_too_large_is_never_held(
 
 
 def test_an_answer_may_grow_by_unpacking_only_so_far() -> None:
-    meter = Meter(1 << 40, 60.0)
+    meter = BodyLimitMeter(1 << 40, 60.0)
     meter.count_received_bytes(MIB, 10)  # small enough to be let through
     meter.count_received_bytes(MIB, 2 * MIB // MAX_RATIO + 1)
     with pytest.raises(BadAnswer, match="times its size"):

@@ -82,7 +82,7 @@ def test_a_change_is_seen(change: str, tmp_path: Path) -> None:
         image.write_bytes(b"another image")
     else:
         image.unlink()
-    assert inbox.read_batch_state(before.path) != before
+    assert inbox.read_batch_in_folder(before.path) != before
 
 
 def test_a_link_in_a_batch_is_found_and_not_followed(tmp_path: Path) -> None:
@@ -98,7 +98,8 @@ def test_a_batch_is_put_away_with_its_reason_and_never_over_another(tmp_path: Pa
     for expected in ("a", "2-a", "3-a"):
         batch = lay(tmp_path, "a/cat/1.png").parent.parent
         assert (
-            inbox.move_batch_away(batch, inbox.HELD, "It forgot.") == tmp_path / "held" / expected
+            inbox.move_batch_to_outcome_folder(batch, inbox.HELD, "It forgot.")
+            == tmp_path / "held" / expected
         )
         assert (tmp_path / "held" / f"{expected}.txt").read_text() == "It forgot.\n"
     assert names(tmp_path) == []
@@ -106,13 +107,13 @@ def test_a_batch_is_put_away_with_its_reason_and_never_over_another(tmp_path: Pa
 
 def test_the_mark_of_an_archive_goes_with_it(tmp_path: Path) -> None:
     archive, mark = lay(tmp_path, "a.zip"), lay(tmp_path, "a.zip.done")
-    inbox.move_batch_away(archive, inbox.LEARNED)
+    inbox.move_batch_to_outcome_folder(archive, inbox.LEARNED)
     assert not mark.exists() and (tmp_path / "learned" / "a.zip").exists()
 
 
 def test_a_file_named_like_the_mark_of_a_folder_stays(tmp_path: Path) -> None:
     batch, other = lay(tmp_path, "week/cat/1.png").parent.parent, lay(tmp_path, "week.done")
-    assert inbox.move_batch_away(batch, inbox.LEARNED) == tmp_path / "learned" / "week"
+    assert inbox.move_batch_to_outcome_folder(batch, inbox.LEARNED) == tmp_path / "learned" / "week"
     assert other.exists()
 
 
@@ -137,7 +138,7 @@ def test_nothing_is_put_behind_a_link(tmp_path: Path) -> None:
     batch = lay(inside, "a.zip")
     (inside / "learned").symlink_to(other)
     with pytest.raises(ConfigError, match="is no folder of its own"):
-        inbox.move_batch_away(batch, inbox.LEARNED)
+        inbox.move_batch_to_outcome_folder(batch, inbox.LEARNED)
     assert batch.exists() and not list(other.iterdir())
 
 

@@ -104,7 +104,7 @@ def test_damaged_images_reject_the_job(client: Perennial, model: str) -> None:
 
 
 def test_the_same_verbs_can_be_awaited(
-    running: service.Service, model: str, archives: list[bytes], tmp_path: Path
+    running: service.RunningService, model: str, archives: list[bytes], tmp_path: Path
 ) -> None:
     async def use() -> tuple[str | None, list[int], int]:
         async with AsyncPerennial(running.key, base_url=running.url) as client:

@@ -60,20 +60,20 @@ def test_a_key_is_kept_in_the_keyring_and_not_in_the_file(keyring: Keyring) -> N
     assert config.store_profile("team", URL, "pk_secret") == "the system's keyring"
     assert keyring.kept == {("perennial", "team"): "pk_secret"}
     assert "pk_secret" not in config.get_config_path().read_text()
-    found = config.find_connection(profile="team")
+    found = config.find_service_connection(profile="team")
     assert (found.url, found.key, found.source) == (URL, "pk_secret", "profile team")
 
 
 def test_a_profile_that_is_forgotten_leaves_no_key_in_the_keyring(keyring: Keyring) -> None:
     config.store_profile("team", URL, "pk_secret")
-    assert config.remove_profile("team")
+    assert config.remove_service_profile("team")
     assert keyring.kept == {} and config.read_profiles() == {}
 
 
 def test_without_a_keyring_on_the_machine_the_file_has_the_key(keyring: Keyring) -> None:
     keyring.is_there = False
     assert config.store_profile("team", URL, "pk_secret") == str(config.get_config_path())
-    assert config.find_connection(profile="team").key == "pk_secret"
+    assert config.find_service_connection(profile="team").key == "pk_secret"
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_key_that_the_keyring_does_not_give_is_told_with_the_way_back(
     else:
         monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConfigError, match=told):
-        config.find_connection(profile="team")
+        config.find_service_connection(profile="team")

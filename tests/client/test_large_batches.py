@@ -15,7 +15,7 @@ from tus_stub import Tus
 
 from perennial import ConfigError, Invalid, NotFound, Perennial, Unavailable
 from perennial.cli.main import run_command_line
-from perennial.transfer import UploadMemory
+from perennial.transfer import UploadLocationCache
 from tools import service
 
 PIECE = 1 << 20
@@ -76,13 +76,13 @@ def _interrupt_after(most: int) -> Any:
 def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(_: UploadMemory) -> None:
+    def killed(_: UploadLocationCache) -> None:
         raise KeyboardInterrupt
 
     tus = Tus()
     with client_of(tus) as (_, client):
         with monkeypatch.context() as patched:
-            patched.setattr("perennial.transfer.UploadMemory.remove_stored_path", killed)
+            patched.setattr("perennial.transfer.UploadLocationCache.remove_stored_path", killed)
             with pytest.raises(KeyboardInterrupt):
                 client.submit("birds", large)
         assert client.submit("birds", large).id == "job_1"
@@ -208,7 +208,9 @@ def test_an_older_service_gets_a_large_batch_in_one_request(large: Path) -> None
 
 
 def test_an_open_upload_is_found_and_removed(
-    running: service.Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    running: service.RunningService,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PERENNIAL_URL", running.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)

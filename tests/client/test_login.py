@@ -71,7 +71,7 @@ def test_on_a_terminal_address_and_key_are_asked_for_and_the_page_of_keys_is_ope
     assert opened == [f"{service.url}/ui/admin/keys"]
     assert f"Administrators make keys at {service.url}/ui/admin/keys" in told
     assert key_sent(service) == "Bearer pk_typed"
-    assert config.find_connection().url == service.url
+    assert config.find_service_connection().url == service.url
 
 
 def test_an_empty_answer_takes_the_address_that_was_kept(
@@ -80,7 +80,7 @@ def test_an_empty_answer_takes_the_address_that_was_kept(
     config.store_profile("default", service.url, "pk_old")
     type_in("\npk_new\n")
     assert run_command_line(["login", "--no-browser"]) == 0
-    assert (config.find_connection().key, opened) == ("pk_new", [])
+    assert (config.find_service_connection().key, opened) == ("pk_new", [])
 
 
 @pytest.mark.parametrize(

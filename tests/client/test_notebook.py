@@ -171,7 +171,7 @@ class Watched(NotebookClient):  # type: ignore[misc]  # it has no types
 
 @pytest.mark.slow
 def test_a_notebook_shows_what_it_asks_for(
-    running: service.Service,
+    running: service.RunningService,
     client: Perennial,
     archives: list[bytes],
     tmp_path: Path,

@@ -11,7 +11,7 @@ import pytest
 from perennial.pack import open_batch
 from tests.client.pack.sources import CROPS, KINDS, crops, folder
 from tests.rest import Json, Rest
-from tools.service import Service
+from tools.service import RunningService
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ MODEL = {
 
 
 @pytest.fixture(scope="module")
-def client(running: Service) -> Rest:
+def client(running: RunningService) -> Rest:
     return Rest(running.url, running.key)
 
 

@@ -10,7 +10,7 @@ import small_batches
 from PIL import Image
 
 from perennial import Perennial
-from perennial.pictures import convert_to_numbers, read_form_parts
+from perennial.pictures import convert_arrays_to_nested_lists, read_form_parts
 
 PIXELS = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
 
@@ -112,7 +112,7 @@ def test_what_is_no_image_is_refused(images: Any, said: str) -> None:
 )
 def test_arrays_become_numbers(images: Any) -> None:
     assert read_form_parts(images) is None
-    assert convert_to_numbers(images) == [PIXELS.tolist()]
+    assert convert_arrays_to_nested_lists(images) == [PIXELS.tolist()]
 
 
 def test_all_forms_of_an_image_get_the_same_answer(

@@ -20,7 +20,7 @@ Said = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def logged_in(running: service.RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERENNIAL_URL", running.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
 
@@ -51,7 +51,7 @@ def say(capsys: Said, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def model(running: service.Service) -> str:
+def model(running: service.RunningService) -> str:
     name = f"read-{secrets.token_hex(4)}"
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create(name, **SMALL)

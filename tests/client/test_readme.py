@@ -16,7 +16,7 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILIN
 
 @pytest.mark.slow
 def test_every_program_runs(
-    running: service.Service,
+    running: service.RunningService,
     archives: list[bytes],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -15,7 +15,7 @@ Said = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def logged_in(running: service.RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERENNIAL_URL", running.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
 

@@ -44,7 +44,7 @@ def hub() -> Iterator[hub_server.Hub]:
 @pytest.fixture(scope="module")
 def running(
     tmp_path_factory: pytest.TempPathFactory, hub: hub_server.Hub
-) -> Iterator[service.Service]:
+) -> Iterator[service.RunningService]:
     """A service that fetches weights from the hub of these tests."""
     settings = {**hub.environment(), "PERENNIAL_THREADS": "1"}
     with service.run_temporary_service(tmp_path_factory.mktemp("recorded"), settings) as found:
@@ -52,7 +52,7 @@ def running(
 
 
 @pytest.fixture(scope="module")
-def client(running: service.Service) -> Iterator[Perennial]:
+def client(running: service.RunningService) -> Iterator[Perennial]:
     with Perennial(running.key, base_url=running.url) as found:
         yield found
 
@@ -68,7 +68,7 @@ def weeks(archives: list[bytes], tmp_path: Path) -> list[Path]:
 class Recorder:
     """Records commands, each under the name of its test and a number."""
 
-    def __init__(self, running: service.Service, name: str) -> None:
+    def __init__(self, running: service.RunningService, name: str) -> None:
         self._running, self._name, self._number = running, name, 0
 
     def __call__(
@@ -109,7 +109,7 @@ class Recorder:
 
 
 @pytest.fixture
-def recorded(running: service.Service, request: pytest.FixtureRequest) -> Recorder:
+def recorded(running: service.RunningService, request: pytest.FixtureRequest) -> Recorder:
     return Recorder(running, request.node.name)
 
 

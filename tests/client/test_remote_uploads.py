@@ -63,7 +63,7 @@ def test_an_upload_of_a_bucket_that_was_cut_is_gone_on_with_by_the_next_run(
 @pytest.mark.slow
 def test_a_command_sends_a_bucket_and_says_what_changed_under_way(
     bucket: tuple[Bucket, str],
-    running: service.Service,
+    running: service.RunningService,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_command_sends_a_bucket_and_says_what_changed_under_way(
 @pytest.mark.campaign  # tests/core/ingest/test_zip_names.py shows it
 @pytest.mark.slow
 def test_the_encoding_of_names_in_a_zip_goes_with_a_command(
-    running: service.Service,
+    running: service.RunningService,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

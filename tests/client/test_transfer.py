@@ -141,7 +141,7 @@ def trained(client: Perennial, archives: list[bytes]) -> str:
 
 @contextmanager
 def through_cuts(
-    running: service.Service, cuts: list[int], max_retries: int
+    running: service.RunningService, cuts: list[int], max_retries: int
 ) -> Iterator[Perennial]:
     """A client behind a proxy that cuts its connections after so many bytes."""
     proxy = FaultProxy(int(running.url.rpartition(":")[2]))
@@ -157,7 +157,7 @@ def through_cuts(
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_pauses")
 def test_a_version_comes_whole_through_a_proxy_that_cuts(
-    running: service.Service, trained: str, tmp_path: Path
+    running: service.RunningService, trained: str, tmp_path: Path
 ) -> None:
     cuts = [random.Random(4).randrange(20_000, 200_000) for _ in range(20)]
     with through_cuts(running, cuts, max_retries=40) as client:
@@ -169,7 +169,7 @@ def test_a_version_comes_whole_through_a_proxy_that_cuts(
 
 @pytest.mark.usefixtures("no_pauses")
 def test_a_batch_that_is_cut_on_its_way_becomes_one_task(
-    running: service.Service, client: Perennial, archives: list[bytes]
+    running: service.RunningService, client: Perennial, archives: list[bytes]
 ) -> None:
     client.models.create("cut", **SMALL)
     size = len(archives[0])

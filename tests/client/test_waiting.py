@@ -160,7 +160,7 @@ def test_a_transfer_without_a_terminal_tells_how_much_is_sent(
 ) -> None:
     monkeypatch.setattr(beat, "EVERY_S", 0.05)
     said = ""
-    with beat.SentLines() as lines:
+    with beat.TransferStatusLines() as lines:
         lines(3_000_000, 12_000_000)
         while "sent" not in said:
             said += capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_a_service_that_is_away_is_told_in_the_next_line(
 ) -> None:
     monkeypatch.setattr(beat, "EVERY_S", 0.05)
     said = ""
-    with beat.JobLines() as lines:
+    with beat.JobStatusLines() as lines:
         lines(convert_from_json(Job, job_of()))
         lines.show_service_outage(40)
         while "not answered" not in said:

@@ -16,8 +16,8 @@ from perennial.cli.main import run_command_line
 from perennial.webhooks import NotVerified, verify
 from tools import service
 
-SECRET = webhook_secret.derive_secret(b"k" * 32, "whk_1", 1)
-OTHER = webhook_secret.derive_secret(b"k" * 32, "whk_1", 2)
+SECRET = webhook_secret.derive_webhook_secret(b"k" * 32, "whk_1", 1)
+OTHER = webhook_secret.derive_webhook_secret(b"k" * 32, "whk_1", 2)
 EVENT = {"type": "job.failed", "timestamp": "2026-11-24T08:00:00Z", "data": {"name": "Bär"}}
 BODY = json.dumps(EVENT).encode()
 
@@ -80,7 +80,9 @@ def test_a_secret_that_is_none_is_told() -> None:
 
 
 def test_the_commands_make_show_and_remove_a_webhook(
-    running: service.Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    running: service.RunningService,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PERENNIAL_URL", running.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)

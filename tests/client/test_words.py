@@ -10,12 +10,12 @@ from perennial.types import BatchReport, Verdict
 from perennial.words import (
     describe_compared_versions,
     describe_failed_checks,
-    describe_left_out,
+    describe_left_out_files_and_entries,
     describe_unmeasured_checks,
     format_duration,
     locate_lost_images,
     replace_requests_by_commands,
-    replace_task_requests,
+    replace_requests_by_task_commands,
 )
 
 SUSPECTS = (
@@ -34,7 +34,7 @@ SUSPECTS = (
 def test_a_finding_names_the_command_that_lists_its_images(
     model: str, task: int | None, told: str
 ) -> None:
-    assert replace_task_requests(SUSPECTS, model, task) == (
+    assert replace_requests_by_task_commands(SUSPECTS, model, task) == (
         f"It looks like cat. Look at them: {told}, and pictures on the task's page."
     )
 
@@ -107,13 +107,13 @@ def test_what_there_is_no_command_for_stays_as_it_is(said: str) -> None:
 def test_files_that_could_not_be_used_are_named() -> None:
     found = [{"path": f"a/{number}.png", "reason": "is empty"} for number in range(5)]
     report = convert_from_json(BatchReport, {"rejected": found, "rejected_count": 5})
-    (said,) = describe_left_out(report)
+    (said,) = describe_left_out_files_and_entries(report)
     assert (
         said
         == "5 files could not be used: a/0.png (is empty); a/1.png (is empty); a/2.png (is empty), "
         "…"
     )
-    assert describe_left_out(convert_from_json(BatchReport, {})) == []
+    assert describe_left_out_files_and_entries(convert_from_json(BatchReport, {})) == []
 
 
 def test_entries_of_a_table_that_were_left_out_are_named() -> None:
@@ -121,7 +121,7 @@ def test_entries_of_a_table_that_were_left_out_are_named() -> None:
         {"where": f"line {number} of t.csv", "reason": "names no image"} for number in range(2, 7)
     ]
     report = convert_from_json(BatchReport, {"bad_entries": found, "bad_entries_count": 1005})
-    (said,) = describe_left_out(report)
+    (said,) = describe_left_out_files_and_entries(report)
     assert said.startswith(
         "1,005 entries of the label table left out: line 2 of t.csv: names no image; "
     )

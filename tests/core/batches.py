@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from core.ingest.inspect import Directory
-from core.tasks.sent_batch import Batch
+from core.ingest.inspect import ArchiveDirectory
+from core.tasks.sent_batch import SpooledBatch
 
 _contents = count(1)
 CATALOGUE: dict[str, Any] = {
@@ -25,7 +25,7 @@ CATALOGUE: dict[str, Any] = {
 }
 
 
-def batch(folder: Path, number: int = 0, name: str | None = None, **options: Any) -> Batch:
+def batch(folder: Path, number: int = 0, name: str | None = None, **options: Any) -> SpooledBatch:
     """An upload of 9 bytes, `folder/upload-NUMBER`, that was found to hold five images of two
     classes.
 
@@ -34,5 +34,7 @@ def batch(folder: Path, number: int = 0, name: str | None = None, **options: Any
     path = folder / f"upload-{number}"
     path.write_bytes(b"archive %d" % number)
     content = options.pop("content", f"{next(_contents):064x}")
-    found = Directory({"a": 3, "b": 2}, 5, 0, 1, "zip", "folders", False, content=content)
-    return Batch(path, f"{number:064x}", 9, found, name, options.pop("recipe", {}), **options)
+    found = ArchiveDirectory({"a": 3, "b": 2}, 5, 0, 1, "zip", "folders", False, content=content)
+    return SpooledBatch(
+        path, f"{number:064x}", 9, found, name, options.pop("recipe", {}), **options
+    )

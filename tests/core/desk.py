@@ -19,9 +19,9 @@ from core.contract.jobs.job_event import SnapshotEvent
 from core.contract.manifest import Manifest
 from core.database import measurements
 from core.database.jobs import change_job_state, lock_job
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import (
     Alias,
     AliasMove,
@@ -30,31 +30,37 @@ from core.database.tables import (
     Model,
     Owner,
     Part,
-    Result,
     Task,
     Version,
+    VersionTaskResult,
 )
 from core.execution import snapshots
 from core.ids import new_id
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.jobs.jobs import build_queued_taskless_job
-from core.publishing.publish import Published, publish_result
+from core.publishing.publish import JobVersionStatus, publish_result
 from core.requests.actor import Actor
 from core.retention import references
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.storage.folder import FolderStore
 from core.upkeep import sweep
 from core.versions import aliases
 from tests.core.post import Post
 from tests.core.rows import make_job_row, make_model_row, make_task_row, make_version_row
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
 """Read once: the environment is the same for all tests."""
-IN_ORDER = {Version: "number", Part: "position", Event: "id", AliasMove: "id", Result: "version"}
+IN_ORDER = {
+    Version: "number",
+    Part: "position",
+    Event: "id",
+    AliasMove: "id",
+    VersionTaskResult: "version",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,8 +83,8 @@ class Desk:
     names: list[str] = field(default_factory=list)
 
     @property
-    def blobs(self) -> Blobs:
-        return Blobs(self.store, self.folder / "cache")
+    def blobs(self) -> BlobStorage:
+        return BlobStorage(self.store, self.folder / "cache")
 
     def new_owner(self, name: str) -> str:
         """A new owner, whose models and jobs the desk makes from now on."""
@@ -138,7 +144,7 @@ class Desk:
         """Add a job that checks a batch, beside the line of its model."""
         with self.db.write() as session:
             job = build_queued_taskless_job(
-                session.get_one(Model, model_id), Kind.VALIDATE, {}, {}, 0.0
+                session.get_one(Model, model_id), JobKind.VALIDATE, {}, {}, 0.0
             )
             job.archive_key, job.archive_bytes = f"archives/{job.id}", len(archive)
             job.archive_sha256 = hashlib.sha256(archive).hexdigest()
@@ -171,7 +177,7 @@ class Desk:
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
         return aliases.roll_alias_back(
-            self.db, self.actor, model_id, "production", aliases.Decision("worse"), to
+            self.db, self.actor, model_id, "production", aliases.AliasMoveDecision("worse"), to
         )[0]
 
     def blob(self, text: str) -> str:
@@ -179,46 +185,46 @@ class Desk:
         path.write_text(text)
         return self.blobs.put_file(path)[0]
 
-    def claim(self, worker: str = "w1", lease_s: float = 60.0) -> Claim:
+    def claim(self, worker: str = "w1", lease_s: float = 60.0) -> JobClaim:
         claim = claims.claim_job(self.db, worker, lease_s)
         assert claim is not None
         return claim
 
-    def begin(self, model_id: str | None = None, **values: Any) -> tuple[str, Claim]:
+    def begin(self, model_id: str | None = None, **values: Any) -> tuple[str, JobClaim]:
         """Send a batch and claim its job."""
         job_id = self.submit(model_id or self.model(), **values)
         claim = self.claim()
         assert claim.job_id == job_id
         return job_id, claim
 
-    def expire(self, claim: Claim) -> None:
+    def expire(self, claim: JobClaim) -> None:
         """Let the lease run out."""
         self.set(claim.job_id, lease_until=1.0)
 
-    def lose(self, claim: Claim) -> None:
+    def lose(self, claim: JobClaim) -> None:
         """Let the lease run out and take the job back."""
         self.expire(claim)
         claims.take_back_expired_jobs(self.db)
 
     def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch) -> None:
         """Delete all blobs when a transaction is about to hold those that were stored for it."""
-        share = references.lock_references_shared
+        share = references.lock_references_against_deletion
 
         def share_late(session: Session) -> None:
             for key in self.keys("blobs/"):
                 self.store.delete(key)
             share(session)
 
-        patch.setattr(references, "lock_references_shared", share_late)
+        patch.setattr(references, "lock_references_against_deletion", share_late)
 
-    def act(self, job_id: str, action: Action) -> State:
+    def act(self, job_id: str, action: JobAction) -> JobState:
         """Do to a job what a request does."""
         with self.db.write() as session:
             job = lock_job(session, job_id)
             assert job is not None
             return change_job_state(session, job, action, self.db.now(session))
 
-    def register(self, claim: Claim, content: str = "weights") -> None:
+    def register(self, claim: JobClaim, content: str = "weights") -> None:
         """Keep a snapshot of a claimed job."""
         snapshots.register_snapshot(self.db, self.store, claim, self.snapshot(content), self.taken)
 
@@ -227,9 +233,9 @@ class Desk:
         parts: dict[str, str] | None = None,
         cells: Any = (("new", 1, 1, 2),),
         *,
-        claim: Claim | None = None,
+        claim: JobClaim | None = None,
         **more: Any,
-    ) -> Published:
+    ) -> JobVersionStatus:
         """Publish what a claimed job has learned; without a claim, that of the next job."""
         result = self.result(parts or {"head": "h"}, list(cells), **more)
         return publish_result(self.db, self.store, claim or self.claim(), result)
@@ -265,8 +271,8 @@ class Desk:
         with self.db.read() as session:
             return session.get_one(Job, job_id)
 
-    def state(self, job_id: str) -> State:
-        return State(self.job(job_id).state)
+    def state(self, job_id: str) -> JobState:
+        return JobState(self.job(job_id).state)
 
     def task(self, job_id: str) -> Task:
         with self.db.read() as session:
@@ -348,7 +354,7 @@ def desk(database: Database, tmp_path: Path) -> Desk:
     store.create_folder_or_bucket()
     settings = SETTINGS.model_copy(update={"data_dir": tmp_path / "data"})
     settings.data_dir.mkdir()
-    link_test_catalogue(settings.data_dir)
+    link_catalogue_for_tests(settings.data_dir)
     return Desk(database, store, settings, tmp_path)
 
 

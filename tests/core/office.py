@@ -14,11 +14,11 @@ from core.database.tables import Owner
 from core.ids import new_id
 from core.models import models
 from core.requests.actor import Actor
-from core.requests.resources import Resources
-from core.storage import Blobs
+from core.requests.resources import UseCaseResources
+from core.storage import BlobStorage
 from core.storage.folder import FolderStore
-from core.tasks.sent_batch import Batch
-from core.tasks.submission import Submission
+from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submission import BatchSubmission
 from tests.core.batches import CATALOGUE, batch
 
 
@@ -75,12 +75,12 @@ class Office:
     folder: Path
 
     @property
-    def blobs(self) -> Blobs:
-        return Blobs(self.store, self.folder / "cache")
+    def blobs(self) -> BlobStorage:
+        return BlobStorage(self.store, self.folder / "cache")
 
     @property
-    def resources(self) -> Resources:
-        return Resources(self.db, self.blobs, CATALOGUE)
+    def resources(self) -> UseCaseResources:
+        return UseCaseResources(self.db, self.blobs, CATALOGUE)
 
     def create(self, name: str = "birds", scenario: str = "class", **fields: Any) -> Any:
         """Make a model; the answer."""
@@ -89,20 +89,20 @@ class Office:
 
     def submission(
         self,
-        sent: Batch | int = 0,
+        sent: SpooledBatch | int = 0,
         model: str = "birds",
         *,
         actor: Actor | None = None,
         **options: Any,
-    ) -> Submission:
+    ) -> BatchSubmission:
         """A batch, or `batches.batch` of a number, that is about to be sent to a model."""
         given = batch(self.folder, sent) if isinstance(sent, int) else sent
         catalogue = options.pop("catalogue", CATALOGUE)
-        return Submission(
+        return BatchSubmission(
             self.db, self.store, catalogue, actor or self.actor, model, given, **options
         )
 
-    def submit(self, sent: Batch | int = 0, model: str = "birds", **options: Any) -> Any:
+    def submit(self, sent: SpooledBatch | int = 0, model: str = "birds", **options: Any) -> Any:
         """Send a batch; the answer."""
         return self.submission(sent, model, **options).submit_as_next_task().response
 

@@ -14,8 +14,8 @@ from core.ids import new_id
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.webhooks import outbox, webhooks
-from core.webhooks.deliver import Deliverer
-from core.webhooks.outbox import Lease, Outcome
+from core.webhooks.deliver import WebhookDeliverer
+from core.webhooks.outbox import DeliveryOutcome, LeasedWebhook
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Post:
             session.execute(waiting.values(next_at=1.0))
         self.set(hook, due_at=1.0)
 
-    def lease(self, hook: str) -> Lease:
+    def lease(self, hook: str) -> LeasedWebhook:
         (lease,) = [
             one for one in outbox.lease_webhooks(self.db, (), 8, 8) if one.webhook_id == hook
         ]
@@ -93,12 +93,14 @@ class Post:
         lease = self.lease(hook)
         outgoing = outbox.lease_next_delivery(self.db, lease)
         assert outgoing is not None
-        outbox.record_delivery_outcome(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
+        outbox.record_delivery_outcome(
+            self.db, lease, outgoing, DeliveryOutcome(status, "no", None, 0.1)
+        )
         outbox.release_webhook(self.db, lease)
 
     def empty(self, seconds: float = 60.0) -> None:
         """Deliver what is due until nothing is."""
-        sender = Deliverer(self.db, self.settings)
+        sender = WebhookDeliverer(self.db, self.settings)
         end = time.monotonic() + seconds
         while sender.serve_due_webhooks() or sender._serving:
             assert time.monotonic() < end

@@ -47,7 +47,7 @@ class Reader:
     """
 
     folder: Path
-    running: service.Service
+    running: service.RunningService
     environment: dict[str, str]
 
     def run(self, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -59,7 +59,7 @@ def running(
     weights_server: hub_server.Hub,
     kill_points: Path,
     metrics_port: int,
-) -> Iterator[service.Service]:
+) -> Iterator[service.RunningService]:
     """An embedded service, started as `make serve` starts it, that looks around more often than
     usual.
 
@@ -79,7 +79,7 @@ def running(
 
 
 @pytest.fixture
-def holder(running: service.Service, kill_points: Path) -> Iterator[Holder]:
+def holder(running: service.RunningService, kill_points: Path) -> Iterator[Holder]:
     """Stops processes of the embedded service at named points; none stays there after the test."""
     found = Holder(kill_points, running.process.pid)
     yield found
@@ -87,7 +87,7 @@ def holder(running: service.Service, kill_points: Path) -> Iterator[Holder]:
 
 
 @pytest.fixture(scope="module")
-def admin(running: service.Service) -> Rest:
+def admin(running: service.RunningService) -> Rest:
     """A client with the first admin key."""
     return Rest(running.url, running.key)
 

@@ -15,13 +15,13 @@ from operator_command import housekeeping
 from PIL import Image
 from safetensors.torch import save, save_file
 
-from perennial.cli.models.references import compare_with_closed_form, read_references
+from perennial.cli.models.references import compare_with_closed_form, read_reference_batches
 from perennial.errors import APIError, ConfigError
 from tests.e2e.adopted import load_version
 from tests.e2e.holder import Holder
 from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, prepare, train
 from tests.rest import Json, Rest
-from tools.service import Service
+from tools.service import RunningService
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +122,7 @@ def stored_bytes(admin: Rest, client: Rest) -> int:
 
 
 def test_version_one_is_the_classifier_that_came(
-    client: Rest, running: Service, net: PlainResNet, weights: bytes, tmp_path: Path
+    client: Rest, running: RunningService, net: PlainResNet, weights: bytes, tmp_path: Path
 ) -> None:
     model = adopt(client, "whole", weights)
     assert model["aliases"] == {"latest": 1, "production": 1}
@@ -146,7 +146,7 @@ def test_version_one_is_the_classifier_that_came(
 
 
 def test_100_jpegs_get_the_logits_of_the_network_itself(
-    client: Rest, running: Service, net: PlainResNet, weights: bytes
+    client: Rest, running: RunningService, net: PlainResNet, weights: bytes
 ) -> None:
     adopt(client, "jpegs", weights)
     files, tensors = [], []
@@ -171,7 +171,7 @@ def test_100_jpegs_get_the_logits_of_the_network_itself(
 
 
 def test_a_sweep_leaves_images_that_are_only_counted_until_they_are_measured(
-    client: Rest, running: Service, holder: Holder, weights: bytes, held_out: bytes
+    client: Rest, running: RunningService, holder: Holder, weights: bytes, held_out: bytes
 ) -> None:
     adopt(client, "counted", weights, held_out="counts")
     holder.arm("job-done")
@@ -364,7 +364,7 @@ def test_a_closed_form_starts_from_references_and_the_better_one_is_advised(
     client: Rest, weights: bytes, tmp_path: Path
 ) -> None:
     write_references(tmp_path, 8)
-    references = read_references(tmp_path, OLD)
+    references = read_reference_batches(tmp_path, OLD)
     assert references.images == 32
     adopt(client, "referred", weights)
     found = compare_with_closed_form(client, "referred", references)
@@ -390,7 +390,7 @@ def test_a_folder_of_references_that_does_not_fit_is_refused_before_anything_is_
     write_references(tmp_path, count)
     (tmp_path / extra).mkdir(exist_ok=True)
     with pytest.raises(ConfigError, match=words):
-        read_references(tmp_path, OLD)
+        read_reference_batches(tmp_path, OLD)
 
 
 def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(

@@ -12,7 +12,7 @@ from core.learning.timm_import import import_timm_models
 from core.learning.torchvision_import import import_torchvision_models
 from tests.e2e.adopted import load_version
 from tests.rest import Rest
-from tools.service import Service
+from tools.service import RunningService
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]
 
@@ -47,7 +47,7 @@ def build_outside(name: str) -> nn.Module:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_logits_of_100_images_are_equal_bit_by_bit(
-    client: Rest, running: Service, name: str
+    client: Rest, running: RunningService, name: str
 ) -> None:
     architecture, size = NETWORKS[name]
     net = build_outside(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.text.steps import Step, find_requests, replace_query_parameters
+from core.text.steps import ApiStep, find_requests_in_sentence, replace_query_parameters
 from tests.e2e import small
 from tests.e2e.test_first_advice import accuracy
 from tests.rest import Json, Rest
@@ -22,11 +22,11 @@ def make_model(client: Rest, name: str, recipe: Json, **fields: Any) -> None:
     )
 
 
-def advised(client: Rest, model: str, version: int, begins: str) -> list[Step]:
+def advised(client: Rest, model: str, version: int, begins: str) -> list[ApiStep]:
     """The requests of the warning of a version that has these words."""
     texts = client.get(f"/v1/models/{model}/versions/{version}")["warnings"]
     (text,) = [one for one in texts if begins in one]
-    return [step for _, _, step in find_requests(text)]
+    return [step for _, _, step in find_requests_in_sentence(text)]
 
 
 @pytest.mark.campaign
@@ -107,7 +107,7 @@ def test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_a
     held = client.wait(client.submit("settled", small.pack({**trained, **seen})))
     assert held.state == "rejected" and held.error is not None
     assert "nearly the same in the training part" in held.error.detail
-    (step,) = [one for _, _, one in find_requests(held.error.detail)]
+    (step,) = [one for _, _, one in find_requests_in_sentence(held.error.detail)]
     assert step.body is not None
     assert (
         client.wait(client.call("POST", step.path, json=dict(step.body)).json()["id"]).state

@@ -203,7 +203,7 @@ def test_probabilities_are_those_of_predict(client: Rest, model: str) -> None:
             assert one[side]["probability"] == pytest.approx(said["probability"], abs=1e-3)
 
 
-def find_answers(running: service.Service, model: str) -> set[Path]:
+def find_answers(running: service.RunningService, model: str) -> set[Path]:
     """Find the files of what the versions of a model (by its id) answered."""
     with sqlite3.connect(running.data_dir / "perennial.db", timeout=60) as db:
         found = db.execute(
@@ -219,7 +219,7 @@ def find_answers(running: service.Service, model: str) -> set[Path]:
 
 @pytest.mark.campaign  # core/publishing/test_answers.py; test_deleted_data.py deletes
 def test_answers_take_six_bytes_an_image_and_go_with_the_images(
-    client: Rest, running: service.Service
+    client: Rest, running: service.RunningService
 ) -> None:
     made = find_answers(running, create_and_learn(client, "weighed", (0, 1), epochs=1))
     sizes = {path: path.stat().st_size for path in made}
@@ -244,7 +244,9 @@ def test_answers_take_six_bytes_an_image_and_go_with_the_images(
 
 
 @pytest.mark.campaign  # tests/core/publishing/test_answers.py shows it
-def test_a_model_that_keeps_counts_keeps_no_answers(client: Rest, running: service.Service) -> None:
+def test_a_model_that_keeps_counts_keeps_no_answers(
+    client: Rest, running: service.RunningService
+) -> None:
     assert (
         find_answers(running, create_and_learn(client, "counts", (0,), epochs=1, held_out="counts"))
         == set()
@@ -298,7 +300,7 @@ def flips_check(version: Json) -> Json:
 # tests/api/routes/test_compare.py and tests/core/publishing/test_answers.py have the parts
 @pytest.mark.campaign
 def test_a_version_from_before_gets_its_answers_with_the_next_batch(
-    client: Rest, running: service.Service
+    client: Rest, running: service.RunningService
 ) -> None:
     made = create_and_learn(client, "older", (0,))
     with sqlite3.connect(

@@ -62,7 +62,7 @@ class Site:
     holds.
     """
 
-    def __init__(self, running: service.Service, client: Rest) -> None:
+    def __init__(self, running: service.RunningService, client: Rest) -> None:
         self.folder, self.client = running.data_dir, client
         network = {
             "architecture": {"name": "mlp", "hidden": [128]},
@@ -91,7 +91,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(running: service.Service, client: Rest) -> Site:
+def site(running: service.RunningService, client: Rest) -> Site:
     return Site(running, client)
 
 

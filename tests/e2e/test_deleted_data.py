@@ -25,7 +25,7 @@ from operator_command import housekeeping
 from PIL import Image
 from sqlalchemy.engine import make_url
 
-from core.statistics.near import hash_images
+from core.statistics.near import hash_images_perceptually
 from tests.e2e import small
 from tests.rest import Rest
 from tools import service
@@ -65,7 +65,11 @@ def marks(pixels: np.ndarray) -> list[bytes]:
     """
     encoded = png(pixels)
     rows = [row.tobytes() for row in (pixels[3], pixels[5], *pixels.transpose(2, 0, 1)[:, 4])]
-    return [*rows, encoded[len(encoded) // 2 :][:32], hash_images(pixels[None])[0].tobytes()]
+    return [
+        *rows,
+        encoded[len(encoded) // 2 :][:32],
+        hash_images_perceptually(pixels[None])[0].tobytes(),
+    ]
 
 
 def contents(path: Path) -> Iterator[bytes]:
@@ -181,7 +185,7 @@ def learn(client: Rest, models: list[str], task: int) -> None:
 
 @pytest.mark.slow
 def test_deleted_images_are_found_nowhere_in_the_small_size(
-    client: Rest, running: service.Service, tmp_path: Path
+    client: Rest, running: service.RunningService, tmp_path: Path
 ) -> None:
     """Exemplars lie in the same packs; snapshots come too seldom here:
     `tests/core/retention/test_deleted_data.py`.

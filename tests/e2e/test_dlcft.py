@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch.nn import functional
 
 from core.learning.networks import ImageSpec, build_network
-from core.learning.networks.linear.edits import replace_relu
+from core.learning.networks.linear.edits import replace_relu_by_leaky_relu
 from tests.before_after.batches import pixels
 from tests.e2e import small
 from tests.rest import Json, Rest
@@ -45,7 +45,7 @@ def base(client: Rest) -> str:
         NETWORK["architecture"], ImageSpec.parse_image_field(small.IMAGE), "class", seed=1
     )
     network.add_task_classes(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
-    replace_relu(network.backbone, 0.01)
+    replace_relu_by_leaky_relu(network.backbone, 0.01)
     pixels, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
     rows = torch.isin(labels, torch.tensor(OF_BASE))
     x = ((pixels[rows].float() / 16 - 0.5) / 0.25).view(-1, 1, 8, 8)

@@ -15,7 +15,7 @@ from perennial.errors import Conflict, Invalid
 from tests.e2e.holder import Holder
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.rest import Json, Rest
-from tools.service import Service
+from tools.service import RunningService
 
 pytestmark = pytest.mark.slow
 
@@ -350,7 +350,7 @@ def unpack(batch: bytes) -> dict[str, bytes]:
     ],
 )
 def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
-    client: Rest, method: str, running: Service
+    client: Rest, method: str, running: RunningService
 ) -> None:
     # No other model has these batches, so that nothing else keeps their files.
     model = begin(client, METHODS[method], weeks=0)
@@ -459,7 +459,7 @@ def test_an_edit_fails_at_once_if_data_is_deleted_that_no_other_model_has(
 
 
 def test_files_of_an_edit_that_were_deleted_meanwhile_are_stored_again(
-    client: Rest, holder: Holder, running: Service
+    client: Rest, holder: Holder, running: RunningService
 ) -> None:
     model = begin(client, METHODS["auto"], weeks=0)
     learn(client, model, keep_some(WEEKS[0], "4.png"))

@@ -18,14 +18,14 @@ from safetensors.numpy import load_file
 from sqlalchemy.engine import make_url
 
 from core.contract.manifest import FEATURES
-from core.ingest.findings.traces import read_traces
+from core.ingest.findings.traces import read_image_traces
 from core.learning.analytic.rows import digest_each_image
-from core.statistics.near import hash_images
+from core.statistics.near import hash_images_perceptually
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.e2e.test_deleted_data import contents, png
 from tests.e2e.test_edits import METHODS, begin, describe, edit, send_corrected
 from tests.rest import Json, Rest
-from tools.service import Service
+from tools.service import RunningService
 
 PER_CLASS = 10
 Pixels = np.ndarray
@@ -68,7 +68,7 @@ def list_marks(pixels: Pixels, seed: int) -> list[bytes]:
     return [
         pixels.tobytes()[16:48],
         encoded[len(encoded) // 2 :][:32],
-        hash_images(pixels[None])[0].tobytes(),
+        hash_images_perceptually(pixels[None])[0].tobytes(),
         bytes(digest_each_image(torch.from_numpy(pixels[None]), seed)[0].tolist()),
         hashlib.sha256(encoded).digest(),
         hashlib.sha256(encoded).hexdigest().encode(),
@@ -117,7 +117,7 @@ def search(files: Iterator[Path], dump: Iterable[bytes], marks: list[bytes]) -> 
 def unpack_names(path: Path) -> list[bytes]:
     """Paths of images in a file of traces, which are packed there."""
     try:
-        return ["\n".join(read_traces(path).names).encode()]
+        return ["\n".join(read_image_traces(path).names).encode()]
     except ValueError:
         return []
 
@@ -173,7 +173,7 @@ def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None
 
 @pytest.mark.parametrize("method", ["auto", pytest.param("er", marks=pytest.mark.campaign)])
 def test_nothing_of_purged_images_is_left_in_store_or_database(
-    client: Rest, running: Service, method: str
+    client: Rest, running: RunningService, method: str
 ) -> None:
     data = running.data_dir
     # Other tests share the service. Rows and files older than this test hold nothing of these images.

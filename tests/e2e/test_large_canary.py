@@ -20,7 +20,7 @@ import s3_server
 from large_size import LargeSize, api_command, worker_command
 from sqlalchemy.engine import make_url
 
-from core.storage import Store, open_store
+from core.storage import ObjectStorage, open_object_store
 from tests.e2e import guarded_site, small
 from tests.e2e.guarded_site import Site, make_canary
 from tests.rest import Rest
@@ -52,7 +52,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     said = Said()
     large, client = large_site.large, large_site.client
     wrong = {name: make_canary(name) for name in ("WrongDatabase", "WrongRedis", "WrongStore")}
-    hunted = {**large_site.passwords, **wrong, "Store": s3_server.SECRET_KEY}
+    hunted = {**large_site.passwords, **wrong, "ObjectStorage": s3_server.SECRET_KEY}
     hunted["AdminKey"] = (large.data("api") / "admin-key").read_text().strip()
     hunted["AdminKeySecret"] = hunted["AdminKey"].split("_", 2)[2]
     user = client.call(
@@ -63,7 +63,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     hunted |= _send_wrong_requests(large.url, user["secret"], said)
     _start_with_wrong_passwords(large, large_site.passwords["Redis"], wrong, said)
     said.add("/metrics", client.call("GET", "/metrics").text)
-    _collect(large, open_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX)), said)
+    _collect(large, open_object_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX)), said)
 
     # The first start shows the admin key on a terminal only: a log has the path of its file.
     shown = [
@@ -96,7 +96,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     print(f"{len(hunted)} secrets, {len(said.texts)} places, {size} characters: none found")
 
 
-def _collect(large: LargeSize, store: Store, said: Said) -> None:
+def _collect(large: LargeSize, store: ObjectStorage, said: Said) -> None:
     """Read command lines, rows, small objects of the store and logs."""
     for name, process in large.processes.items():
         for one in (process, *process.children(recursive=True)):
@@ -193,7 +193,7 @@ def _start_with_wrong_passwords(
     absent = {"PERENNIAL_DATABASE_URL": nowhere.render_as_string(hide_password=False)}
     folder = large.data("wrong")
     folder.mkdir()
-    service.link_test_catalogue(folder)
+    service.link_catalogue_for_tests(folder)
     started: list[tuple[psutil.Popen, Path]] = []
     port = service.find_free_port()
     for name, environment in (("refused", refused), ("absent", absent)):

@@ -250,7 +250,7 @@ def _lives(process: psutil.Process) -> bool:
 @pytest.mark.campaign
 @pytest.mark.usefixtures("two_workers")
 def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_learns_them(
-    large: LargeSize, client: Rest, running: service.Service
+    large: LargeSize, client: Rest, running: service.RunningService
 ) -> None:
     methods = {
         "plain": "finetune",

@@ -40,7 +40,7 @@ def learned(client: Rest, before: Figures) -> dict[str, str]:
     return {"request": "first-batch", "job": job, "model": model}
 
 
-def log_lines(running: service.Service) -> list[Json]:
+def log_lines(running: service.RunningService) -> list[Json]:
     """Read what API and worker have logged so far."""
     return [
         json.loads(line) for line in running.log.read_text().splitlines() if line.startswith("{")
@@ -89,7 +89,7 @@ def test_the_api_shows_what_its_worker_counted(
 
 
 def test_the_lines_of_a_batch_can_be_followed_from_its_request_to_its_version(
-    running: service.Service, learned: dict[str, str]
+    running: service.RunningService, learned: dict[str, str]
 ) -> None:
     lines = log_lines(running)
     of_request = [line for line in lines if line.get("request") == learned["request"]]
@@ -106,7 +106,7 @@ def test_the_lines_of_a_batch_can_be_followed_from_its_request_to_its_version(
 
 
 def test_a_refused_request_is_counted_and_logged(
-    admin: Rest, client: Rest, running: service.Service
+    admin: Rest, client: Rest, running: service.RunningService
 ) -> None:
     before = samples(admin.call("GET", "/metrics").text)
     with pytest.raises(Invalid, match="unknown method"):

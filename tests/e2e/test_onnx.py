@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from core.database.session import Database
-from core.database.tables import Export
+from core.database.tables import ExportedDownload
 from perennial import types
 from tests.e2e import small
 from tests.rest import Json, Rest
@@ -213,22 +213,27 @@ def answers_alike(client: Rest, name: str, folder: Path) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("point", ["export-written", "export-stored", "export-made"])
 def test_a_death_in_mid_export_ends_with_one_export_of_the_same_bytes(
-    client: Rest, plain: str, kill_points: Path, running: service.Service, point: str
+    client: Rest, plain: str, kill_points: Path, running: service.RunningService, point: str
 ) -> None:
     url = f"/v1/models/{plain}/versions/2/download?format=onnx"
     downloaded(client, url)
     version = client.get(f"/v1/models/{plain}/versions/2")["id"]
     db = Database(f"sqlite:///{running.data_dir}/perennial.db")
     with db.write() as session:
-        before = session.query(Export).filter_by(version_id=version, format="onnx").one().sha256
-        session.query(Export).filter_by(version_id=version, format="onnx").delete()
+        before = (
+            session.query(ExportedDownload)
+            .filter_by(version_id=version, format="onnx")
+            .one()
+            .sha256
+        )
+        session.query(ExportedDownload).filter_by(version_id=version, format="onnx").delete()
     (kill_points / point).touch()
     job = client.wait(client.http.get(url).json()["id"])
     assert job.state == "succeeded" and job.attempt == 2, job
     assert not (kill_points / point).exists()
     assert client.http.get(url).status_code == 200
     with db.read() as session:
-        rows = session.query(Export).filter_by(version_id=version, format="onnx").all()
+        rows = session.query(ExportedDownload).filter_by(version_id=version, format="onnx").all()
     db.close()
     assert isinstance(job.report, types.ExportReport)
     assert [row.sha256 for row in rows] == [job.report.sha256] == [before], (
@@ -236,7 +241,9 @@ def test_a_death_in_mid_export_ends_with_one_export_of_the_same_bytes(
     )
 
 
-def test_the_export_goes_with_its_model(client: Rest, plain: str, running: service.Service) -> None:
+def test_the_export_goes_with_its_model(
+    client: Rest, plain: str, running: service.RunningService
+) -> None:
     """Delete the model that all tests above have used."""
     packed = downloaded(client, f"/v1/models/{plain}/versions/2/download?format=onnx")
     digest = packed.headers["ETag"].strip('"')
@@ -265,5 +272,5 @@ def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(
         )
         db = Database(f"sqlite:///{running.data_dir}/perennial.db")
         with db.read() as session:
-            assert session.query(Export).all() == []
+            assert session.query(ExportedDownload).all() == []
         db.close()

@@ -36,7 +36,7 @@ schemathesis.serializer.alias(
     ],
 )
 def test_schemathesis_finds_no_5xx_and_no_undocumented_answer(
-    running: service.Service, admin: Rest, tmp_path: Path, phases: str, examples: int
+    running: service.RunningService, admin: Rest, tmp_path: Path, phases: str, examples: int
 ) -> None:
     small.create(admin, f"known-{phases[:4]}-{examples}", "finetune")
     small.learn(admin, f"known-{phases[:4]}-{examples}", small.WEEKS[0])

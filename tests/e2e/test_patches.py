@@ -10,7 +10,7 @@ from perennial.errors import Conflict, Invalid
 from tests.e2e.small import WEEKS, create, learn
 from tests.e2e.test_edits import FIELDS, accuracies, edit
 from tests.rest import Json, Rest
-from tools.service import Service
+from tools.service import RunningService
 
 SUMS: Json = {"name": "analytic", "projection": 64, "keep": "sums"}
 METHODS: dict[str, Json] = {
@@ -81,7 +81,9 @@ def test_classes_are_merged_and_dropped_without_images(client: Rest, method: str
             client.call("POST", f"/v1/models/{model}/edits", json={"operations": [operation]})
 
 
-def read_sums(client: Rest, running: Service, model: str) -> dict[tuple[int, str], np.ndarray]:
+def read_sums(
+    client: Rest, running: RunningService, model: str
+) -> dict[tuple[int, str], np.ndarray]:
     """Sums by task and class, and each task's G as "gram", as the newest parts have them."""
     sums: dict[tuple[int, str], np.ndarray] = {}
     newest = {
@@ -101,7 +103,7 @@ def read_sums(client: Rest, running: Service, model: str) -> dict[tuple[int, str
     return sums
 
 
-def find_blob(running: Service, digest: str) -> Path:
+def find_blob(running: RunningService, digest: str) -> Path:
     (path,) = (running.data_dir / "store").rglob(digest)
     return path
 
@@ -113,7 +115,7 @@ def find_blob(running: Service, digest: str) -> Path:
     [("sums", 3), ("sums by ridge", 2), ("sums by ncm", 2)],
 )
 def test_sums_of_merged_classes_are_those_of_the_merged_batches(
-    client: Rest, running: Service, method: str, weeks: int
+    client: Rest, running: RunningService, method: str, weeks: int
 ) -> None:
     model = begin(client, f"merged-{method}", method, weeks)
     plan = client.call(

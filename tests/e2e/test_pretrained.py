@@ -101,7 +101,7 @@ def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Res
 
 @pytest.mark.campaign  # tests/core/execution/test_fetch.py kills a worker at each point of a fetch
 def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
-    hub: Hub, client: Rest, running: service.Service
+    hub: Hub, client: Rest, running: service.RunningService
 ) -> None:
     hub.stall_at = 500_000
     model = begin(client, "killed")
@@ -149,7 +149,7 @@ def test_a_failure_is_in_the_models_attention_with_the_request_that_tries_again(
 
 @pytest.mark.campaign  # tests/core/execution/test_fetch.py shows what to copy where
 def test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing(
-    hub: Hub, client: Rest, running: service.Service
+    hub: Hub, client: Rest, running: service.RunningService
 ) -> None:
     hub.files = {(REPOSITORY, "pytorch_model.bin"): b"pickle"}
     model = begin(client, "by-hand")

@@ -29,7 +29,7 @@ from sqlalchemy.engine import make_url
 
 from core.database.session import Database
 from core.database.tables import Job, Model, Version
-from core.storage import Store, open_store
+from core.storage import ObjectStorage, open_object_store
 from tests.rest import Rest
 from tools import digits, service
 from tools.backup import copy_missing_objects
@@ -204,8 +204,8 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
     def url(prefix: str) -> dict[str, str]:
         return {"PERENNIAL_STORE_URL": s3.url(s3.bucket, f"restore/{prefix}")}
 
-    def store(prefix: str) -> Store:
-        return open_store(s3.settings(tmp_path / prefix, prefix=f"restore/{prefix}"))
+    def store(prefix: str) -> ObjectStorage:
+        return open_object_store(s3.settings(tmp_path / prefix, prefix=f"restore/{prefix}"))
 
     def libpq(database: str) -> str:
         return make_url(database).set(drivername="postgresql").render_as_string(hide_password=False)

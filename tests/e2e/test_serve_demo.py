@@ -17,7 +17,7 @@ from perennial import Perennial
 from tests.e2e import small
 from tests.own_commands import environment
 from tools import serve_demo
-from tools.service import Service, find_free_port
+from tools.service import RunningService, find_free_port
 
 WAIT_S = 240.0
 
@@ -107,11 +107,11 @@ def check_other_untouched(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_model_of_a_demo_is_whole_once_it_is_built(
-    running: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    running: RunningService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The model learns each second picture, which is enough to see that it forgets."""
     for name in sample_pictures.BATCHES:
-        with zipfile.ZipFile(sample_pictures.locate_sample_archive(name)) as archive:
+        with zipfile.ZipFile(sample_pictures.locate_packaged_sample_archive(name)) as archive:
             pictures = {one: archive.read(one) for one in archive.namelist()[::2]}
         (tmp_path / f"{name}.zip").write_bytes(small.pack(pictures))
     monkeypatch.setattr(sample_pictures, "FOLDER", tmp_path)

@@ -126,7 +126,7 @@ def test_a_running_job_gives_its_best_state_so_far_and_its_adp(
 
 
 def test_no_snapshot_archive_or_scratch_file_is_left_of_a_job(
-    client: Rest, running: service.Service, learned: list[str]
+    client: Rest, running: service.RunningService, learned: list[str]
 ) -> None:
     tasks = [task["id"] for task in client.items("/v1/models/stream/tasks")]
     left = [

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from safetensors.numpy import save
 
 from api.app import create_app
-from api.authentication.guard import find_needed_scope
+from api.authentication.guard import find_key_scope_of_route
 from core.requests.actor import COVERS
 from core.settings import Settings
 from tests.e2e import small
@@ -29,7 +29,7 @@ def client(admin: Rest) -> Rest:
 
 
 @pytest.fixture(scope="module")
-def plain(running: service.Service) -> Iterator[httpx2.Client]:
+def plain(running: service.RunningService) -> Iterator[httpx2.Client]:
     """A client without a key."""
     with httpx2.Client(base_url=running.url, timeout=60) as made:
         yield made
@@ -102,12 +102,14 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str
         if isinstance(route, APIRoute)
         for method in route.methods
     ]
-    return sorted((m, r.path, need) for m, r in found if (need := find_needed_scope(r)) is not None)
+    return sorted(
+        (m, r.path, need) for m, r in found if (need := find_key_scope_of_route(r)) is not None
+    )
 
 
 @pytest.fixture(scope="module")
 def wrong(
-    running: service.Service, client: Rest, plain: httpx2.Client, stranger: str
+    running: service.RunningService, client: Rest, plain: httpx2.Client, stranger: str
 ) -> dict[str, str | None]:
     """Keys that must not open what they are tried on; None: no key at all."""
     expired = make_key(client, "e", "admin", "admin", expires_at="2199-01-01T00:00:00Z")

@@ -14,7 +14,7 @@ from pathlib import Path
 import postgresql
 import pytest
 
-from core.database.migrate import find_head_revision
+from core.database.migrate import find_newest_schema_revision
 from tests.e2e import small
 from tests.migrations import databases
 from tests.rest import Rest
@@ -36,7 +36,7 @@ SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_DEVICE": "cpu"}
 )
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[service.Service]:
+) -> Iterator[service.RunningService]:
     """The present service on the former data directory and database."""
     dialect: str = request.param
     data = tmp_path_factory.mktemp("former") / "data"
@@ -65,8 +65,8 @@ def standings(client: Rest, model: str) -> list[str]:
     return [task["standing"] for task in client.items(f"/v1/models/{model}/tasks")]
 
 
-def test_a_copy_of_the_database_lies_beside_it(running: service.Service) -> None:
-    assert len(list(running.data_dir.glob(f"before-{find_head_revision()}.*"))) == 1
+def test_a_copy_of_the_database_lies_beside_it(running: service.RunningService) -> None:
+    assert len(list(running.data_dir.glob(f"before-{find_newest_schema_revision()}.*"))) == 1
 
 
 def test_everything_is_listed_as_it_was_left(client: Rest) -> None:

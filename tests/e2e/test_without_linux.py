@@ -47,7 +47,7 @@ core.platforms.is_safe_to_fork = lambda: False
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.RunningService]:
     folder = tmp_path_factory.mktemp("hidden")
     (folder / "sitecustomize.py").write_text(HIDE.replace("{root!r}", repr(str(ROOT))))
     environment = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(folder)}
@@ -56,7 +56,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
 
 
 @pytest.mark.campaign  # tests/core/test_platforms.py shows what is asked of a system
-def test_a_model_learns_and_predicts(running: service.Service) -> None:
+def test_a_model_learns_and_predicts(running: service.RunningService) -> None:
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("digits", **SMALL)
         _, batch = next(iter(digits.build_digit_archives()))

@@ -25,7 +25,7 @@ import pytest
 from sqlalchemy import select, update
 
 from core.database.session import Database
-from core.database.states import TERMINAL, Action
+from core.database.states import TERMINAL, JobAction
 from core.database.tables import Alias, Event, Job, Key, Part, Task, Version
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
@@ -34,16 +34,16 @@ from core.keys.keys import ensure_admin_key
 from core.models import models
 from core.recipe.catalogue import load_catalogue
 from core.requests.actor import Actor
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import BlobStorage, open_object_store
 from core.tasks import validations
-from core.tasks.sent_batch import Batch
-from core.tasks.submission import Submission
+from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submission import BatchSubmission
 from core.upkeep import sweep
 from tests.api.conftest import empty_database
 from tests.descendants import list_descendants
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 
 __all__ = ["empty_database"]
 
@@ -85,7 +85,7 @@ class Backend:
         self.folder = folder
         self.points = folder / "points"
         self.points.mkdir(parents=True, exist_ok=True)
-        link_test_catalogue(folder)
+        link_catalogue_for_tests(folder)
         shutil.copy(schema, folder / "perennial.db")
         self.environment = {
             "PERENNIAL_DATA_DIR": str(folder), "PERENNIAL_KILL_POINTS": str(self.points),
@@ -100,7 +100,7 @@ class Backend:
         fields.pop("kill_points")
         self.settings = Settings.model_validate(fields)
         self.db = Database(self.settings.resolved_database_url)
-        self.store = open_store(self.settings)
+        self.store = open_object_store(self.settings)
         self.store.create_folder_or_bucket()
         self.catalogue = catalogue
         ensure_admin_key(self.db, folder)
@@ -130,15 +130,17 @@ class Backend:
             "checks": "off",
             **given.get("gate", {}),
         }  # these tests are about jobs that end
-        blobs = Blobs(self.store, self.settings.make_folder("cache"))
-        answer, _ = models.create_model(Resources(self.db, blobs, self.catalogue), self.actor, body)
+        blobs = BlobStorage(self.store, self.settings.make_folder("cache"))
+        answer, _ = models.create_model(
+            UseCaseResources(self.db, blobs, self.catalogue), self.actor, body
+        )
         return str(answer["id"])
 
     def submit(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
         """Make a batch the next task, and return the id of its job."""
         batch = self._batch(data, recipe or {})
         made = (
-            Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
+            BatchSubmission(self.db, self.store, self.catalogue, self.actor, model, batch)
             .submit_as_next_task()
             .response
         )
@@ -147,21 +149,21 @@ class Backend:
     def check(self, model: str, data: bytes) -> str:
         """Have a batch checked whole, and return the id of the job."""
         batch = self._batch(data, {})
-        asked = Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
+        asked = BatchSubmission(self.db, self.store, self.catalogue, self.actor, model, batch)
         return validations.queue_batch_validation(asked).job
 
-    def _batch(self, data: bytes, recipe: dict[str, Any]) -> Batch:
+    def _batch(self, data: bytes, recipe: dict[str, Any]) -> SpooledBatch:
         path = self.settings.make_folder("spool") / f"{time.monotonic_ns()}.zip"
         path.write_bytes(data)
         sha256, directory = (
             hashlib.sha256(data).hexdigest(),
             inspect_archive(path, "zip", Limits.from_settings(self.settings)),
         )
-        return Batch(path, sha256, len(data), directory, None, recipe)
+        return SpooledBatch(path, sha256, len(data), directory, None, recipe)
 
     def act(self, job_id: str, action: str) -> None:
         """Cancel, pause or resume a job."""
-        jobs.apply_job_action(self.db, self.actor, job_id, Action(action))
+        jobs.apply_job_action(self.db, self.actor, job_id, JobAction(action))
 
     # Workers, and what is done to them.
 
@@ -341,7 +343,7 @@ class Backend:
             sweep.run_sweep(
                 self.db,
                 self.store,
-                Blobs(self.store, self.settings.make_folder("cache")),
+                BlobStorage(self.store, self.settings.make_folder("cache")),
                 self.settings,
             )  # as every worker does from time to time
             kinds = ("snapshots/", "anytime/", "archives/")
@@ -370,7 +372,7 @@ def end(process: psutil.Popen) -> None:
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The catalogue of the learning code, made once."""
     folder = tmp_path_factory.mktemp("catalogue")
-    link_test_catalogue(folder)
+    link_catalogue_for_tests(folder)
     return load_catalogue(Settings(data_dir=folder))
 
 

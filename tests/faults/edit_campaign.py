@@ -34,7 +34,7 @@ from running_site import (
 
 from core.database.session import Database
 from core.failpoints import POINTS
-from core.storage import open_store
+from core.storage import open_object_store
 
 Json = dict[str, Any]
 
@@ -111,7 +111,7 @@ class EditCampaign(Campaign):
 
     def _check(self) -> int:
         settings, compared = self._site.settings(), 0
-        db, store = Database(settings.resolved_database_url), open_store(settings)
+        db, store = Database(settings.resolved_database_url), open_object_store(settings)
         try:
             require_nothing_left(self._site, db, store)
             for lane in range(self._lanes):

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
-from api.server.connection import Connection
+from api.server.connection import LimitedHttpConnection
 from api.uploads import piece
 from core.settings import Settings
 from core.uploads import uploads
@@ -77,7 +77,12 @@ def serve(data_dir: Path, port: int, number: int) -> None:
     settings = Settings(data_dir=data_dir, host="127.0.0.1", port=port)
     app = KillAt(create_app(settings), number, data_dir / "awaits")
     uvicorn.run(
-        app, host="127.0.0.1", port=port, http=Connection, log_level="error", access_log=False
+        app,
+        host="127.0.0.1",
+        port=port,
+        http=LimitedHttpConnection,
+        log_level="error",
+        access_log=False,
     )
 
 

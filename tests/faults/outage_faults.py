@@ -16,7 +16,7 @@ from typing import Any
 from running_site import WORKERS, Broken, Site
 from servers import Servers, servers
 
-from core.storage import open_store
+from core.storage import open_object_store
 
 from fault_proxy import FaultProxy  # isort: skip
 
@@ -84,7 +84,7 @@ def backends(folder: Path) -> Iterator[Backends]:
         folder.chmod(0o755)  # user postgres goes through it
         os.environ["PERENNIAL_TEST_DATA_DIR"] = str(disks["s3"])
         own = stack.enter_context(servers(disks["postgres"]))
-        open_store(own.s3.settings(own.s3.root)).create_folder_or_bucket()
+        open_object_store(own.s3.settings(own.s3.root)).create_folder_or_bucket()
         ports = {"database": own.postgres.port, "broker": own.redis.port, "store": own.s3.port}
         relays = {
             part: stack.enter_context(closing(FaultProxy(port))) for part, port in ports.items()

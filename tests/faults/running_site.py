@@ -38,7 +38,7 @@ from core.database.states import LEASED  # noqa: E402
 from core.database.tables import Job, Model, Part, Task, Version  # noqa: E402
 from core.retention import references  # noqa: E402
 from core.settings import Settings  # noqa: E402
-from core.storage import Blobs, Store, open_store  # noqa: E402
+from core.storage import BlobStorage, ObjectStorage, open_object_store  # noqa: E402
 from core.upkeep import sweep  # noqa: E402
 from tools import service  # noqa: E402
 from tools.service import find_free_port  # noqa: E402
@@ -126,7 +126,7 @@ class Site:
         self.points.mkdir(parents=True)
         for name in (API, *self.other_apis, *WORKERS):
             self.data(name).mkdir(exist_ok=True)
-            service.link_test_catalogue(self.data(name))
+            service.link_catalogue_for_tests(self.data(name))
         command = [sys.executable, "-m", "worker.setup"]
         subprocess.run(
             command, cwd=ROOT, env=self.environ(API), check=True, stdout=subprocess.DEVNULL
@@ -331,7 +331,7 @@ def check(
         Broken: something was lost, doubled, changed or left.
     """
     settings = site.settings()
-    db, store = Database(settings.resolved_database_url), open_store(settings)
+    db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
         require_nothing_left(site, db, store)
         found = {name: versions(db, name) for name in models}
@@ -370,14 +370,14 @@ def check(
         db.close()
 
 
-def require_nothing_left(site: Site, db: Database, store: Store) -> None:
+def require_nothing_left(site: Site, db: Database, store: ObjectStorage) -> None:
     """Sweep a site that has ended.
 
     Raises:
         Broken: a job is leased, or a snapshot, archive, blob or scratch folder is left.
     """
     settings = site.settings()
-    blobs = Blobs(store, settings.make_folder("cache"))
+    blobs = BlobStorage(store, settings.make_folder("cache"))
     sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(0.0, whole=True))
     store.remove_incomplete_objects(0.0)  # nothing is under way any more
     with db.read() as session:

@@ -16,15 +16,15 @@ from core.scheduling import claim as claims
 from tests.faults.conftest import Backend
 from worker import loop
 from worker.attempts import attempt as attempts
-from worker.attempts.attempt import Attempt, Tools
-from worker.attempts.child import ZygoteDied
-from worker.attempts.supervisor import Outcome
+from worker.attempts.attempt import AttemptResources, JobAttempt
+from worker.attempts.child import ForkServerDied
+from worker.attempts.supervisor import ProcessOutcome
 
 GONE = OperationalError("SELECT", None, Exception("gone"))
 
 
-def error(kind: str) -> Outcome:
-    return Outcome("error", ErrorEvent(kind=kind, message="m", traceback="t"), 1)
+def error(kind: str) -> ProcessOutcome:
+    return ProcessOutcome("error", ErrorEvent(kind=kind, message="m", traceback="t"), 1)
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,10 @@ def run(
     ) -> Any:
         monkeypatch.setattr(learn, "validate_archive", raise_or(validating, None))
         monkeypatch.setattr(learn, "write_job_inputs", raise_or(ending, Path("/spec")))
-        monkeypatch.setattr(attempts, "supervise_child", lambda *_given: ending)
+        monkeypatch.setattr(attempts, "supervise_job_process", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
         zygote = SimpleNamespace(fork_child=lambda _spec, _bound: child)
-        tools = Tools(
+        tools = AttemptResources(
             calm.settings,
             calm.db,
             calm.store,
@@ -78,7 +78,7 @@ def run(
         )
         claim = claims.claim_job(calm.db, "w", 60)
         assert claim is not None
-        Attempt(tools, claim, lambda: stop).run_attempt()
+        JobAttempt(tools, claim, lambda: stop).run_attempt()
         return calm.job(job)
 
     attempt.job = job  # type: ignore[attr-defined]
@@ -111,7 +111,7 @@ def test_a_lack_of_memory_that_is_no_bound_of_ours_is_tried_again_with_a_strike(
 @pytest.mark.parametrize(
     "ending",
     [
-        *(Outcome("died", None, -9), Outcome("died"), Outcome("stalled")),
+        *(ProcessOutcome("died", None, -9), ProcessOutcome("died"), ProcessOutcome("stalled")),
         *(StoreCorrupt("b"), OSError(errno.EIO, "input/output error")),
     ],
 )
@@ -123,7 +123,7 @@ def test_a_lost_attempt_is_tried_again_with_a_strike(run: Any, ending: Any) -> N
 @pytest.mark.parametrize(
     "ending",
     [
-        *(Unavailable("store"), ZygoteDied("z"), GONE),
+        *(Unavailable("store"), ForkServerDied("z"), GONE),
         *(OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "quota"), error("disk")),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_second_lack_of_memory_fails_the_job_with_figures_and_advice(
 ) -> None:
     monkeypatch.setattr(calm.settings, "job_memory_bytes", 0)
     figures = {"peak_bytes": 71_200_000_000, "free_bytes": 300_000_000}
-    ending = Outcome(
+    ending = ProcessOutcome(
         "error", ErrorEvent(kind="memory", message="CUDA out of memory.", **figures), 1
     )
     assert run(ending).state == "queued"
@@ -173,7 +173,7 @@ def test_a_rejected_batch_is_rejected_with_its_report(run: Any) -> None:
 def test_a_lost_lease_writes_nothing(run: Any, calm: Backend) -> None:
     before = len(calm.events(run.job))
     with pytest.raises(LeaseLost):
-        run(Outcome("lost"))
+        run(ProcessOutcome("lost"))
     job = calm.job(run.job)
     assert job.state == "validating"
     written = [event.type for event in calm.events(run.job)[before:]]
@@ -185,7 +185,7 @@ def test_a_lost_lease_writes_nothing(run: Any, calm: Backend) -> None:
 
 
 def test_a_shutdown_before_training_releases_the_job(run: Any) -> None:
-    job = run(Outcome("done"), stop=True)
+    job = run(ProcessOutcome("done"), stop=True)
     assert (job.state, job.strikes) == ("queued", 0)
 
 
@@ -200,7 +200,7 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(attempts, "publish_result", publish)
     monkeypatch.setattr(attempts, "PUBLISH_PAUSES_S", (0.01, 0.01, 0.01))
-    run(Outcome("done", DoneEvent(path="/r"), 0))
+    run(ProcessOutcome("done", DoneEvent(path="/r"), 0))
     assert calls == [Path("/r")] * 3
 
 
@@ -220,7 +220,7 @@ def test_a_scratch_folder_that_cannot_be_made_is_no_strike(
         mkdir(folder, *given, **named)
 
     monkeypatch.setattr(Path, "mkdir", full)
-    job = run(Outcome("done"))
+    job = run(ProcessOutcome("done"))
     assert (job.state, job.strikes) == ("queued", 0)
 
 
@@ -228,7 +228,7 @@ def test_the_outcome_is_reported_when_the_database_is_back(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    requeue = claims.requeue_or_fail
+    requeue = claims.requeue_or_fail_job
 
     def out_twice(*given: Any, **named: Any) -> Any:
         said.append("requeue")
@@ -236,7 +236,7 @@ def test_the_outcome_is_reported_when_the_database_is_back(
             raise GONE
         return requeue(*given, **named)
 
-    monkeypatch.setattr(attempts.claims, "requeue_or_fail", out_twice)
+    monkeypatch.setattr(attempts.claims, "requeue_or_fail_job", out_twice)
     monkeypatch.setattr(attempts, "REPORT_FIRST_S", 0.01)
     job = run(GONE)
     assert (job.state, job.strikes, len(said)) == ("queued", 0, 3)
@@ -259,7 +259,7 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
             return None
 
     monkeypatch.setattr(loop.claims, "claim_job", claim)
-    monkeypatch.setattr(loop, "Attempt", Ending)
+    monkeypatch.setattr(loop, "JobAttempt", Ending)
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
     worker = loop.Worker(calm.settings, ring=lambda _job: None)
     assert worker.run_jobs(lambda: False) == 1

@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis_server import RedisServer
 
-from core.jobs.doorbell import QUEUE, Doorbell
+from core.jobs.doorbell import QUEUE, WorkerNotifier
 from core.settings import Settings
 from tests.faults.conftest import ENDLESS, PATIENCE_S, Backend
 from worker import celery_app
@@ -44,8 +44,8 @@ def rung(
 
 
 @pytest.fixture(scope="module")
-def bell(rung: Backend) -> Iterator[Doorbell]:
-    made = Doorbell(rung.settings, rung.db)
+def bell(rung: Backend) -> Iterator[WorkerNotifier]:
+    made = WorkerNotifier(rung.settings, rung.db)
     yield made
     made.close()
 
@@ -58,7 +58,7 @@ def test_its_log_begins_without_a_banner(rung: Backend) -> None:
 
 @pytest.mark.campaign  # tests/e2e/test_large_size.py silences the broker
 def test_a_lost_ring_is_repeated_when_the_broker_is_back(
-    rung: Backend, bell: Doorbell, batches: list[bytes], broker: RedisServer
+    rung: Backend, bell: WorkerNotifier, batches: list[bytes], broker: RedisServer
 ) -> None:
     model, worker = rung.create(), rung.standing_worker()
     first = rung.submit(model, batches[0])
@@ -82,7 +82,7 @@ def test_a_lost_ring_is_repeated_when_the_broker_is_back(
 
 
 def test_repeated_rings_run_a_job_once(
-    rung: Backend, bell: Doorbell, batches: list[bytes], broker: RedisServer
+    rung: Backend, bell: WorkerNotifier, batches: list[bytes], broker: RedisServer
 ) -> None:
     model = rung.create()
     job = rung.submit(model, batches[0])
@@ -98,7 +98,7 @@ def test_repeated_rings_run_a_job_once(
 
 @pytest.mark.campaign  # test_worker_deaths.py shows it of the embedded worker
 def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
-    rung: Backend, bell: Doorbell, batches: list[bytes], all_gone: Any
+    rung: Backend, bell: WorkerNotifier, batches: list[bytes], all_gone: Any
 ) -> None:
     model = rung.create()
 

@@ -20,7 +20,7 @@ from core.database.session import Database
 from core.keys import keys
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_object_store
 from core.uploads import whole_uploads
 from tools import service
 
@@ -42,8 +42,8 @@ class KilledApi:
         self.child = 0
         self.key = str(keys.ensure_admin_key(db, folder))
         db.close()
-        open_store(self.settings).create_folder_or_bucket()
-        service.link_test_catalogue(folder)
+        open_object_store(self.settings).create_folder_or_bucket()
+        service.link_catalogue_for_tests(folder)
         program = Path(__file__).with_name("killed_api.py")
         arguments = [sys.executable, program, folder, str(self.settings.port)]
         self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -111,7 +111,9 @@ def contents(api: KilledApi, upload: str) -> bytes:
     actor: Any = Actor("own_any", None, "admin")
     try:
         whole = whole_uploads.find_whole_upload(db, actor, upload)
-        return b"".join(whole_uploads.read_upload_bytes(db, open_store(api.settings), actor, whole))
+        return b"".join(
+            whole_uploads.read_upload_bytes(db, open_object_store(api.settings), actor, whole)
+        )
     finally:
         db.close()
 

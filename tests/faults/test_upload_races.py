@@ -24,7 +24,7 @@ HOURS = 0.003
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.RunningService]:
     settings = {
         "PERENNIAL_THREADS": "1",
         "PERENNIAL_CHORES_S": "1",
@@ -37,7 +37,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
 
 
 @pytest.fixture
-def client(running: service.Service, request: pytest.FixtureRequest) -> Iterator[httpx2.Client]:
+def client(
+    running: service.RunningService, request: pytest.FixtureRequest
+) -> Iterator[httpx2.Client]:
     """Requests of an owner of the test's own."""
     admin = {"Authorization": f"Bearer {running.key}"}
     body = {"name": "k", "owner": request.node.name.replace("_", "-")[:40], "scope": "write"}
@@ -71,13 +73,13 @@ def at_once(count: int, do: Callable[[int], Any]) -> list[Any]:
     return found
 
 
-def stored(running: service.Service, where: str) -> list[Path]:
+def stored(running: service.RunningService, where: str) -> list[Path]:
     folder = running.data_dir / "store" / "uploads" / where.rpartition("/")[2]
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def test_of_pieces_that_come_at_once_one_is_taken_whole(
-    running: service.Service, client: httpx2.Client
+    running: service.RunningService, client: httpx2.Client
 ) -> None:
     where = begin(client, 10 * MB)
     bodies = [bytes([number]) * (5 * MB) for number in range(24)]
@@ -97,7 +99,7 @@ def test_of_pieces_that_come_at_once_one_is_taken_whole(
 
 
 def test_fifty_uploads_at_once_do_not_exceed_an_owners_bytes(
-    running: service.Service, client: httpx2.Client
+    running: service.RunningService, client: httpx2.Client
 ) -> None:
     places = [begin(client, 2 * MB) for _ in range(50)]
 
@@ -120,7 +122,7 @@ def test_fifty_uploads_at_once_do_not_exceed_an_owners_bytes(
 
 
 def test_an_upload_whose_time_is_over_while_it_is_written_is_kept(
-    running: service.Service, client: httpx2.Client
+    running: service.RunningService, client: httpx2.Client
 ) -> None:
     where, seconds = begin(client, 6 * MB), 3600 * HOURS
     looks: list[int] = []

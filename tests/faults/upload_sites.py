@@ -19,10 +19,10 @@ from running_site import API, MODEL, Site, site
 from sqlalchemy import func, select
 
 from core.database.session import Database
-from core.database.tables import Chunk, Upload
+from core.database.tables import StoredUploadPiece, Upload
 from core.failpoints import POINTS
 from core.retention import retention
-from core.storage import open_store
+from core.storage import open_object_store
 from core.uploads import chunks
 from tools import service
 
@@ -71,7 +71,7 @@ def apis(
             other = stack.enter_context(site(folder / str(number), size, environment))
             other.points.mkdir(parents=True)
             other.data(API).mkdir()
-            service.link_test_catalogue(other.data(API))
+            service.link_catalogue_for_tests(other.data(API))
             sites.append(other)
         for each in sites:
             (each.folder / "key").write_text(key)
@@ -120,14 +120,16 @@ def submitted(client: httpx2.Client, where: str, sha256: str) -> None:
 def check_stored(running: Site) -> int:
     """No row says more than the store has, piece for piece; how many pieces nothing names."""
     settings = running.settings()
-    db, store = Database(settings.resolved_database_url), open_store(settings)
+    db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
         there = {info.key: info.size for info in store.list(chunks.PREFIX)}
         with db.read() as session:
             for upload in session.scalars(select(Upload)):
-                pieces = select(func.sum(Chunk.bytes)).where(Chunk.upload_id == upload.id)
+                pieces = select(func.sum(StoredUploadPiece.bytes)).where(
+                    StoredUploadPiece.upload_id == upload.id
+                )
                 assert upload.offset == (session.scalar(pieces) or 0) <= upload.length
-            named = {chunk.key: chunk.bytes for chunk in session.scalars(select(Chunk))}
+            named = {chunk.key: chunk.bytes for chunk in session.scalars(select(StoredUploadPiece))}
         assert {key: there.get(key) for key in named} == named
         return len(there) - len(named)
     finally:
@@ -137,10 +139,10 @@ def check_stored(running: Site) -> int:
 def check_nothing_left(running: Site) -> None:
     """No upload is open, and the sweep of what nothing names leaves no piece."""
     settings = running.settings()
-    db, store = Database(settings.resolved_database_url), open_store(settings)
+    db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
         retention.delete_unreferenced_objects(
-            db, store, chunks.PREFIX, chunks.find_used_piece_keys, grace_days=0.0
+            db, store, chunks.PREFIX, chunks.find_referenced_upload_piece_keys, grace_days=0.0
         )
         assert list(store.list(chunks.PREFIX)) == []
         with db.read() as session:

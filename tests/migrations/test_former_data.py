@@ -28,7 +28,7 @@ from tests.migrations.databases import (
     set_revision,
 )
 from tools.commands import migrate as migrate_command
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 from worker import setup
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ FILLED = {
 def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     former: Database, empty: Database
 ) -> None:
-    assert migrate.read_revision(former) == migrate.FORMER[-1] == "0035"
+    assert migrate.read_schema_revision(former) == migrate.FORMER[-1] == "0035"
     before = read_tables(former)
     assert {table for table, rows in before.items() if rows} >= FILLED
     migrate.upgrade_schema(former)
@@ -62,7 +62,9 @@ def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     assert read_tables(former) == {**before, **{table: [] for table in added}}
     migrate.upgrade_schema(empty)
     assert _without_casts(read_schema(former)) == _without_casts(read_schema(empty))
-    assert read_rows(former, "SELECT * FROM alembic_version") == [(migrate.find_head_revision(),)]
+    assert read_rows(former, "SELECT * FROM alembic_version") == [
+        (migrate.find_newest_schema_revision(),)
+    ]
 
 
 def _without_casts(schema: Schema) -> Schema:
@@ -76,7 +78,7 @@ def test_the_former_database_is_copied_first(former: Database, tmp_path: Path) -
     copy = migrate.upgrade_schema(former, backups=tmp_path / "copies")
     assert copy is not None and copy.stat().st_mode & 0o777 == 0o600
     with databases.open_database(_open_copy(copy, tmp_path)) as db:
-        assert migrate.read_revision(db) == "0035"
+        assert migrate.read_schema_revision(db) == "0035"
         assert read_tables(db) == before
     assert migrate.upgrade_schema(former, backups=tmp_path / "copies") is None, "nothing more to do"
     assert [path.name for path in (tmp_path / "copies").iterdir()] == [copy.name]
@@ -107,7 +109,7 @@ def test_a_copy_that_fails_leaves_the_database_as_it_was(
     folder = tmp_path / ("copies" if former.dialect == "sqlite" else "others")
     with pytest.raises(CannotStart, match=r"cannot be copied to .*perennial migrate --no-backup"):
         migrate.upgrade_schema(former, backups=folder)
-    assert migrate.read_revision(former) == "0035"
+    assert migrate.read_schema_revision(former) == "0035"
     assert not list(tmp_path.glob("others/*"))
     migrate.upgrade_schema(former)
     migrate.require_current_schema(former)
@@ -121,7 +123,7 @@ def test_copies_before_earlier_changes_are_bounded(former: Database, tmp_path: P
         os.utime(tmp_path / f"{name}.{end}", (1000 - age, 1000 - age))
     (tmp_path / "perennial.db").touch()
     copy = migrate.upgrade_schema(former, backups=tmp_path)
-    assert copy is not None and copy.name == f"before-{migrate.find_head_revision()}.{end}"
+    assert copy is not None and copy.name == f"before-{migrate.find_newest_schema_revision()}.{end}"
     kept = {path.name for path in tmp_path.glob(f"before-*.{end}")}
     assert kept == {copy.name, f"before-0007.{end}", f"before-0006.{end}"}
     assert (tmp_path / "perennial.db").exists()
@@ -131,11 +133,11 @@ def test_a_dump_that_fails_says_why(former: Database, tmp_path: Path) -> None:
     if former.dialect == "postgresql":
         url = make_url(former.url).set(database="perennial_test_nobody")
         with pytest.raises(CannotStart, match='database "perennial_test_nobody" does not exist'):
-            copies.copy_before_upgrade(url, tmp_path / "copies", "x")
+            copies.copy_database_before_upgrade(url, tmp_path / "copies", "x")
     else:
         url = make_url("sqlite:////nowhere/perennial.db")
         with pytest.raises(CannotStart, match="unable to open database file"):
-            copies.copy_before_upgrade(url, tmp_path / "copies", "x")
+            copies.copy_database_before_upgrade(url, tmp_path / "copies", "x")
     assert not list((tmp_path / "copies").iterdir())
 
 
@@ -149,7 +151,7 @@ def test_the_password_is_not_an_argument_of_pg_dump(
     (tmp_path / "pg_dump").chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     url = make_url("postgresql+psycopg://me:s%2Fcret@db:5433/perennial?sslmode=require")
-    copies.copy_before_upgrade(url, tmp_path / "copies", "x")
+    copies.copy_database_before_upgrade(url, tmp_path / "copies", "x")
     arguments = (tmp_path / "arguments").read_text().split()
     assert arguments[-1] == "postgresql://me@db:5433/perennial?sslmode=require"
     assert "cret" not in str(arguments)
@@ -169,7 +171,7 @@ def test_older_data_is_refused_with_the_commit_to_go_through(
         "only the schema of that commit (0035) or a later one. Check out bbaca810, run its "
         "`perennial migrate`, and then this one's."
     )
-    assert migrate.read_revision(former) == revision
+    assert migrate.read_schema_revision(former) == revision
 
 
 @databases.ON_SQLITE
@@ -199,7 +201,7 @@ def test_the_command_copies_and_brings_over(
     assert len(found) == is_copied
     output = capsys.readouterr().out
     assert ("was copied to" in output) == is_copied
-    assert f"The tables are at revision {migrate.find_head_revision()}." in output
+    assert f"The tables are at revision {migrate.find_newest_schema_revision()}." in output
 
 
 @databases.ON_SQLITE
@@ -209,7 +211,7 @@ def test_alembic_copies_and_brings_over(
     monkeypatch.setattr("logging.config.fileConfig", lambda *_, **__: None)
     alembic.config.main(["-c", str(ROOT / "alembic.ini"), "upgrade", "head"])
     migrate.require_current_schema(former)
-    assert list(settings.data_dir.glob(f"before-{migrate.find_head_revision()}.*"))
+    assert list(settings.data_dir.glob(f"before-{migrate.find_newest_schema_revision()}.*"))
 
 
 @databases.ON_SQLITE
@@ -227,8 +229,8 @@ def test_a_start_of_the_embedded_size_copies_and_brings_over(
     former: Database, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.data_dir.mkdir(exist_ok=True)
-    link_test_catalogue(settings.data_dir)
+    link_catalogue_for_tests(settings.data_dir)
     setup.prepare_service_data(settings)
     migrate.require_current_schema(former)
-    assert list(settings.data_dir.glob(f"before-{migrate.find_head_revision()}.*"))
+    assert list(settings.data_dir.glob(f"before-{migrate.find_newest_schema_revision()}.*"))
     assert "was copied to" in capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_autogenerate_finds_nothing_to_add(empty: Database) -> None:
 def test_each_revision_is_named_as_its_file() -> None:
     """A bare number could be that of a revision before version 0.1.0."""
     names = {path.stem for path in (ROOT / "migrations" / "versions").glob("*.py")}
-    assert migrate._read_revisions().keys() == names
+    assert migrate._read_migration_revisions().keys() == names
     assert not names & set(migrate.FORMER)
 
 
@@ -89,7 +89,7 @@ def test_the_partial_unique_indexes_are_there(database: Database) -> None:
 
 def test_the_head_that_is_read_as_text_is_the_head_that_alembic_sees() -> None:
     scripts = ScriptDirectory(str(ROOT / "migrations"))
-    assert migrate.find_head_revision() == scripts.get_current_head()
+    assert migrate.find_newest_schema_revision() == scripts.get_current_head()
     written = "revision = '0002'\ndown_revision = '0001'\n"  # as the template writes it
     single = migrate._REVISION.findall(written)
     assert single == [("revision", "0002"), ("down_revision", "0001")]
@@ -112,7 +112,7 @@ def test_a_newer_schema_is_refused_and_stays(
     before = read_schema(empty)
     with pytest.raises(SchemaOutdated, match=r"is newer than this code .*: run the release that"):
         check(empty)
-    assert migrate.read_revision(empty) == "9999_of_a_later_release"
+    assert migrate.read_schema_revision(empty) == "9999_of_a_later_release"
     assert read_schema(empty) == before
 
 
@@ -125,7 +125,7 @@ def test_a_migration_that_breaks_leaves_the_schema_as_it_was(
     with pytest.raises(RuntimeError, match="power cut"):
         migrate.upgrade_schema(empty)
     assert tables(empty) == set()
-    assert migrate.read_revision(empty) is None
+    assert migrate.read_schema_revision(empty) is None
 
 
 def _break_at(table: str, original: object) -> object:

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 import psutil
 import pytest
 
-from tools.service import Service
+from tools.service import RunningService
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Ask all services to end before the fixtures of the last test do, unless it may use one."""
     values = getattr(item, "funcargs", {}).values()
-    uses_service = any(isinstance(value, Service) for value in values)
+    uses_service = any(isinstance(value, RunningService) for value in values)
     if nextitem is None and not uses_service and item.get_closest_marker("slow") is None:
         end_services(psutil.Process().children())
 

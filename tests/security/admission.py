@@ -60,12 +60,12 @@ def architecture(width: int) -> dict[str, str]:
     return {"architecture": f'{{"name": "mlp", "hidden": [{width}]}}'}
 
 
-def _write_client(running: service.Service, owner: str) -> Rest:
+def _write_client(running: service.RunningService, owner: str) -> Rest:
     return make_client(Rest(running.url, running.key), owner, 300.0)
 
 
 @contextmanager
-def measured(running: service.Service) -> Iterator[Cost]:
+def measured(running: service.RunningService) -> Iterator[Cost]:
     """Look at the API's memory and at another owner's lists while the block runs."""
     neighbour = _write_client(running, "neighbour")
     api = psutil.Process(pids(running.process.pid)["api"])
@@ -98,19 +98,21 @@ def measured(running: service.Service) -> Iterator[Cost]:
             thread.join()
 
 
-def huge_recipes(running: service.Service, models: int = 60) -> Cost:
+def huge_recipes(running: service.RunningService, models: int = 60) -> Cost:
     """Recipes of one name of 900,000 characters whose value says nothing; then lists of
     all models.
     """
     return _models_and_lists(running, "recipes", models, scenario="class", recipe=HUGE_RECIPE)
 
 
-def long_labels(running: service.Service, models: int = 40) -> Cost:
+def long_labels(running: service.RunningService, models: int = 40) -> Cost:
     """Models of ten thousand labels as long as labels may be; then lists of all models."""
     return _models_and_lists(running, "labels", models, scenario="data", classes=LONG_LABELS)
 
 
-def _models_and_lists(running: service.Service, owner: str, models: int, **fields: object) -> Cost:
+def _models_and_lists(
+    running: service.RunningService, owner: str, models: int, **fields: object
+) -> Cost:
     attacker = _write_client(running, owner)
     with measured(running) as cost:
         for number in range(models):
@@ -124,18 +126,18 @@ def _models_and_lists(running: service.Service, owner: str, models: int, **field
     return cost
 
 
-def bases_without_body(running: service.Service, requests: int = 16) -> Cost:
+def bases_without_body(running: service.RunningService, requests: int = 16) -> Cost:
     """Requests at once that each ask for another architecture, and send nothing."""
     return _bases_at_once(running, "bases", requests, 100, b"")
 
 
-def tiny_bases(running: service.Service, requests: int = 16) -> Cost:
+def tiny_bases(running: service.RunningService, requests: int = 16) -> Cost:
     """The same with a body of a few bytes."""
     return _bases_at_once(running, "tiny", requests, 300, TINY_BASE)
 
 
 def _bases_at_once(
-    running: service.Service, owner: str, requests: int, width: int, body: bytes
+    running: service.RunningService, owner: str, requests: int, width: int, body: bytes
 ) -> Cost:
     attacker = _write_client(running, owner)
 
@@ -149,7 +151,7 @@ def _bases_at_once(
     return cost
 
 
-def huge_network(running: service.Service) -> tuple[int, dict[str, Any]]:
+def huge_network(running: service.RunningService) -> tuple[int, dict[str, Any]]:
     """An architecture whose weights no machine holds; the answer."""
     body = {
         "name": "huge",

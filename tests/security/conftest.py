@@ -28,7 +28,7 @@ CANARY = {
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.RunningService]:
     """The service as `make serve` starts it, on a directory that everybody may open, by a user
     whose umask is 022.
 
@@ -52,7 +52,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
 
 
 @pytest.fixture
-def admin(running: service.Service) -> Rest:
+def admin(running: service.RunningService) -> Rest:
     return Rest(running.url, running.key)
 
 

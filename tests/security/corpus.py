@@ -118,7 +118,11 @@ def run(data_dir: Path, chosen: list[Case], *, full: bool = False) -> Report:
 
 
 def attack(
-    running: service.Service, chosen: list[Case], *, full: bool = False, every_job: bool = True
+    running: service.RunningService,
+    chosen: list[Case],
+    *,
+    full: bool = False,
+    every_job: bool = True,
 ) -> Report:
     """Send the chosen cases to a service, of whose log the part before them does not count.
 
@@ -167,7 +171,7 @@ def _to(upload: str, case: Case) -> Case:
     return replace(case, path=case.path.replace("{upload}", upload), body=body)
 
 
-def _send(running: service.Service, client: Rest, case: Case) -> Outcome:
+def _send(running: service.RunningService, client: Rest, case: Case) -> Outcome:
     began = time.monotonic()
     body = case.body()
     made_ms = 1000 * (time.monotonic() - began)
@@ -204,7 +208,9 @@ def _http(client: Rest, case: Case, body: bytes) -> tuple[int | None, str]:
     return answer.status_code, _code(answer.content)
 
 
-def _raw(running: service.Service, case: Case, pieces: list[bytes]) -> tuple[int | None, str]:
+def _raw(
+    running: service.RunningService, case: Case, pieces: list[bytes]
+) -> tuple[int | None, str]:
     host, port = running.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=_RAW_S) as connection:
         try:
@@ -397,7 +403,7 @@ def _stored(data_dir: Path) -> set[Path]:
 
 
 def _after(
-    running: service.Service,
+    running: service.RunningService,
     client: Rest,
     before: dict[str, int],
     stored: set[Path],

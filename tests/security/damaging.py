@@ -8,15 +8,15 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from core.errors import StoreCorrupt
-from core.storage import Store
+from core.storage import ObjectStorage
 
 
-def store_of(client: TestClient) -> Store:
-    found: Store = client.app.state.store  # type: ignore[attr-defined]
+def store_of(client: TestClient) -> ObjectStorage:
+    found: ObjectStorage = client.app.state.store  # type: ignore[attr-defined]
     return found
 
 
-def flip(store: Store, key: str, at: int = -3) -> bytes:
+def flip(store: ObjectStorage, key: str, at: int = -3) -> bytes:
     """Change one bit of an object and put the time back; returns the sound bytes."""
     sound = b"".join(store.read(key))
     damaged = bytearray(sound)

@@ -101,7 +101,7 @@ class Site:
         ).encode()
 
 
-def settle(running: service.Service) -> Site:
+def settle(running: service.RunningService) -> Site:
     """Let two owners teach their models."""
     admin = Rest(running.url, running.key)
     teach(make_client(admin, "neighbour"), honest_zip(honest_pictures(10)), "own")

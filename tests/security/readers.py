@@ -16,22 +16,22 @@ from tempfile import TemporaryDirectory
 
 from api.predict.form import parse_form_files
 from api.strict_json import parse_strict_json
-from api.uploads.form import FormFile
+from api.uploads.form import UploadFormParser
 from api.uploads.spool_file import SpoolFile
 from core.errors import ImageInvalid, PerennialError
 from core.files.safetensors_header import parse_safetensors_header
 from core.ingest import images
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.limits import Limits
-from core.ingest.members import DamagedFile, SizeMismatch
+from core.ingest.members import DamagedFile, UnpackedSizeMismatch
 from core.ingest.members import read_member as read_member
 from core.ingest.reader import Contents
 from core.ingest.readers.registry import get_reader
-from core.ingest.rules.entries import ReadingOptions, RuleError
+from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.tables import find_label_table, resolve_entry_images
-from core.ingest.sniff import SNIFF_BYTES, detect_format
-from core.predictions.helper.decoder import InvalidRequest, decode_nested_arrays
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
+from core.predictions.helper.decoder import InvalidDecodeRequest, decode_nested_arrays
 from core.predictions.helper.decoder import parse_json_images as images_of_json
 
 LIMITS = Limits()
@@ -53,7 +53,7 @@ def read(target: str, data: bytes) -> str:
         assert error.detail.isprintable(), "its message is not printable"
         assert len(error.detail) <= _MAX_DETAIL, f"its message has {len(error.detail)} characters"
         return f"{error.code}: {_VARYING.sub('_', error.detail)[:90]}"
-    except (InvalidRequest, RuleError) as error:
+    except (InvalidDecodeRequest, UnreadableBatchError) as error:
         assert str(error).isprintable() and len(str(error)) <= _MAX_DETAIL
         return f"invalid: {_VARYING.sub('_', str(error))[:90]}"
     return "accepted"
@@ -63,7 +63,7 @@ def archive(data: bytes) -> None:
     """Container, directory, layout and labels as the API and the worker read them, and every file
     in it.
     """
-    reader = get_reader(detect_format(data[:SNIFF_BYTES], None))
+    reader = get_reader(detect_upload_format(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_archive_size(fd, LIMITS)
         listed, source = reader.open_archive(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
@@ -86,7 +86,7 @@ def _hold(found: Contents, fd: int) -> None:
         try:
             unpacked = read_member(fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i],
                                    members.crcs[i])  # fmt: skip
-        except (DamagedFile, SizeMismatch):
+        except (DamagedFile, UnpackedSizeMismatch):
             continue  # a row of the report, and a refused batch
         assert len(unpacked) == members.sizes[i]
 
@@ -120,7 +120,7 @@ def json_text(data: bytes) -> None:
 
 
 def arrays(data: bytes) -> None:
-    for found in decode_nested_arrays(images_of_json(data), 8, 3, LIMITS, Resizing()):
+    for found in decode_nested_arrays(images_of_json(data), 8, 3, LIMITS, SquareResizing()):
         if isinstance(found, ImageInvalid):
             raise found
         assert len(found) == 8 * 8 * 3
@@ -144,7 +144,7 @@ def form(data: bytes) -> None:
 def _upload_form(data: bytes, path: Path) -> None:
     file = SpoolFile(path, 1 << 20, None, None)
     try:
-        reader = FormFile(file, b"xx", ("recipe",))
+        reader = UploadFormParser(file, b"xx", ("recipe",))
         for at in range(0, len(data), 61):
             piece = bytearray(data[at : at + 61])
             reader.write(piece, len(piece))

@@ -249,7 +249,7 @@ def large(folder: Path) -> Iterator[tuple[str, str]]:
     from redis_server import RedisServer
     from s3_server import S3Server
 
-    from core.storage import open_store
+    from core.storage import open_object_store
 
     with ExitStack() as stack:
         database = postgresql.create()
@@ -259,7 +259,7 @@ def large(folder: Path) -> Iterator[tuple[str, str]]:
         stack.callback(redis.close)
         s3 = S3Server.launch()
         stack.callback(s3.close)
-        open_store(s3.settings(s3.root)).create_folder_or_bucket()
+        open_object_store(s3.settings(s3.root)).create_folder_or_bucket()
         running = large_size.running(folder, database, redis.url, s3)
         found, client = stack.enter_context(running)
         yield found.url, client.http.headers["Authorization"].split()[1]

@@ -11,14 +11,16 @@ from tools import service
 pytestmark = pytest.mark.slow
 
 
-def test_recipes_of_one_huge_name_are_refused_and_never_stored(running: service.Service) -> None:
+def test_recipes_of_one_huge_name_are_refused_and_never_stored(
+    running: service.RunningService,
+) -> None:
     cost = admission.huge_recipes(running, models=8)
     assert cost.answers == {422: 8, 200: 3}
     assert cost.api_mb < 100
 
 
 def test_models_of_long_labels_are_listed_in_pages_that_are_bounded(
-    running: service.Service,
+    running: service.RunningService,
 ) -> None:
     cost = admission.long_labels(running, models=20)
     assert cost.answers == {201: 20, 200: 3}
@@ -31,7 +33,7 @@ def test_models_of_long_labels_are_listed_in_pages_that_are_bounded(
     assert rows and all(len(str(row["data"])) < 2 * MAX_DATA_BYTES for row in rows)
 
 
-def test_bases_without_a_body_start_no_process(running: service.Service) -> None:
+def test_bases_without_a_body_start_no_process(running: service.RunningService) -> None:
     cost = admission.bases_without_body(running)
     assert cost.answers == {422: 16}
     assert cost.others == 0
@@ -39,7 +41,7 @@ def test_bases_without_a_body_start_no_process(running: service.Service) -> None
 
 @pytest.mark.campaign  # tests/api/limits/test_heavy_work.py shows turns
 def test_bases_of_many_architectures_start_one_process_of_an_owner_at_once(
-    running: service.Service,
+    running: service.RunningService,
 ) -> None:
     cost = admission.tiny_bases(running, requests=2)
     assert cost.answers == {422: 2}
@@ -47,7 +49,7 @@ def test_bases_of_many_architectures_start_one_process_of_an_owner_at_once(
 
 
 def test_a_network_beyond_every_machine_is_refused_with_its_parameters(
-    running: service.Service,
+    running: service.RunningService,
 ) -> None:
     status, answer = admission.huge_network(running)
     assert status == 422 and "55,566,401,536 parameters" in answer["detail"]

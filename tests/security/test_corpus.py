@@ -10,10 +10,10 @@ from core.files.safetensors_header import check_expected_tensors, read_safetenso
 from core.ingest import images
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from tests.security import archives, arrays, corpus, pictures, weights
 from tests.security.case import TASKS, Case
-from tools.service import Service
+from tools.service import RunningService
 
 EXPECTED = {"weight": {"dtype": "F32", "shape": [1]}}
 
@@ -44,7 +44,9 @@ def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
     path.write_bytes(data)
     try:
         inspect_archive(
-            path, detect_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")), Limits()
+            path,
+            detect_upload_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")),
+            Limits(),
         )
         status, code = 202, ""
     except PerennialError as error:
@@ -84,7 +86,7 @@ def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> N
     ],
 )
 def test_every_case_gets_its_answer_over_http_and_the_service_is_as_it_was(
-    chosen: Callable[[], list[Case]], least: int, running: Service
+    chosen: Callable[[], list[Case]], least: int, running: RunningService
 ) -> None:
     every_job = chosen is corpus.cases
     report = corpus.attack(running, chosen(), every_job=every_job)

@@ -21,7 +21,7 @@ from tests.rest import Rest
 from tests.security import neighbours
 from tests.security.memory import Memory
 from tests.security.neighbours import NAMES, PREDICT, Site, attacked, attacks, form, seconds, times
-from tools.service import Service
+from tools.service import RunningService
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ HELPERS = {
 
 
 @pytest.fixture(scope="module")
-def found(running: Service) -> Site:
+def found(running: RunningService) -> Site:
     return neighbours.settle(running)
 
 
@@ -70,7 +70,7 @@ def test_a_neighbour_never_waits_for_an_image_of_the_attacker(found: Site, name:
     assert max(answers.seconds) < Settings().predict_image_s
 
 
-def test_answers_that_nobody_takes_stay_small(running: Service, found: Site) -> None:
+def test_answers_that_nobody_takes_stay_small(running: RunningService, found: Site) -> None:
     memory = Memory(running.process.pid)
     memory.start()
     attacked(found, attacks()["unread"], times(3))
@@ -120,7 +120,7 @@ def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
         assert together[position]["label"] == alone["label"]
 
 
-def test_no_helper_inherits_a_secret(running: Service, admin: Rest) -> None:
+def test_no_helper_inherits_a_secret(running: RunningService, admin: Rest) -> None:
     seen: dict[str, bytes] = {}
     over = threading.Event()
     watch = threading.Thread(target=_watch, args=[running.process.pid, seen, over])

@@ -23,7 +23,7 @@ from tests.core.ingest.hostile_corpus import honest_zip, png
 from tests.rest import Rest
 from tests.security.owners import NETWORK, RECIPE, make_client, make_key
 from tools import service
-from tools.service import ROOT, Service
+from tools.service import ROOT, RunningService
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +110,9 @@ def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Rest, called: st
     assert admin.items("/v1/models/seen/tasks") == []
 
 
-def test_others_on_the_machine_read_nothing_of_the_service(running: Service, admin: Rest) -> None:
+def test_others_on_the_machine_read_nothing_of_the_service(
+    running: RunningService, admin: Rest
+) -> None:
     admin.models.create("private", **SMALL)
     assert admin.wait(admin.submit("private", batch("a", "b"))).state == "succeeded"
     admin.call("GET", "/v1/models/private/versions/1/download")
@@ -125,7 +127,7 @@ def test_others_on_the_machine_read_nothing_of_the_service(running: Service, adm
     assert len(seen) > 10 and wide == {}
 
 
-def test_a_log_never_holds_the_first_admin_key(running: Service) -> None:
+def test_a_log_never_holds_the_first_admin_key(running: RunningService) -> None:
     log = running.log.read_text()
     assert running.key not in log and "pk_" not in log
     assert [line for line in log.splitlines() if str(running.data_dir / "admin-key") in line], (
@@ -140,7 +142,7 @@ def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
         "PERENNIAL_DATA_DIR": str(tmp_path / "data"),
         "PERENNIAL_PORT": str(service.find_free_port()),
     }
-    service.link_test_catalogue(tmp_path / "data")
+    service.link_catalogue_for_tests(tmp_path / "data")
     command = [sys.executable, "-m", "worker.launcher"]
     environment = {**os.environ, **own}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=terminal, stderr=terminal)
@@ -159,13 +161,13 @@ def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
     ("scope", "status"), [("read", 403), ("write", 403), ("scrape", 200), ("admin", 200)]
 )
 def test_the_figures_of_all_owners_are_for_prometheus_and_administrators(
-    running: Service, admin: Rest, scope: str, status: int
+    running: RunningService, admin: Rest, scope: str, status: int
 ) -> None:
     given = {"Authorization": f"Bearer {make_key(admin, 'figures', scope)}"}
     assert httpx2.get(f"{running.url}/metrics", headers=given).status_code == status
 
 
-def test_a_key_for_prometheus_opens_nothing_else(running: Service, admin: Rest) -> None:
+def test_a_key_for_prometheus_opens_nothing_else(running: RunningService, admin: Rest) -> None:
     given = {"Authorization": f"Bearer {make_key(admin, 'figures', 'scrape')}"}
     for path in ("/v1/models", "/v1/jobs", "/v1/methods", "/v1/keys", "/v1/audit", "/v1/usage"):
         assert httpx2.get(f"{running.url}{path}", headers=given).status_code == 403, path

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from api.pages.parts.words import replace_requests_by_buttons
-from core.text.steps import find_requests
+from core.text.steps import find_requests_in_sentence
 from perennial.words import replace_requests_by_commands
 from tools import advice_table
-from tools.advice_table import ENTRIES, ROOT, Entry, find_advice_functions
+from tools.advice_table import ENTRIES, ROOT, AdviceRow, find_advice_functions
 
 ASKING = [pytest.param(one, id=one.code) for one in ENTRIES if one.says]
 
@@ -36,7 +36,7 @@ def test_codes_are_single() -> None:
 
 
 @pytest.mark.parametrize("entry", ASKING)
-def test_each_place_is_told_what_it_can_do(entry: Entry) -> None:
+def test_each_place_is_told_what_it_can_do(entry: AdviceRow) -> None:
     assert not re.search(r"perennial [a-z]|-o [a-z_]+=", entry.says), "the API names requests"
     typed, shown = replace_requests_by_commands(entry.says), replace_requests_by_buttons(entry.says)
     assert not re.search(r"(GET|POST|PUT|PATCH|DELETE) /|\?[a-z_]+=", typed), typed
@@ -44,7 +44,7 @@ def test_each_place_is_told_what_it_can_do(entry: Entry) -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda one: one.code)
-def test_each_is_followed_by_a_test_or_says_why_not(entry: Entry) -> None:
+def test_each_is_followed_by_a_test_or_says_why_not(entry: AdviceRow) -> None:
     file, _, name = entry.test.partition("::")
     if not name:
         assert (
@@ -66,7 +66,7 @@ def test_every_request_that_the_code_names_has_a_command() -> None:
         path for place in advice_table.PLACES for path in sorted((ROOT / place).rglob("*.py"))
     ):
         for text in said_in(path.read_text()):
-            for _, _, step in find_requests(text):
+            for _, _, step in find_requests_in_sentence(text):
                 if step.format_as_command() is None and step.path != "/v1/models":
                     lost.append(f"{path.relative_to(ROOT)}: {step}")
     assert lost == []

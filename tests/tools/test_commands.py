@@ -16,15 +16,15 @@ from core.packaged import imagenet_base
 from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, environment
 from tools import commands, doctor
-from tools.service import link_test_catalogue
-from worker.devices.device_check import build_cpu_report
+from tools.service import link_catalogue_for_tests
+from worker.devices.device_check import build_cpu_device_report
 
 
 @pytest.fixture(autouse=True)
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
-    link_test_catalogue(folder)
+    link_catalogue_for_tests(folder)
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(folder))
     return folder
 
@@ -130,7 +130,7 @@ def test_doctor_names_driver_gpu_and_memory_as_the_check_reports_them(
     monkeypatch.setenv("PERENNIAL_DEVICE", asked)
     monkeypatch.setattr("core.machine.may_open_cuda", lambda: True)
     monkeypatch.setattr(doctor, "read_driver_version", lambda: "580.1")
-    report = {**build_cpu_report(None), "torch": "2.13.0+cu130", **probe}
+    report = {**build_cpu_device_report(None), "torch": "2.13.0+cu130", **probe}
     monkeypatch.setattr(doctor, "check_device", lambda device: report)
     assert line in run(commands.doctor).output.splitlines()
 

@@ -69,7 +69,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def module(checkout: Path, name: str) -> house.Module:
+def module(checkout: Path, name: str) -> house.ParsedModule:
     return next(found for found in house.parse_checkout_modules(checkout) if found.name == name)
 
 
@@ -132,16 +132,16 @@ def test_the_limits_of_files_and_functions_are_no_faults_themselves(checkout: Pa
     (checkout / "worker").mkdir()
     longer = LONG_FUNCTION.replace("def f", "def g") + "    x = 2\n"
     (checkout / "worker" / "f.py").write_text(LONG_FUNCTION + longer)
-    figures = house.compute_checkout_figures(checkout)
+    figures = house.count_house_rule_violations(checkout)
     assert figures["files of more than 400 lines"] == 1
     assert figures["functions of more than 40 lines"] == 1
     assert house.find_long_functions(module(checkout, "worker.f")) == [("g", 41)]
 
 
 def test_the_length_of_a_line_is_the_one_that_the_checkout_configures(checkout: Path) -> None:
-    assert house.compute_checkout_figures(checkout)["lines of more than 60 characters"] == 2
+    assert house.count_house_rule_violations(checkout)["lines of more than 60 characters"] == 2
     (checkout / "pyproject.toml").write_text("[tool.ruff]\nline-length = 92\n")
-    assert house.compute_checkout_figures(checkout)["lines of more than 92 characters"] == 0
+    assert house.count_house_rule_violations(checkout)["lines of more than 92 characters"] == 0
 
 
 def test_every_figure_of_a_checkout_is_printed(checkout: Path, monkeypatch, capsys) -> None:
@@ -149,4 +149,4 @@ def test_every_figure_of_a_checkout_is_printed(checkout: Path, monkeypatch, caps
     house.main()
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "     2  lines that name dict[str, Any] or Json (api, core, worker)"
-    assert [line[8:] for line in printed] == list(house.compute_checkout_figures(checkout))
+    assert [line[8:] for line in printed] == list(house.count_house_rule_violations(checkout))

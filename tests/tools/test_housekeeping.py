@@ -16,8 +16,8 @@ from core.database.tables import Base, Owner
 from core.ids import new_id
 from core.retention import damage
 from core.settings import Settings
-from core.storage import Blobs, open_store
-from core.upkeep.consistency import check_consistency
+from core.storage import BlobStorage, open_object_store
+from core.upkeep.consistency import find_store_inconsistencies
 from core.upkeep.scrub import Scrubber
 from core.webhooks import webhook_secret
 from tests.damaged_database import damage_table
@@ -31,7 +31,7 @@ class Place:
         self.settings = Settings(data_dir=folder)
         self.db = Database(self.settings.resolved_database_url)
         upgrade_schema(self.db)
-        self.store = open_store(self.settings)
+        self.store = open_object_store(self.settings)
         self.store.create_folder_or_bucket()
         (folder / "admin-key").write_text("pk_secret\n")
         with self.db.write() as session:
@@ -41,7 +41,7 @@ class Place:
     def base(self, text: str) -> str:
         path = self.settings.make_folder("spool") / "x"
         path.write_text(text)
-        sha256, size = Blobs(self.store, self.settings.make_folder("cache")).put_file(
+        sha256, size = BlobStorage(self.store, self.settings.make_folder("cache")).put_file(
             path, move=True
         )
         with self.db.write() as session:
@@ -77,7 +77,7 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     assert capsys.readouterr().out.endswith(
         "names 1 object: each was read and has the digest that it says.\n"
     )
-    key = Blobs.make_blob_key(place.base("lost"))
+    key = BlobStorage.make_blob_key(place.base("lost"))
     place.store.delete(key)
     assert housekeeping.main(["check"]) == 1
     out = capsys.readouterr().out
@@ -94,7 +94,7 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
 def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_what_is_sound_again(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key = Blobs.make_blob_key(place.base("sound"))
+    key = BlobStorage.make_blob_key(place.base("sound"))
     place.store.put_bytes(key, b"SOUND")
     scrubber = Scrubber(place.db, place.store, place.settings, "w", lambda _seconds: False)
     scrubber.run_scrub_if_due()
@@ -103,7 +103,7 @@ def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_w
     assert f"Damaged, its bytes are not those that were stored: {key} (5 bytes)" in out
     assert "so far it has read 2 objects, " in out
     place.store.put_bytes(key, b"sound")
-    other = Blobs.make_blob_key(place.base("lost"))
+    other = BlobStorage.make_blob_key(place.base("lost"))
     place.store.delete(other)
     assert housekeeping.main(["check", "--repair"]) == 1
     with place.db.read() as session:
@@ -158,8 +158,8 @@ def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> No
     assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o700
     again = Settings(data_dir=tmp_path / "again")
     backup.restore_backup(again, tmp_path / "saved")
-    db, store = Database(again.resolved_database_url), open_store(again)
-    assert check_consistency(db, store, again, verify=True) == []
+    db, store = Database(again.resolved_database_url), open_object_store(again)
+    assert find_store_inconsistencies(db, store, again, verify=True) == []
     db.close()
     assert [info.key for info in store.list("")] == [
         info.key for info in place.store.list("blobs/")
@@ -186,7 +186,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
     """Thrice there is something that the copied database names and the copy of the objects never
     saw.
     """
-    real: Callable[[Path, Path], None] = backup.copy_sqlite
+    real: Callable[[Path, Path], None] = backup.copy_sqlite_database
     made: list[str] = []
 
     def between(source: Path, target: Path) -> None:
@@ -196,27 +196,29 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
         real(source, target)
         with place.db.write() as session:
             session.delete(session.query(Base).filter_by(sha256=made[-1]).one())
-        place.store.delete(Blobs.make_blob_key(made[-1]))
+        place.store.delete(BlobStorage.make_blob_key(made[-1]))
 
     with monkeypatch.context() as patch:
-        patch.setattr(backup, "copy_sqlite", between)
+        patch.setattr(backup, "copy_sqlite_database", between)
         told = backup.create_backup(place.settings, tmp_path / "saved")
     assert len(made) == 3 and told["objects"] == 1
     backup.restore_backup(again := Settings(data_dir=tmp_path / "again"), tmp_path / "saved")
     db = Database(again.resolved_database_url)
-    assert check_consistency(db, open_store(again), again, verify=True) == []
+    assert find_store_inconsistencies(db, open_object_store(again), again, verify=True) == []
     db.close()
 
 
 def test_nothing_is_overwritten(place: Place, tmp_path: Path) -> None:
-    with pytest.raises(backup.NotPossible, match="not empty"):
+    with pytest.raises(backup.BackupNotPossible, match="not empty"):
         backup.create_backup(place.settings, tmp_path / "data")
     backup.create_backup(place.settings, tmp_path / "saved")
-    with pytest.raises(backup.NotPossible, match="empty place"):
+    with pytest.raises(backup.BackupNotPossible, match="empty place"):
         backup.restore_backup(place.settings, tmp_path / "saved")
     other = Settings(data_dir=tmp_path / "other")
-    open_store(other).put_bytes("blobs/x", b"somebody's")
-    with pytest.raises(backup.NotPossible, match="other/store: a restore wants an empty place"):
+    open_object_store(other).put_bytes("blobs/x", b"somebody's")
+    with pytest.raises(
+        backup.BackupNotPossible, match="other/store: a restore wants an empty place"
+    ):
         backup.restore_backup(other, tmp_path / "saved")
 
 
@@ -225,10 +227,10 @@ def test_half_a_backup_is_not_restored(place: Place, tmp_path: Path) -> None:
     blob = next((tmp_path / "saved" / "store" / "blobs").glob("*/*"))
     again = Settings(data_dir=tmp_path / "again")
     blob.unlink()
-    with pytest.raises(backup.NotPossible, match="lacks 1 objects"):
+    with pytest.raises(backup.BackupNotPossible, match="lacks 1 objects"):
         backup.restore_backup(again, tmp_path / "saved")
     (tmp_path / "saved" / backup.CONTENTS).unlink()
-    with pytest.raises(backup.NotPossible, match=r"has no backup\.json"):
+    with pytest.raises(backup.BackupNotPossible, match=r"has no backup\.json"):
         backup.restore_backup(again, tmp_path / "saved")
     assert not (tmp_path / "again" / "perennial.db").exists()
 
@@ -296,7 +298,7 @@ def test_a_backup_that_leads_outside_is_not_restored(
     spoil, why = STRANGE[kind]
     spoil(saved, secret)
     again = Settings(data_dir=tmp_path / "again")
-    with pytest.raises(backup.NotPossible, match=why):
+    with pytest.raises(backup.BackupNotPossible, match=why):
         backup.restore_backup(again, saved)
     assert not [path for path in (tmp_path / "again").rglob("*") if path.is_file()]
 

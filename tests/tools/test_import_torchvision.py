@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from core.contract.manifest import Manifest
-from core.learning.evaluation.predicting import load_network
+from core.learning.evaluation.predicting import load_version_network
 from core.learning.networks import ImageSpec, list_expected_tensors
 from core.learning.torchvision_import import import_torchvision_models
 from tests.loading import load_module
@@ -58,7 +58,7 @@ def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path, importer: Module
         "version": 0, "architecture": {"name": "resnet18"}, "image": {"size": 224, "channels": 3},
         "scenario": "class",
     }  # fmt: skip
-    network = load_network(Manifest.from_json(manifest), {"base": out})
+    network = load_version_network(Manifest.from_json(manifest), {"base": out})
     assert torch.equal(network.state_dict()["backbone.conv1.weight"], state["conv1.weight"])
 
 
@@ -109,7 +109,7 @@ def test_with_a_stem_it_fits_small_images_and_says_what_to_send(
     architecture = {"name": "resnet18", "stem": "standard"}
     assert json.dumps(architecture) in told and '"image": {"size": 32, "channels": 3}' in told
     manifest = {"version": 0, "architecture": architecture, "image": {"size": 32, "channels": 3}}
-    load_network(
+    load_version_network(
         Manifest.from_json({**manifest, "scenario": "class"}),
         {"base": tmp_path / "out.safetensors"},
     )

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tools import commands, serve_demo
-from tools.serve_demo import MARKER, CannotServe, Demo
+from tools.serve_demo import MARKER, CannotServeDemo, ServedDemo
 from worker import launcher, one_service
 
 
@@ -52,7 +52,7 @@ def test_a_directory_of_another_installation_is_refused_and_not_touched(tmp_path
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "demo"
     file.touch()
-    with pytest.raises(CannotServe, match="is a file"):
+    with pytest.raises(CannotServeDemo, match="is a file"):
         serve_demo.require_demo_directory(file)
 
 
@@ -69,7 +69,7 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
 ) -> None:
     folder = tmp_path / "demo"
     elsewhere = begin(folder, text)
-    assert serve_demo.prepare_directory(Demo(folder))
+    assert serve_demo.prepare_directory(ServedDemo(folder))
     assert {path.name for path in folder.iterdir()} == {MARKER, one_service.NAME}
     assert json.loads((folder / MARKER).read_text()) == {"complete": False}
     assert (elsewhere / "kept").exists(), "a link is removed, not what it names"
@@ -78,9 +78,9 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
 def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     begin(folder)
-    assert not serve_demo.prepare_directory(Demo(folder))
+    assert not serve_demo.prepare_directory(ServedDemo(folder))
     assert (folder / "store" / "blob").exists()
-    assert serve_demo.prepare_directory(Demo(folder, is_reset=True))
+    assert serve_demo.prepare_directory(ServedDemo(folder, is_reset=True))
     assert not (folder / "store").exists()
 
 
@@ -124,7 +124,7 @@ def test_a_port_that_is_taken_is_replaced_unless_it_was_chosen(
 def test_the_port_of_the_environment_is_chosen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    served: list[Demo] = []
+    served: list[ServedDemo] = []
     monkeypatch.setattr(serve_demo, "serve_demo", lambda demo: served.append(demo) or 0)
     monkeypatch.setenv("PERENNIAL_PORT", "8123")
     run("--demo", "--data-dir", str(tmp_path))

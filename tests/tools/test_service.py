@@ -20,7 +20,7 @@ def test_a_service_that_ends_is_reported_without_the_output_of_earlier_ones(tmp_
     data.mkdir()
     (data / "service.log").write_text("Another service is in the way.\n")
     with (
-        pytest.raises(service.NotReady) as refused,
+        pytest.raises(service.ServiceNotReady) as refused,
         service.run_temporary_service(data, code=tmp_path / "code"),
     ):
         pass

@@ -11,7 +11,7 @@ from tools import vendor
 
 
 def test_every_file_has_the_digest_of_its_list_and_no_other_is_there() -> None:
-    assert list(vendor.find_vendored_faults()) == []
+    assert list(vendor.find_faults_of_vendored_files()) == []
 
 
 def test_every_package_names_its_licence_and_brings_its_text() -> None:
@@ -21,7 +21,7 @@ def test_every_package_names_its_licence_and_brings_its_text() -> None:
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> vendor.Package:
+def package(tmp_path: Path) -> vendor.NpmPackage:
     """A package of one file, with its tarball beside it."""
     content = b"alert(1)"
     (tmp_path / "a.js").write_bytes(content)
@@ -29,21 +29,21 @@ def package(tmp_path: Path) -> vendor.Package:
         archive.add(tmp_path / "a.js", "package/dist/a.js")
     tarball = hashlib.sha256((tmp_path / "a-1.tgz").read_bytes()).hexdigest()
     files = {"dist/a.js": ("a.js", hashlib.sha256(content).hexdigest())}
-    return vendor.Package(tmp_path / "into", "a", "1", "MIT", "a-1.tgz", tarball, files)
+    return vendor.NpmPackage(tmp_path / "into", "a", "1", "MIT", "a-1.tgz", tarball, files)
 
 
-def test_the_listed_files_are_taken_out(package: vendor.Package, tmp_path: Path) -> None:
-    vendor.unpack_listed_files(package, tmp_path / "a-1.tgz")
+def test_the_listed_files_are_taken_out(package: vendor.NpmPackage, tmp_path: Path) -> None:
+    vendor.unpack_vendored_files(package, tmp_path / "a-1.tgz")
     assert (tmp_path / "into" / "a.js").read_bytes() == b"alert(1)"
 
 
 def test_a_tarball_or_a_file_of_other_bytes_is_refused(
-    package: vendor.Package, tmp_path: Path
+    package: vendor.NpmPackage, tmp_path: Path
 ) -> None:
-    with pytest.raises(vendor.Differs, match=r"a-1\.tgz has the sha256"):
-        vendor.unpack_listed_files(replace(package, sha256="0" * 64), tmp_path / "a-1.tgz")
-    with pytest.raises(vendor.Differs, match=r"dist/a\.js"):
-        vendor.unpack_listed_files(
+    with pytest.raises(vendor.VendoredBytesDiffer, match=r"a-1\.tgz has the sha256"):
+        vendor.unpack_vendored_files(replace(package, sha256="0" * 64), tmp_path / "a-1.tgz")
+    with pytest.raises(vendor.VendoredBytesDiffer, match=r"dist/a\.js"):
+        vendor.unpack_vendored_files(
             replace(package, files={"dist/a.js": ("a.js", "0" * 64)}), tmp_path / "a-1.tgz"
         )
     assert not (tmp_path / "into").exists()

@@ -175,7 +175,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield _made(running, client, receiver)
 
 
-def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Site:
+def _made(running: service.RunningService, client: Perennial, receiver: Receiver) -> Site:
     model = client.models.create(
         "digits", scenario="class", recipe={"seed": 0}, description=f"Ten {HOSTILE}"
     )

@@ -111,7 +111,12 @@ def streamed(client: Perennial, batches: Batches) -> dict[str, str]:
 
 @contextmanager
 def logged_in(
-    browser: "Browser", running: service.Service, width: int, height: int, scale: int, scheme: Any
+    browser: "Browser",
+    running: service.RunningService,
+    width: int,
+    height: int,
+    scale: int,
+    scheme: Any,
 ) -> Iterator["BrowserContext"]:
     """A browser's context of somebody who has logged in."""
     options: dict[str, Any] = {"device_scale_factor": scale, "color_scheme": scheme}
@@ -176,7 +181,11 @@ def settle(page: "Page") -> None:
 
 
 def take(
-    browser: "Browser", running: service.Service, paths: dict[str, str], out: Path, batches: Batches
+    browser: "Browser",
+    running: service.RunningService,
+    paths: dict[str, str],
+    out: Path,
+    batches: Batches,
 ) -> None:
     """All pages, in all sizes, light and dark."""
     out.mkdir(parents=True, exist_ok=True)
@@ -191,7 +200,7 @@ def take(
 
 
 def for_documents(
-    browser: "Browser", running: service.Service, paths: dict[str, str], folder: Path
+    browser: "Browser", running: service.RunningService, paths: dict[str, str], folder: Path
 ) -> None:
     """The pages that documents show, small enough for a repository."""
     folder.mkdir(parents=True, exist_ok=True)

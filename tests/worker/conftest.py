@@ -14,7 +14,7 @@ import pytest
 
 from worker import reaper
 from worker.attempts import heartbeat, supervisor
-from worker.attempts.child import Zygote
+from worker.attempts.child import ForkServer
 
 LIMIT_S = 60.0
 """How long a test waits for what must happen: generous, as the machine may be busy."""
@@ -108,11 +108,11 @@ def fake_command(tmp_path: Path) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def zygote(fake_command: tuple[str, ...]) -> Iterator[Zygote]:
+def zygote(fake_command: tuple[str, ...]) -> Iterator[ForkServer]:
     """A running zygote with the stand-in job; closed at the end."""
-    running = Zygote(fake_command)
+    running = ForkServer(fake_command)
     yield running
-    running.end_zygote()
+    running.end_fork_server()
 
 
 @pytest.fixture

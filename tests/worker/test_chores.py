@@ -5,12 +5,14 @@ from sqlalchemy.exc import OperationalError
 
 from tests.worker.conftest import LIMIT_S
 from worker import chores as worker_chores
-from worker.chores import Chores
+from worker.chores import PeriodicChores
 
 
 def test_a_round_does_every_chore_in_order() -> None:
     done: list[str] = []
-    chores = Chores("chores", 10, {"a": lambda: done.append("a"), "b": lambda: done.append("b")})
+    chores = PeriodicChores(
+        "chores", 10, {"a": lambda: done.append("a"), "b": lambda: done.append("b")}
+    )
     chores.run_chores_once()
     chores.run_chores_once()
     assert done == ["a", "b", "a", "b"]
@@ -34,7 +36,9 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round() -> Non
         if len(rounds) == 2:
             twice.set()
 
-    chores = Chores("chores", 0.01, {"out": out, "broken": broken, "silent": silent, "last": last})
+    chores = PeriodicChores(
+        "chores", 0.01, {"out": out, "broken": broken, "silent": silent, "last": last}
+    )
     chores.start_chores_thread()
     assert twice.wait(LIMIT_S)
     chores.end_chores_thread()
@@ -52,7 +56,7 @@ def test_closing_waits_for_the_present_chore_and_begins_no_other(
         assert chores.wait_within_chore(LIMIT_S)  # until it is closed
         done.append("slow")
 
-    chores = Chores("chores", 10, {"slow": slow, "next": lambda: done.append("next")})
+    chores = PeriodicChores("chores", 10, {"slow": slow, "next": lambda: done.append("next")})
     chores.start_chores_thread()
     assert begun.wait(LIMIT_S)
     chores.end_chores_thread()

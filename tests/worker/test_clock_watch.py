@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from core.database.states import State
-from core.database.tables import Idempotency, Job, Owner, Scrub, Upload, Webhook, WorkerReport
+from core.database.states import JobState
+from core.database.tables import (
+    IdempotencyRecord,
+    Job,
+    Owner,
+    ScrubProgress,
+    Upload,
+    Webhook,
+    WorkerReport,
+)
 from core.scheduling import claim as claims
 from tests.core import desk as desks
 from worker import clock_watch
@@ -71,7 +79,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
 ) -> None:
     dead, claim = desk.begin()
     put_off, other = desk.begin()
-    claims.put_off_job(desk.db, other, "another job", 5.0)
+    claims.put_off_claimed_job(desk.db, other, "another job", 5.0)
     with desk.db.write() as session:
         owner = session.query(Owner).first().id
         later = clocks.there + 30
@@ -83,9 +91,11 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         )
         session.add(Webhook(id="whk_1", owner_id=owner, url="", events=[], secret_sha256="", lease_until=later,
                             due_at=later, **common))  # fmt: skip
-        session.add(Scrub(id=1, fence=0, lease_until=later, cursor="", objects=0, bytes=0))
+        session.add(ScrubProgress(id=1, fence=0, lease_until=later, cursor="", objects=0, bytes=0))
         session.add(
-            Idempotency(owner_id=owner, route="r", key="k", fingerprint="", headers={}, **common)
+            IdempotencyRecord(
+                owner_id=owner, route="r", key="k", fingerprint="", headers={}, **common
+            )
         )
         session.add(WorkerReport(worker="w", device="cpu", gpus=0, seen_at=clocks.there))
     watch = ClockWatch(desk.db, LEASE_S)
@@ -101,18 +111,18 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
             "upload": session.get(Upload, "upl_1").held_until,
             "webhook": session.get(Webhook, "whk_1").lease_until,
             "delivery": session.get(Webhook, "whk_1").due_at,
-            "scrub": session.get(Scrub, 1).lease_until,
-            "request": session.query(Idempotency).one().created_at,
+            "scrub": session.get(ScrubProgress, 1).lease_until,
+            "request": session.query(IdempotencyRecord).one().created_at,
         }
         assert session.query(WorkerReport).count() == 0
     assert {name: at for name, at in held.items() if not now <= at <= now + LEASE_S} == {}
-    assert desk.state(dead) is State.RUNNING and claims.renew_lease(
+    assert desk.state(dead) is JobState.RUNNING and claims.renew_lease(
         desk.db, dead, claim.fence, LEASE_S
     )
     assert claims.claim_job(desk.db, "w2", LEASE_S).job_id == put_off
     assert (
         claims.take_back_expired_jobs(desk.db, now + LEASE_S + 1)
-        and desk.state(dead) is State.QUEUED
+        and desk.state(dead) is JobState.QUEUED
     )
 
 

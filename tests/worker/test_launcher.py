@@ -19,7 +19,7 @@ from worker.launcher import (
     LONGEST_PAUSE_S,
     STEADY_S,
     WORKER,
-    Launcher,
+    ServiceLauncher,
     ServiceProcess,
     build_service_processes,
     find_free_port,
@@ -101,7 +101,7 @@ def test_a_process_that_always_dies_is_restarted_with_growing_pauses(
 ) -> None:
     monkeypatch.setattr(launchers, "time", clock)
     part = ServiceProcess(API, ["false"], dict(os.environ))
-    launcher = Launcher([part], 1.0)
+    launcher = ServiceLauncher([part], 1.0)
     pauses = [0.5, 1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     for starts, pause_s in enumerate(pauses, 1):
         launcher._start_or_schedule(part)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.worker.conftest import LIMIT_S
 from worker import one_service
-from worker.one_service import DataInUse, lock_data_directory
+from worker.one_service import DataDirectoryInUse, lock_data_directory
 
 HOLDER = """
 import sys
@@ -50,7 +50,7 @@ def test_a_second_service_is_refused_with_the_address_and_the_process_of_the_fir
 ) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     with hold(tmp_path, state) as first:
-        with pytest.raises(DataInUse) as refused, lock_data_directory(tmp_path):
+        with pytest.raises(DataDirectoryInUse) as refused, lock_data_directory(tmp_path):
             pass
         first.kill()
     holder = f"Perennial already {does} with the data directory {tmp_path} (process {first.pid})."
@@ -67,7 +67,7 @@ def test_a_lock_of_an_earlier_release_names_its_process(
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
         with (
-            pytest.raises(DataInUse, match=r"already runs with .* \(process 4321\)"),
+            pytest.raises(DataDirectoryInUse, match=r"already runs with .* \(process 4321\)"),
             lock_data_directory(tmp_path),
         ):
             pass
@@ -110,7 +110,7 @@ def test_a_service_that_hangs_while_it_stops_is_announced_and_then_refused(
         monkeypatch.setattr(
             one_service, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep)
         )
-        with pytest.raises(DataInUse) as refused, lock_data_directory(tmp_path):
+        with pytest.raises(DataDirectoryInUse) as refused, lock_data_directory(tmp_path):
             pass
     assert 90 < now < 90 + 2 * one_service.LOOK_S
     pid = os.getpid()
@@ -129,7 +129,7 @@ def test_a_damaged_lock_is_still_a_lock(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     with lock_data_directory(tmp_path):
         (tmp_path / one_service.NAME).write_bytes(b"\xff\xfe\x80".ljust(one_service.LENGTH))
-        with pytest.raises(DataInUse, match="already runs"), lock_data_directory(tmp_path):
+        with pytest.raises(DataDirectoryInUse, match="already runs"), lock_data_directory(tmp_path):
             pass
 
 

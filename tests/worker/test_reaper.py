@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 from tests.worker.conftest import Clock
 from worker import loop
 from worker import reaper as reapers
-from worker.reaper import Reaper
+from worker.reaper import ExpiredJobReaper
 
 LEASE_S = 60.0
 
@@ -44,22 +44,22 @@ def base(clock: Clock) -> Base:
 
 
 @pytest.fixture
-def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> Reaper:
+def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> ExpiredJobReaper:
     """One that takes a job, named by the time by which it judges, whenever it may."""
     monkeypatch.setattr(
         reapers.claims, "take_back_expired_jobs", lambda _db, before: [f"job {before}"]
     )
     monkeypatch.setattr(
         reapers.workers,
-        "read_database_up_since",
+        "read_database_available_since",
         lambda _session, seen_from, now: min(
             (a for a, seen in base.reports if seen >= seen_from and a <= now), default=None
         ),
     )
-    return Reaper(base, LEASE_S)  # type: ignore[arg-type]
+    return ExpiredJobReaper(base, LEASE_S)  # type: ignore[arg-type]
 
 
-def seconds_until_it_takes(reaper: Reaper, clock: Clock) -> float:
+def seconds_until_it_takes(reaper: ExpiredJobReaper, clock: Clock) -> float:
     begin = clock.now
     while not reaper.take_back_jobs():
         clock.now += 1.0
@@ -67,7 +67,7 @@ def seconds_until_it_takes(reaper: Reaper, clock: Clock) -> float:
 
 
 def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(
-    reaper: Reaper, clock: Clock
+    reaper: ExpiredJobReaper, clock: Clock
 ) -> None:
     looks = 0
     while not reaper.take_back_jobs():
@@ -76,16 +76,18 @@ def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(
         assert looks <= loop.REAPS_PER_LEASE
 
 
-def test_it_gives_others_half_a_lease_when_it_begins(reaper: Reaper, clock: Clock) -> None:
+def test_it_gives_others_half_a_lease_when_it_begins(
+    reaper: ExpiredJobReaper, clock: Clock
+) -> None:
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
     assert seconds_until_it_takes(reaper, clock) == 0
 
 
 def test_workers_that_die_young_do_not_keep_all_others_waiting(
-    reaper: Reaper, base: Base, clock: Clock
+    reaper: ExpiredJobReaper, base: Base, clock: Clock
 ) -> None:
     for _life in range(3):
-        reaper = Reaper(base, LEASE_S)  # type: ignore[arg-type]
+        reaper = ExpiredJobReaper(base, LEASE_S)  # type: ignore[arg-type]
         taken = reaper.take_back_jobs()
         assert reaper.answers_since is not None
         base.reports.append((reaper.answers_since, clock.now))
@@ -94,20 +96,22 @@ def test_workers_that_die_young_do_not_keep_all_others_waiting(
 
 
 def test_a_report_from_before_a_long_silence_says_nothing(
-    reaper: Reaper, base: Base, clock: Clock
+    reaper: ExpiredJobReaper, base: Base, clock: Clock
 ) -> None:
     base.reports.append((clock.now - 1000.0, clock.now - LEASE_S / 3 - 1))
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
 
 
-def test_it_gives_others_half_a_lease_after_it_was_frozen(reaper: Reaper, clock: Clock) -> None:
+def test_it_gives_others_half_a_lease_after_it_was_frozen(
+    reaper: ExpiredJobReaper, clock: Clock
+) -> None:
     seconds_until_it_takes(reaper, clock)
     clock.now += LEASE_S
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
 
 
 def test_it_gives_others_half_a_lease_after_an_outage(
-    reaper: Reaper, base: Base, clock: Clock
+    reaper: ExpiredJobReaper, base: Base, clock: Clock
 ) -> None:
     seconds_until_it_takes(reaper, clock)
     base.out = True
@@ -119,7 +123,7 @@ def test_it_gives_others_half_a_lease_after_an_outage(
 
 @pytest.mark.parametrize(("slow_s", "grace_s"), [(LEASE_S / 6 + 1, LEASE_S / 2), (LEASE_S / 6, 0)])
 def test_it_gives_others_half_a_lease_after_the_database_hung(
-    reaper: Reaper, base: Base, clock: Clock, slow_s: float, grace_s: float
+    reaper: ExpiredJobReaper, base: Base, clock: Clock, slow_s: float, grace_s: float
 ) -> None:
     seconds_until_it_takes(reaper, clock)
     base.slow_s = slow_s
@@ -129,7 +133,7 @@ def test_it_gives_others_half_a_lease_after_the_database_hung(
 
 
 def test_leases_are_judged_by_the_time_before_the_database_could_hang(
-    reaper: Reaper, base: Base, clock: Clock
+    reaper: ExpiredJobReaper, base: Base, clock: Clock
 ) -> None:
     seconds_until_it_takes(reaper, clock)
     asked, base.slow_s = clock.now, 1.0
@@ -138,7 +142,7 @@ def test_leases_are_judged_by_the_time_before_the_database_could_hang(
 
 @pytest.mark.parametrize("days", [400, -400])
 def test_it_gives_others_half_a_lease_after_the_clock_jumped(
-    reaper: Reaper, clock: Clock, days: int
+    reaper: ExpiredJobReaper, clock: Clock, days: int
 ) -> None:
     seconds_until_it_takes(reaper, clock)
     clock.now += days * 86_400.0
@@ -147,7 +151,7 @@ def test_it_gives_others_half_a_lease_after_the_clock_jumped(
 
 
 def test_a_report_of_a_clock_that_was_put_back_says_nothing(
-    reaper: Reaper, base: Base, clock: Clock
+    reaper: ExpiredJobReaper, base: Base, clock: Clock
 ) -> None:
     ahead = clock.now + 400 * 86_400.0
     base.reports.append((ahead - 100, ahead))

@@ -9,10 +9,10 @@ from safetensors.torch import load, load_file
 from torch import Tensor
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import LATEST, Resizing
+from core.ingest.decoding.resizing import LATEST, SquareResizing
 from core.learning.networks import ImageSpec, Network, build_network
 from core.learning.networks.backbones.timm_names import find_pretrained_weights
-from core.learning.precision import Inputs, move_network_to_device
+from core.learning.precision import InputNormaliser, move_network_to_device
 from core.packaged import imagenet_base, packaged_base
 from core.processes import helper_process
 from tools.compare_methods.errors import CannotCompare
@@ -24,7 +24,7 @@ CHANNELS = 3
 
 
 @dataclass(frozen=True)
-class Base:
+class ComparisonBase:
     """Weights of a backbone by name.
 
     Attributes:
@@ -39,7 +39,7 @@ class Base:
     name: str
     architecture: dict[str, object]
     size: int
-    resizing: Resizing
+    resizing: SquareResizing
     normalise: Normalisation
     tensors: dict[str, Tensor]
 
@@ -52,12 +52,12 @@ class Base:
         move_network_to_device(network, CPU)
         return network
 
-    def build_inputs(self) -> Inputs:
+    def build_inputs(self) -> InputNormaliser:
         """Return the conversion of uint8 images to inputs of the network."""
-        return Inputs(self.normalise, CHANNELS, CPU)
+        return InputNormaliser(self.normalise, CHANNELS, CPU)
 
 
-def load_base(name: str, scratch: Path) -> Base:
+def load_base(name: str, scratch: Path) -> ComparisonBase:
     """Load a base that comes with the service or with its package of weights.
 
     Args:
@@ -70,21 +70,21 @@ def load_base(name: str, scratch: Path) -> Base:
     return _load_imagenet_base(scratch) if name == imagenet_base.NAME else _load_packaged_base(name)
 
 
-def _load_packaged_base(name: str) -> Base:
+def _load_packaged_base(name: str) -> ComparisonBase:
     description = packaged_base.load_base_description(name)
     tensors = load(packaged_base.load_base_weights(CHANNELS, name))
-    return Base(
+    return ComparisonBase(
         name,
         dict(description.architecture),
         description.size,
         # By the decoding of new models, which Perennial's row uses as well.
-        Resizing(decoding=LATEST),
+        SquareResizing(decoding=LATEST),
         description.normalise,
         tensors,
     )
 
 
-def _load_imagenet_base(scratch: Path) -> Base:
+def _load_imagenet_base(scratch: Path) -> ComparisonBase:
     problem = imagenet_base.find_imagenet_base_problem()
     if problem:
         raise _build_base_error(problem)
@@ -102,11 +102,11 @@ def _load_imagenet_base(scratch: Path) -> Base:
         # The end of a traceback names the error.
         raise _build_base_error(done.stderr.strip()[-300:])
     weights = find_pretrained_weights(imagenet_base.MODEL)
-    return Base(
+    return ComparisonBase(
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),
         weights.size,
-        Resizing(float(weights.crop), weights.interpolation, LATEST),
+        SquareResizing(float(weights.crop), weights.interpolation, LATEST),
         Normalisation(mean=list(weights.mean), std=list(weights.std)),
         load_file(file),
     )

@@ -7,9 +7,9 @@ from typing import Any
 
 from perennial import Perennial
 from tools.compare_methods.errors import CannotCompare
-from tools.compare_methods.folder import Photos
-from tools.compare_methods.outcome import Outcome
-from tools.compare_methods.pixels import Data, Part
+from tools.compare_methods.folder import LabelledPhotos
+from tools.compare_methods.outcome import UpdateOutcome
+from tools.compare_methods.pixels import DecodedImagePart, SplitPixels
 
 ROW = "perennial"
 JOB_TIMEOUT_S = 3600.0
@@ -17,11 +17,11 @@ JOB_TIMEOUT_S = 3600.0
 
 def learn_batches_by_service(
     client: Perennial,
-    data: Data,
-    photos: Photos,
+    data: SplitPixels,
+    photos: LabelledPhotos,
     fields: Mapping[str, Any],
     say: Callable[[str], None],
-) -> Outcome:
+) -> UpdateOutcome:
     """Send every batch and count the correct answers of the last version.
 
     Args:
@@ -60,13 +60,13 @@ def learn_batches_by_service(
             )
             client.aliases.promote(model, version, reason="compared with other methods")
     images_kept = client.memory.retrieve(model).items
-    return Outcome(
+    return UpdateOutcome(
         ROW, _count_correct_of_version(client, model, version), seconds, images_kept, notes
     )
 
 
 def _read_images_by_class(
-    photos: Photos, classes: list[str], part: Part, labels: list[int]
+    photos: LabelledPhotos, classes: list[str], part: DecodedImagePart, labels: list[int]
 ) -> dict[str, list[bytes]]:
     images_by_class: dict[str, list[bytes]] = {classes[label]: [] for label in labels}
     for number, label in zip(part.numbers, part.labels.tolist(), strict=True):

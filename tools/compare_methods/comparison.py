@@ -22,19 +22,19 @@ from core.packaged import imagenet_base
 from perennial import Perennial
 from perennial.cli.output import print_notice, print_table
 from tools import service
-from tools.compare_methods.base import Base, load_base
+from tools.compare_methods.base import ComparisonBase, load_base
 from tools.compare_methods.by_service import ROW, learn_batches_by_service
 from tools.compare_methods.errors import CannotCompare
-from tools.compare_methods.folder import Photos, list_folder_images
+from tools.compare_methods.folder import LabelledPhotos, list_folder_images
 from tools.compare_methods.outcome import (
     COLUMNS,
     WORDS,
-    Outcome,
+    UpdateOutcome,
     build_row_document,
     build_table_rows,
 )
-from tools.compare_methods.pixels import Data, decode_split
-from tools.compare_methods.split import Sample, split_images
+from tools.compare_methods.pixels import SplitPixels, decode_split_images
+from tools.compare_methods.split import SplitSettings, draw_batch_split
 from tools.compare_methods.today import UsualUpdates
 from tools.compare_methods.training import measure_feature_seconds, measure_training_seconds
 
@@ -51,7 +51,7 @@ LONG_S = 20 * 60.0
 
 
 @dataclass(frozen=True)
-class Rates:
+class SecondsPerImage:
     """Measured seconds for one image: decoding, features, and a training step."""
 
     decode: float
@@ -60,7 +60,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Work:
+class ComparisonWorkload:
     """Numbers of images to learn and to measure on, and of epochs of each training."""
 
     learned: int
@@ -69,7 +69,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Options:
+class ComparisonOptions:
     """Choices of a comparison.
 
     Attributes:
@@ -81,7 +81,7 @@ class Options:
             defaults.
     """
 
-    sample: Sample = field(default_factory=Sample)
+    sample: SplitSettings = field(default_factory=SplitSettings)
     epochs: int = 5
     base: str = imagenet_base.NAME
     rows: tuple[str, ...] = tuple(WORDS)
@@ -89,10 +89,10 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MethodComparison:
     """The rows of a comparison, and the whole comparison as JSON."""
 
-    outcomes: list[Outcome]
+    outcomes: list[UpdateOutcome]
     document: dict[str, Any]
 
 
@@ -113,7 +113,7 @@ def count_usable_cores() -> int:
     return count_usable_cpus()
 
 
-def run_comparison(folder: Path, options: Options, json_file: Path | None) -> None:
+def run_comparison(folder: Path, options: ComparisonOptions, json_file: Path | None) -> None:
     """Print the table, and write all figures to a file if one is named.
 
     Progress is printed on standard error.
@@ -144,8 +144,8 @@ def _raise_on_sigterm() -> Iterator[None]:
 
 
 def compare_methods(
-    folder: Path, options: Options, say: Say, serve: Serve = start_temporary_service
-) -> Comparison:
+    folder: Path, options: ComparisonOptions, say: Say, serve: Serve = start_temporary_service
+) -> MethodComparison:
     """Measure every row on the same split of a folder.
 
     Args:
@@ -160,17 +160,19 @@ def compare_methods(
     """
     begun = time.perf_counter()
     # First, so that a missing library is reported before minutes of decoding.
-    _require_row_libraries(options.rows)
+    _require_libraries_of_compared_rows(options.rows)
     photos = list_folder_images(folder)
-    split = split_images(photos.rows, options.sample)
+    split = draw_batch_split(photos.rows, options.sample)
     for warning in photos.warnings:
         say(f"warning: {warning}")
     with tempfile.TemporaryDirectory(prefix="perennial-compare-") as scratch:
         base = load_base(options.base, Path(scratch))
-        data = decode_split(photos, split, base, Path(scratch), _make_progress_printer(say))
+        data = decode_split_images(photos, split, base, Path(scratch), _make_progress_printer(say))
         _describe_data(data, say)
-        work = Work(len(data.learned.labels), len(data.held_out.labels), options.epochs)
-        rates = _measure_first_pass_rates(data, base, options.rows)
+        work = ComparisonWorkload(
+            len(data.learned.labels), len(data.held_out.labels), options.epochs
+        )
+        rates = _measure_seconds_of_first_passes(data, base, options.rows)
         say(describe_estimate(rates, work, options.rows, count_usable_cores()))
         outcomes = _run_compared_methods(data, photos, base, options, say, serve)
     document = {
@@ -180,14 +182,19 @@ def compare_methods(
         "seconds": time.perf_counter() - begun,
         "rows": [build_row_document(outcome) for outcome in outcomes],
     }
-    return Comparison(outcomes, document)
+    return MethodComparison(outcomes, document)
 
 
 def _run_compared_methods(
-    data: Data, photos: Photos, base: Base, options: Options, say: Say, serve: Serve
-) -> list[Outcome]:
+    data: SplitPixels,
+    photos: LabelledPhotos,
+    base: ComparisonBase,
+    options: ComparisonOptions,
+    say: Say,
+    serve: Serve,
+) -> list[UpdateOutcome]:
     today = UsualUpdates(data, base, options.epochs, options.sample.seed, say)
-    runs: dict[str, Callable[[], Outcome]] = {
+    runs: dict[str, Callable[[], UpdateOutcome]] = {
         "lda": today.fit_discriminant_analysis,
         "logistic": today.fit_logistic_regression,
         "finetune": today.train_on_last_batch,
@@ -201,7 +208,7 @@ def _run_compared_methods(
     return outcomes
 
 
-def _require_row_libraries(rows: tuple[str, ...]) -> None:
+def _require_libraries_of_compared_rows(rows: tuple[str, ...]) -> None:
     if not rows:
         raise CannotCompare(
             f"Every row is left out. A comparison needs at least one of {', '.join(WORDS)}. Send "
@@ -224,7 +231,7 @@ def _make_progress_printer(say: Say) -> Callable[[int, int], None]:
     return print_read_images
 
 
-def _describe_data(data: Data, say: Say) -> None:
+def _describe_data(data: SplitPixels, say: Say) -> None:
     names = ", ".join(name for name, _ in data.skipped[:SHOWN_SKIPPED])
     if data.skipped:
         count = len(data.skipped)
@@ -240,7 +247,9 @@ def _describe_data(data: Data, say: Say) -> None:
     )
 
 
-def _measure_first_pass_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
+def _measure_seconds_of_first_passes(
+    data: SplitPixels, base: ComparisonBase, rows: tuple[str, ...]
+) -> SecondsPerImage:
     """Measure the first passes. A network is trained for this only if a row trains one."""
     network, images = base.build_network(0), data.get_batch_images(slice(None))
     features = measure_feature_seconds(network, base.build_inputs(), images)
@@ -250,10 +259,10 @@ def _measure_first_pass_rates(data: Data, base: Base, rows: tuple[str, ...]) -> 
         # Any head will do, since only the seconds count.
         network.add_task_classes(1, data.classes, "zero", torch.Generator())
         training = measure_training_seconds(network, base.build_inputs(), images)
-    return Rates(data.decode_s, features, training)
+    return SecondsPerImage(data.decode_s, features, training)
 
 
-def _describe_comparison(data: Data, options: Options) -> dict[str, Any]:
+def _describe_comparison(data: SplitPixels, options: ComparisonOptions) -> dict[str, Any]:
     return {
         "classes": data.classes,
         "batches": [[data.classes[label] for label in batch] for batch in data.batches],
@@ -267,7 +276,9 @@ def _describe_comparison(data: Data, options: Options) -> dict[str, Any]:
     }
 
 
-def estimate_seconds(rates: Rates, work: Work, rows: Collection[str]) -> float:
+def estimate_seconds(
+    rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str]
+) -> float:
     """Return the seconds that rows take. scikit-learn's classifiers share one pass for features."""
     images = work.learned + work.held_out
     training = work.epochs * work.learned * rates.training + work.held_out * rates.features
@@ -281,7 +292,9 @@ def estimate_seconds(rates: Rates, work: Work, rows: Collection[str]) -> float:
     return shared + sum(seconds for row, seconds in each.items() if row in rows)
 
 
-def describe_estimate(rates: Rates, work: Work, rows: Collection[str], cores: int) -> str:
+def describe_estimate(
+    rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str], cores: int
+) -> str:
     """Return the estimate as a sentence."""
     whole = estimate_seconds(rates, work, rows)
     text = f"This takes about {_format_duration_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"

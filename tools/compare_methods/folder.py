@@ -4,13 +4,13 @@ from pathlib import Path
 
 from perennial.pack import PackError
 from perennial.pack.errors import LeavesFolder
-from perennial.pack.images import Image, Images
+from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.kinds import ARCHIVE, KINDS, detect_source_kind
 from perennial.pack.labels import require_valid_labels
 from tools.compare_methods.errors import CannotCompare
 
 
-class Photos:
+class LabelledPhotos:
     """Labelled images by number. The bytes of an image are read on request.
 
     Attributes:
@@ -19,9 +19,9 @@ class Photos:
         warnings: sentences about files that were left out.
     """
 
-    def __init__(self, images: Images) -> None:
+    def __init__(self, images: ImageSource) -> None:
         self._images = images
-        self.rows: list[Image] = images.rows
+        self.rows: list[SourceImage] = images.rows
         self.warnings = images.warnings
 
     def read_image(self, number: int) -> bytes:
@@ -35,7 +35,7 @@ class Photos:
         return b"".join(next(iter(contents)))
 
 
-def list_folder_images(folder: Path) -> Photos:
+def list_folder_images(folder: Path) -> LabelledPhotos:
     """List the images of a folder without reading them.
 
     Raises:
@@ -59,4 +59,4 @@ def list_folder_images(folder: Path) -> Photos:
         ) from error
     except PackError as error:
         raise CannotCompare(str(error)) from error
-    return Photos(images)
+    return LabelledPhotos(images)

@@ -10,7 +10,7 @@ from tools.compare_methods.pixels import Labels
 
 
 @dataclass(frozen=True)
-class Outcome:
+class UpdateOutcome:
     """Figures of one way to update a classifier.
 
     Attributes:
@@ -67,12 +67,12 @@ WORDS = {
 COLUMNS = ("method", "accuracy", "worst class", "seconds of last batch", "images kept")
 
 
-def build_table_rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
+def build_table_rows(outcomes: Sequence[UpdateOutcome]) -> list[list[str]]:
     """Return the cells of the table, a list for each row."""
     return [_format_outcome_cells(outcome) for outcome in outcomes]
 
 
-def render_outcome_table(outcomes: Sequence[Outcome]) -> str:
+def render_outcome_table(outcomes: Sequence[UpdateOutcome]) -> str:
     """Return the table as Markdown."""
     header_lines = [f"| {' | '.join(COLUMNS)} |", "| --- | ---: | --- | ---: | ---: |"]
     return "\n".join(
@@ -80,7 +80,7 @@ def render_outcome_table(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def build_row_document(outcome: Outcome) -> dict[str, Any]:
+def build_row_document(outcome: UpdateOutcome) -> dict[str, Any]:
     """Return a row as JSON."""
     name, share = outcome.worst_class
     return {
@@ -95,7 +95,7 @@ def build_row_document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _format_outcome_cells(outcome: Outcome) -> list[str]:
+def _format_outcome_cells(outcome: UpdateOutcome) -> list[str]:
     name, share = outcome.worst_class
     return [
         WORDS[outcome.row],

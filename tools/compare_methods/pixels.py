@@ -13,17 +13,17 @@ from core.errors import ImageInvalid
 from core.ingest.images import decode_image
 from core.settings import Settings
 from perennial.pack import PackError
-from tools.compare_methods.base import CHANNELS, Base
+from tools.compare_methods.base import CHANNELS, ComparisonBase
 from tools.compare_methods.errors import CannotCompare
-from tools.compare_methods.folder import Photos
-from tools.compare_methods.split import Split
+from tools.compare_methods.folder import LabelledPhotos
+from tools.compare_methods.split import BatchSplit
 
 Pixels = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Part:
+class DecodedImagePart:
     """Decoded images uint8 [N, S, S, 3], labels int64 [N], and their numbers in the folder."""
 
     pixels: Pixels
@@ -32,7 +32,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Images:
+class PixelRows:
     """Rows of a part, read on access: the pixels of all need not fit into memory.
 
     Attributes:
@@ -40,7 +40,7 @@ class Images:
         rows: int64 [N], indices of its images.
     """
 
-    part: Part
+    part: DecodedImagePart
     rows: Labels
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Data:
+class SplitPixels:
     """A split with its pixels.
 
     Attributes:
@@ -66,25 +66,29 @@ class Data:
 
     classes: list[str]
     batches: list[list[int]]
-    learned: Part
-    held_out: Part
+    learned: DecodedImagePart
+    held_out: DecodedImagePart
     decode_s: float
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def get_batch_images(self, batches: slice) -> Images:
+    def get_batch_images(self, batches: slice) -> PixelRows:
         """Return the learned images of some of the batches."""
         labels = [label for batch in self.batches[batches] for label in batch]
-        return Images(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
+        return PixelRows(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
 
     @property
-    def all_held_out_images(self) -> Images:
+    def all_held_out_images(self) -> PixelRows:
         """All held-out images."""
-        return Images(self.held_out, np.arange(len(self.held_out.labels)))
+        return PixelRows(self.held_out, np.arange(len(self.held_out.labels)))
 
 
-def decode_split(
-    photos: Photos, split: Split, base: Base, scratch: Path, progress: Callable[[int, int], None]
-) -> Data:
+def decode_split_images(
+    photos: LabelledPhotos,
+    split: BatchSplit,
+    base: ComparisonBase,
+    scratch: Path,
+    progress: Callable[[int, int], None],
+) -> SplitPixels:
     """Decode the images of a split; unreadable ones are skipped.
 
     Args:
@@ -103,7 +107,7 @@ def decode_split(
         len(numbers) for part in (split.learned, split.held_out) for numbers in part.values()
     )
     begun = time.perf_counter()
-    decoder = _Decoder(photos, base, skipped, lambda done: progress(done, total))
+    decoder = _PixelDecoder(photos, base, skipped, lambda done: progress(done, total))
     learned = decoder.decode_part_to_file(split.learned, classes, scratch / "learned.npy")
     held_out = decoder.decode_part_to_file(split.held_out, classes, scratch / "held-out.npy")
     seconds = (time.perf_counter() - begun) / max(1, total)
@@ -111,14 +115,14 @@ def decode_split(
     # `classes` is in the order of learning, so the labels of a batch follow one another.
     numbers = iter(range(len(classes)))
     batches = [[next(numbers) for _ in batch] for batch in split.batches]
-    return Data(classes, batches, learned, held_out, seconds, skipped)
+    return SplitPixels(classes, batches, learned, held_out, seconds, skipped)
 
 
-class _Decoder:
+class _PixelDecoder:
     def __init__(
         self,
-        photos: Photos,
-        base: Base,
+        photos: LabelledPhotos,
+        base: ComparisonBase,
         skipped: list[tuple[str, str]],
         progress: Callable[[int], None],
     ) -> None:
@@ -130,7 +134,7 @@ class _Decoder:
 
     def decode_part_to_file(
         self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path
-    ) -> Part:
+    ) -> DecodedImagePart:
         """Decode one part into a memory-mapped file, so that it does not fill memory."""
         size = self._base.size
         total = sum(len(numbers_of[label]) for label in classes)
@@ -145,7 +149,7 @@ class _Decoder:
                     labels.append(label)
                     numbers.append(number)
         # The file has room for skipped images as well; the rows at its end stay empty.
-        return Part(pixels[: len(numbers)], np.array(labels, np.int64), numbers)
+        return DecodedImagePart(pixels[: len(numbers)], np.array(labels, np.int64), numbers)
 
     def _decode_image(self, number: int) -> Pixels | None:
         self._done += 1
@@ -162,7 +166,9 @@ class _Decoder:
         return None
 
 
-def _require_readable_images(classes: list[str], learned: Part, held_out: Part) -> None:
+def _require_readable_images(
+    classes: list[str], learned: DecodedImagePart, held_out: DecodedImagePart
+) -> None:
     for part, purpose in ((learned, "to learn from"), (held_out, "to be measured on")):
         counts = Counter(part.labels.tolist())
         empty = [name for label, name in enumerate(classes) if not counts[label]]

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perennial.pack.images import Image
+from perennial.pack.images import SourceImage
 from tools.compare_methods.errors import CannotCompare
 
 LEAST_IMAGES = 10
@@ -20,7 +20,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Sample:
+class SplitSettings:
     """Sampling settings of a comparison: number of batches, limits of images, seed.
 
     Attributes:
@@ -44,7 +44,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Split:
+class BatchSplit:
     """The classes of each batch, and the numbers of each class's learned and held-out images."""
 
     batches: tuple[tuple[str, ...], ...]
@@ -57,7 +57,7 @@ class Split:
         return [label for batch in self.batches for label in batch]
 
 
-def split_images(rows: Sequence[Image], sample: Sample) -> Split:
+def draw_batch_split(rows: Sequence[SourceImage], sample: SplitSettings) -> BatchSplit:
     """Draw a split; the same rows and the same sample give the same split.
 
     A test part of the folder is held out. Of a class without one, a share of its images is held
@@ -82,7 +82,7 @@ def split_images(rows: Sequence[Image], sample: Sample) -> Split:
     limits = sample.compute_max_learned(len(pools)), sample.compute_max_held_out(len(pools))
     # In order, because all classes draw from the same generator.
     drawn = {label: _draw_images_of_class(*pools[label], *limits, draw) for label in sorted(pools)}
-    return Split(
+    return BatchSplit(
         batches,
         {label: tuple(sorted(learned)) for label, (learned, _) in drawn.items()},
         {label: tuple(sorted(held_out)) for label, (_, held_out) in drawn.items()},

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 
 from core.learning.networks import Network
-from tools.compare_methods.base import Base
-from tools.compare_methods.outcome import Outcome, count_correct_by_class
-from tools.compare_methods.pixels import Data
+from tools.compare_methods.base import ComparisonBase
+from tools.compare_methods.outcome import UpdateOutcome, count_correct_by_class
+from tools.compare_methods.pixels import SplitPixels
 from tools.compare_methods.training import extract_features, predict_labels, train_all_weights
 
 Features = npt.NDArray[np.float32]
@@ -34,13 +34,13 @@ class UsualUpdates:
         say: called with a line of progress.
     """
 
-    data: Data
-    base: Base
+    data: SplitPixels
+    base: ComparisonBase
     epochs: int
     seed: int
     say: Callable[[str], None]
 
-    def fit_discriminant_analysis(self) -> Outcome:
+    def fit_discriminant_analysis(self) -> UpdateOutcome:
         """Fit a linear discriminant analysis to frozen features of all batches."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -49,7 +49,7 @@ class UsualUpdates:
             "lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         )
 
-    def fit_logistic_regression(self) -> Outcome:
+    def fit_logistic_regression(self) -> UpdateOutcome:
         """Fit a logistic regression to the frozen features of all batches."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -60,7 +60,7 @@ class UsualUpdates:
             "logistic", make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
         )
 
-    def train_on_last_batch(self) -> Outcome:
+    def train_on_last_batch(self) -> UpdateOutcome:
         """Train the network on each new batch alone."""
         network, seconds = self._build_network(), 0.0
         for number in range(len(self.data.batches)):
@@ -83,7 +83,7 @@ class UsualUpdates:
             "finetune", network, seconds + self._estimate_decoding_seconds(LAST), 0
         )
 
-    def retrain_on_all_batches(self) -> Outcome:
+    def retrain_on_all_batches(self) -> UpdateOutcome:
         """Train the network from the base on all batches.
 
         Each retraining starts from the base. Retraining after earlier batches would change no
@@ -106,7 +106,7 @@ class UsualUpdates:
             "full", network, seconds + self._estimate_decoding_seconds(ALL), images_kept
         )
 
-    def _fit_classifier(self, row: str, classifier: Any) -> Outcome:
+    def _fit_classifier(self, row: str, classifier: Any) -> UpdateOutcome:
         features, of_last = self._learned_features
         begun = time.perf_counter()
         classifier.fit(features, self.data.learned.labels)
@@ -116,7 +116,7 @@ class UsualUpdates:
         right = count_correct_by_class(
             self.data.classes, predicted_labels, self.data.held_out.labels
         )
-        return Outcome(row, right, self._estimate_decoding_seconds(LAST) + of_last + fit, 0)
+        return UpdateOutcome(row, right, self._estimate_decoding_seconds(LAST) + of_last + fit, 0)
 
     @cached_property
     def _learned_features(self) -> tuple[Features, float]:
@@ -158,11 +158,11 @@ class UsualUpdates:
 
     def _measure_outcome(
         self, row: str, network: Network, seconds: float, images_kept: int
-    ) -> Outcome:
+    ) -> UpdateOutcome:
         predicted_labels = predict_labels(
             network, self.base.build_inputs(), self.data.all_held_out_images
         )
         right = count_correct_by_class(
             self.data.classes, predicted_labels, self.data.held_out.labels
         )
-        return Outcome(row, right, seconds, images_kept)
+        return UpdateOutcome(row, right, seconds, images_kept)

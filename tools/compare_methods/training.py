@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.networks import Network
-from core.learning.precision import Inputs
-from tools.compare_methods.pixels import Images, Labels, Pixels
+from core.learning.precision import InputNormaliser
+from tools.compare_methods.pixels import Labels, PixelRows, Pixels
 
 BATCH = 32
 LEARNING_RATE = 5e-4
@@ -29,7 +29,7 @@ class Trainer:
     """Training of one network on one set of images; `train_on_batch` learns one batch of them."""
 
     def __init__(
-        self, network: Network, inputs: Inputs, epochs: int, steps: int, seed: int
+        self, network: Network, inputs: InputNormaliser, epochs: int, steps: int, seed: int
     ) -> None:
         """Set up the training; `steps` is the number of batches of each epoch."""
         self._network, self._inputs = network, inputs
@@ -75,7 +75,7 @@ def count_epoch_batches(count: int) -> int:
 
 
 def train_all_weights(
-    network: Network, inputs: Inputs, images: Images, epochs: int, seed: int
+    network: Network, inputs: InputNormaliser, images: PixelRows, epochs: int, seed: int
 ) -> None:
     """Train all weights of a network on images."""
     trainer = Trainer(network, inputs, epochs, count_epoch_batches(len(images)), seed)
@@ -85,7 +85,7 @@ def train_all_weights(
             trainer.train_on_batch(*images.copy_selected_rows(np.sort(index.numpy())))
 
 
-def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor:
+def extract_features(network: Network, inputs: InputNormaliser, images: PixelRows) -> Tensor:
     """Return the features of images, float32 [N, width]."""
     network.eval()
     with torch.inference_mode():
@@ -96,7 +96,7 @@ def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor
     return torch.cat(parts).float()
 
 
-def predict_labels(network: Network, inputs: Inputs, images: Images) -> Labels:
+def predict_labels(network: Network, inputs: InputNormaliser, images: PixelRows) -> Labels:
     """Return the most likely label of each image, int64 [N]."""
     network.eval()
     with torch.inference_mode():
@@ -108,7 +108,7 @@ def predict_labels(network: Network, inputs: Inputs, images: Images) -> Labels:
     return labels
 
 
-def measure_training_seconds(network: Network, inputs: Inputs, images: Images) -> float:
+def measure_training_seconds(network: Network, inputs: InputNormaliser, images: PixelRows) -> float:
     """Return the seconds of one image in a training step, after a first step for warming up."""
     pixels, labels = images.copy_selected_rows(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
@@ -118,15 +118,15 @@ def measure_training_seconds(network: Network, inputs: Inputs, images: Images) -
     return (time.perf_counter() - begun) / len(labels)
 
 
-def measure_feature_seconds(network: Network, inputs: Inputs, images: Images) -> float:
+def measure_feature_seconds(network: Network, inputs: InputNormaliser, images: PixelRows) -> float:
     """Return the seconds for the features of one image, after a first pass for warming up."""
-    part = Images(images.part, images.rows[:BATCH])
+    part = PixelRows(images.part, images.rows[:BATCH])
     extract_features(network, inputs, part)
     begun = time.perf_counter()
     extract_features(network, inputs, part)
     return (time.perf_counter() - begun) / len(part)
 
 
-def _iterate_pixel_blocks(images: Images) -> Iterator[Pixels]:
+def _iterate_pixel_blocks(images: PixelRows) -> Iterator[Pixels]:
     for start in range(0, len(images), BATCH):
         yield images.copy_selected_rows(slice(start, start + BATCH))[0]

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.guide.pages import find_page_faults, rewrite_guide_pages
+from tools.guide.pages import find_faults_of_guide_pages, rewrite_guide_pages
 from tools.guide.sources import ROOT, copy_documents
 
 HERE = Path(__file__).parent
@@ -37,7 +37,7 @@ def build_guide(out: Path) -> None:
             raise SystemExit(f"{done.stdout}\nThe guide was not built; see above.")
         site = folder / "site"
         rewrite_guide_pages(site)
-        faults = find_page_faults(site)
+        faults = find_faults_of_guide_pages(site)
         if faults:
             raise SystemExit("\n".join(["The guide was not built:", *faults]))
         shutil.rmtree(out, ignore_errors=True)

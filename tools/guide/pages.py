@@ -22,7 +22,7 @@ _LINKED = {"a": "href", "link": "href", "img": "src", "script": "src"}
 
 
 @dataclass
-class Links(HTMLParser):
+class PageLinks(HTMLParser):
     """Links and anchors of a page.
 
     Attributes:
@@ -104,7 +104,7 @@ def extract_html_text(fragment: str) -> str:
     return " ".join(html.unescape(_TAG.sub(" ", fragment)).replace(r"\|", "|").split())
 
 
-def find_page_faults(folder: Path) -> list[str]:
+def find_faults_of_guide_pages(folder: Path) -> list[str]:
     """Return what is wrong with the pages in a folder; nothing may be.
 
     A link must lead to a file of the guide and to an anchor in it, or be one that a person follows to
@@ -135,7 +135,7 @@ def find_page_faults(folder: Path) -> list[str]:
     return faults
 
 
-def _read_page_links(page: Path) -> Links:
-    links = Links()
+def _read_page_links(page: Path) -> PageLinks:
+    links = PageLinks()
     links.feed(page.read_text())
     return links

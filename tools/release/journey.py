@@ -41,7 +41,7 @@ SIZE, IMAGES = 32, 20
 """Pixels a side, and images of a class."""
 
 
-class Installation:
+class TestedInstallation:
     """An installation and a directory in which its commands run."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
@@ -120,19 +120,19 @@ class Installation:
         """Learn a batch, predict with its version and download it with its graph."""
         self.run_installed_program("perennial", "models", "create", model, "--base", BASE)
         told = self.run_installed_program("perennial", "submit", model, "photos")
-        require_words_in_output(f"Version 1 of {model} is published", told)
+        require_expected_output(f"Version 1 of {model} is published", told)
         answer = self.run_installed_program(
             "perennial", "predict", model, "photos/red/0.png", "--json"
         )
-        require_words_in_output('"label": "red"', answer.replace('":"', '": "'))
+        require_expected_output('"label": "red"', answer.replace('":"', '": "'))
         self.run_installed_program(
             "perennial", "download", model, "-o", f"{model}.zip", "--format", "onnx"
         )
         with zipfile.ZipFile(self.folder / f"{model}.zip") as archive:
-            require_words_in_output(".onnx", " ".join(archive.namelist()))
+            require_expected_output(".onnx", " ".join(archive.namelist()))
 
 
-def require_words_in_output(expected: str, output: str) -> None:
+def require_expected_output(expected: str, output: str) -> None:
     """Raise SystemExit unless the output has the expected words."""
     if expected not in output:
         raise SystemExit(f"{output}\nThe output lacks {expected!r}.")
@@ -187,9 +187,9 @@ def main() -> None:
     parser.add_argument("--broker", metavar="URL", help="a Redis that has no other use")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        installed = Installation(options.programs.absolute(), Path(folder))
+        installed = TestedInstallation(options.programs.absolute(), Path(folder))
         print(installed.run_installed_program("perennial", "--version").strip())
-        require_words_in_output(
+        require_expected_output(
             "The tables are at revision", installed.run_installed_program("perennial", "migrate")
         )
         print(installed.run_installed_program("perennial", "doctor").strip())
@@ -197,7 +197,7 @@ def main() -> None:
         with installed.run_in_background("perennial", "serve") as service:
             installed.wait_until_ready(service)
             with urllib.request.urlopen(f"{installed.url}/docs/guide/", timeout=60) as response:
-                require_words_in_output("<h1", response.read().decode())
+                require_expected_output("<h1", response.read().decode())
             installed.learn_predict_and_download("colours")
         if options.broker is not None:
             installed.environment["PERENNIAL_BROKER_URL"] = options.broker

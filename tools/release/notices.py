@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.vendor import Package, read_vendored_packages
+from tools.vendor import NpmPackage, read_vendored_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "THIRD_PARTY_NOTICES.md"
@@ -97,12 +97,12 @@ def render_third_party_notices() -> str:
     )
 
 
-def find_shipped_packages() -> Iterator[Package]:
+def find_shipped_packages() -> Iterator[NpmPackage]:
     """Yield the packages whose files are inside the wheel."""
     return (package for package in read_vendored_packages() if "tests" not in package.folder.parts)
 
 
-def _iterate_vendored_file_rows(package: Package) -> Iterator[str]:
+def _iterate_vendored_file_rows(package: NpmPackage) -> Iterator[str]:
     """Yield a row for each file of a package that is not a licence."""
     folder = package.folder.relative_to(ROOT).as_posix()
     names = [name for name, _ in package.files.values()]
@@ -157,7 +157,7 @@ def _build_distribution_row(distribution: metadata.Distribution) -> str:
     fields = distribution.metadata
     texts = len(fields.get_all("License-File") or ())
     version = distribution.version.partition("+")[0]  # without the build, as in the constraints
-    name, address = fields["Name"], find_project_address(distribution)
+    name, address = fields["Name"], find_distribution_homepage(distribution)
     return f"| {name} | {version} | {find_licence_name(distribution)} | {texts} | {address} |\n"
 
 
@@ -168,9 +168,9 @@ def find_licence_name(distribution: metadata.Distribution) -> str:
         ValueError: its metadata does not say, and neither does `CORRECTED`.
     """
     fields = distribution.metadata
-    stated = _read_metadata_field(distribution, "License-Expression") or _read_metadata_field(
-        distribution, "License"
-    )
+    stated = _read_package_metadata_field(
+        distribution, "License-Expression"
+    ) or _read_package_metadata_field(distribution, "License")
     classified = [
         one.rpartition(" :: ")[2]
         for one in fields.get_all("Classifier") or ()
@@ -190,16 +190,16 @@ def find_licence_name(distribution: metadata.Distribution) -> str:
     )
 
 
-def _read_metadata_field(distribution: metadata.Distribution, name: str) -> str:
+def _read_package_metadata_field(distribution: metadata.Distribution, name: str) -> str:
     """Return a field of the metadata, or "" if it is missing."""
     fields = distribution.metadata
     return str(fields[name]).strip() if name in fields else ""
 
 
-def find_project_address(distribution: metadata.Distribution) -> str:
+def find_distribution_homepage(distribution: metadata.Distribution) -> str:
     """Return the address of a distribution's project, or "" if it names none."""
     fields = distribution.metadata
-    home = _read_metadata_field(distribution, "Home-page")
+    home = _read_package_metadata_field(distribution, "Home-page")
     if home:
         return home
     urls = dict(re.split(r",\s*", one, maxsplit=1) for one in fields.get_all("Project-URL") or ())

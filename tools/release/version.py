@@ -59,7 +59,7 @@ def find_released_version() -> str | None:
     return None if found is None else found[1]
 
 
-def write_version_everywhere(version: str) -> None:
+def write_version_to_all_files(version: str) -> None:
     """Write a version to all places.
 
     Raises:
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("version", nargs="?", metavar="VERSION")
     version = parser.parse_args().version
     if version is not None:
-        write_version_everywhere(version)
+        write_version_to_all_files(version)
     print(read_version())
 
 

@@ -65,18 +65,20 @@ def compute_vector_lengths(vectors: npt.NDArray[Any]) -> Values:
     return convert_to_floats(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
 
 
-def join_smoothly(a: Values, b: Values, width: float) -> Values:
+def join_distances_smoothly(a: Values, b: Values, width: float) -> Values:
     """Return the distance of two solids together, with a rounded seam of some width."""
     share = np.clip(0.5 + 0.5 * (b - a) / width, 0, 1)
     return convert_to_floats(b * (1 - share) + a * share - width * share * (1 - share))
 
 
-def measure_sphere(p: Points, centre: tuple[float, float, float], radius: float) -> Values:
+def compute_sphere_distances(
+    p: Points, centre: tuple[float, float, float], radius: float
+) -> Values:
     """Return the distance of a sphere."""
     return compute_vector_lengths(p - convert_to_floats(centre)) - radius
 
 
-def measure_ellipsoid(
+def compute_ellipsoid_distances(
     p: Points, centre: tuple[float, float, float], radii: tuple[float, float, float]
 ) -> Values:
     """Return an estimate of the distance of an ellipsoid, never too large by much."""
@@ -86,7 +88,7 @@ def measure_ellipsoid(
     return convert_to_floats(inner * (inner - 1) / outer)
 
 
-def measure_rod(
+def compute_rod_distances(
     p: Points, a: tuple[float, float, float], b: tuple[float, float, float], radius: float
 ) -> Values:
     """Return the distance of a rod with round ends."""
@@ -95,7 +97,7 @@ def measure_rod(
     return compute_vector_lengths(p - start - share[:, None] * axis) - radius
 
 
-def measure_round_box(
+def compute_round_box_distances(
     p: Points, centre: tuple[float, float, float], half: tuple[float, float, float], edge: float
 ) -> Values:
     """Return the distance of a box with round edges of the radius `edge`."""
@@ -105,7 +107,7 @@ def measure_round_box(
     )
 
 
-def measure_ring(
+def compute_ring_distances(
     p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
 ) -> Values:
     """Return the distance of a ring with a round section, around one of the three axes."""
@@ -114,7 +116,7 @@ def measure_ring(
     return convert_to_floats(np.hypot(flat, moved[:, axis]) - tube)
 
 
-def measure_cone_stump(
+def compute_cone_stump_distances(
     p: Points, height: float, low: float, high: float, edge: float = 0.0
 ) -> Values:
     """Return the distance of an upright stump of a cone that stands on the ground.

@@ -59,7 +59,7 @@ class SceneView:
     wall: Points
 
 
-def render_thing(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
+def render_random_thing(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
     """Return a picture of a thing, uint8 [128, 128, 3], in a view that `rng` chooses."""
     view = _choose_camera_view(thing, rng)
     rays = _cast_rays(view)
@@ -97,7 +97,7 @@ def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
     other = np.clip(base * rng.uniform(0.55, 0.85), 0, 1)
     angle, width = rng.uniform(0, np.pi), rng.uniform(0.25, 0.6)
 
-    def compute_surface_shade(p: Points) -> Values:
+    def compute_table_surface_shade(p: Points) -> Values:
         x = np.cos(angle) * p[:, 0] + np.sin(angle) * p[:, 2]
         z = np.cos(angle) * p[:, 2] - np.sin(angle) * p[:, 0]
         turned = np.stack((x, np.zeros_like(x), z), 1).astype(np.float32)
@@ -110,7 +110,7 @@ def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
         return noise.sum_noise_octaves(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
 
     def compute_surface_colour(p: Points) -> Colours:
-        share = compute_surface_shade(p)[:, None]
+        share = compute_table_surface_shade(p)[:, None]
         return convert_to_floats(base * (1 - share) + other * share)
 
     return compute_surface_colour
@@ -142,13 +142,13 @@ def _compute_ray_colours(thing: ColouredSolid, view: SceneView, rays: Points) ->
     if len(points):
         normals = _compute_surface_normals(thing.solid, points)
         plain = thing.colour(points, normals)
-        colours[is_thing] = _compute_lit_colours(
+        colours[is_thing] = _compute_colours_under_light(
             thing, view, points, normals, plain, -rays[is_thing]
         )
     points = view.eye + rays[is_table] * to_table[is_table, None].astype(np.float32)
     if len(points):
         normals = np.broadcast_to(convert_to_floats((0, 1, 0)), points.shape)
-        lit = _compute_lit_colours(
+        lit = _compute_colours_under_light(
             thing, view, points, normals, view.table(points / thing.reach), None
         )
         # The table fades into the wall far away.
@@ -186,7 +186,7 @@ def _compute_surface_normals(solid: Solid, points: Points) -> Points:
     return convert_to_floats(normals / np.maximum(compute_vector_lengths(normals), 1e-9)[:, None])
 
 
-def _compute_lit_colours(
+def _compute_colours_under_light(
     thing: ColouredSolid,
     view: SceneView,
     points: Points,
@@ -198,7 +198,9 @@ def _compute_lit_colours(
     facing = np.clip(normals @ view.light, 0, 1)
     lit = facing.copy()
     seen = facing > 0
-    lit[seen] *= _compute_light_share(thing, points[seen] + 0.02 * normals[seen], view.light)
+    lit[seen] *= _compute_light_reaching_points(
+        thing, points[seen] + 0.02 * normals[seen], view.light
+    )
     # Corners that see less of the sky are darker.
     reach = 0.25 * thing.reach
     open_sky = np.clip(thing.solid(points + reach * normals) / reach, 0, 1)
@@ -212,7 +214,7 @@ def _compute_lit_colours(
     return convert_to_floats(colours)
 
 
-def _compute_light_share(thing: ColouredSolid, points: Points, light: Points) -> Values:
+def _compute_light_reaching_points(thing: ColouredSolid, points: Points, light: Points) -> Values:
     """Return the share of light that reaches points, in [0, 1], with a soft edge of the shadow."""
     share = np.ones(len(points), np.float32)
     at = np.full(len(points), 0.03 * thing.reach, np.float32)

@@ -9,15 +9,15 @@ from tools.sample_pictures.geometry import (
     Points,
     Rng,
     Values,
+    compute_cone_stump_distances,
+    compute_ellipsoid_distances,
+    compute_ring_distances,
+    compute_rod_distances,
+    compute_round_box_distances,
+    compute_sphere_distances,
     compute_vector_lengths,
     convert_to_floats,
-    join_smoothly,
-    measure_cone_stump,
-    measure_ellipsoid,
-    measure_ring,
-    measure_rod,
-    measure_round_box,
-    measure_sphere,
+    join_distances_smoothly,
 )
 from tools.sample_pictures.scene import ColouredSolid, Colours
 
@@ -30,7 +30,7 @@ PAINTS: tuple[Colour, ...] = (
 """Colours of things that people make."""
 
 
-def _choose_paint(rng: Rng) -> Points:
+def _choose_surface_colours(rng: Rng) -> Points:
     colour = convert_to_floats(PAINTS[rng.integers(len(PAINTS))])
     return np.clip(colour * (1 + rng.uniform(-0.12, 0.12, 3)), 0.03, 0.97).astype(np.float32)
 
@@ -50,7 +50,7 @@ def _set_colour_where(colours: Colours, where: np.ndarray, colour: Points | Colo
     return np.where(where[:, None], convert_to_floats(colour), colours).astype(np.float32)
 
 
-def _are_facing_axis(p: Points, n: Points) -> np.ndarray:
+def _find_normals_facing_axis(p: Points, n: Points) -> np.ndarray:
     """Return which normals point to the upright axis through the middle."""
     return np.asarray(np.einsum("ij,ij->i", n[:, ::2], p[:, ::2]) < -0.01)
 
@@ -64,7 +64,7 @@ def _measure_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
     return ((far - radius) * min(flat, 1)).astype(np.float32)
 
 
-def _make_apple(rng: Rng) -> ColouredSolid:
+def _make_apple_solid(rng: Rng) -> ColouredSolid:
     noise, flat = Noise(rng), rng.uniform(0.84, 0.98)
     skins: tuple[tuple[Colour, Colour], ...] = (
         ((0.66, 0.06, 0.07), (0.85, 0.6, 0.2)), ((0.5, 0.66, 0.13), (0.72, 0.78, 0.3)),
@@ -75,67 +75,77 @@ def _make_apple(rng: Rng) -> ColouredSolid:
     top = 2 * flat - 0.3
     stem = (float(lean[0]), top + 0.52, float(lean[1]))
 
-    def measure_stalk(p: Points) -> Values:
-        return measure_rod(p, (0, top, 0), stem, 0.045)
+    def compute_stalk_distances(p: Points) -> Values:
+        return compute_rod_distances(p, (0, top, 0), stem, 0.045)
 
-    def measure_leaf(p: Points) -> Values:
-        return measure_ellipsoid(p, (stem[0] + 0.27, top + 0.34, stem[2]), (0.33, 0.04, 0.15))
+    def compute_leaf_distances(p: Points) -> Values:
+        return compute_ellipsoid_distances(
+            p, (stem[0] + 0.27, top + 0.34, stem[2]), (0.33, 0.04, 0.15)
+        )
 
-    def measure_apple(p: Points) -> Values:
-        whole = np.minimum(_measure_dimpled_fruit(p, flat, 0.32), measure_stalk(p))
-        return np.minimum(whole, measure_leaf(p)) if has_leaf else whole
+    def compute_apple_distances(p: Points) -> Values:
+        whole = np.minimum(_measure_dimpled_fruit(p, flat, 0.32), compute_stalk_distances(p))
+        return np.minimum(whole, compute_leaf_distances(p)) if has_leaf else whole
 
-    def colour_apple(p: Points, _: Points) -> Colours:
+    def compute_apple_colours(p: Points, _: Points) -> Colours:
         turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * convert_to_floats((3.0, 0, 0)) + p
         share = noise.sum_noise_octaves(turn.astype(np.float32), 1.4) + 0.35 * (
             p[:, 1] / (2 * flat) - 0.5
         )
         skin = _mix_colours(first, second, (share - 0.42) * 3)
-        skin = _set_colour_where(skin, measure_stalk(p) < 0.02, BROWN)
-        return _set_colour_where(skin, measure_leaf(p) < 0.02, LEAF) if has_leaf else skin
+        skin = _set_colour_where(skin, compute_stalk_distances(p) < 0.02, BROWN)
+        return _set_colour_where(skin, compute_leaf_distances(p) < 0.02, LEAF) if has_leaf else skin
 
-    return ColouredSolid(measure_apple, colour_apple, 2 * flat, 1.45, shine=0.5, caution=0.6)
+    return ColouredSolid(
+        compute_apple_distances, compute_apple_colours, 2 * flat, 1.45, shine=0.5, caution=0.6
+    )
 
 
-def _make_orange(rng: Rng) -> ColouredSolid:
+def _make_orange_solid(rng: Rng) -> ColouredSolid:
     noise, flat = Noise(rng), rng.uniform(0.9, 1.02)
     skin = _vary_colour(rng, (0.95, 0.5, 0.07), 0.08)
 
-    def measure_orange(p: Points) -> Values:
+    def compute_orange_distances(p: Points) -> Values:
         return _measure_dimpled_fruit(p, flat, 0.05) + 0.012 * noise(p, 14.0)
 
-    def colour_orange(p: Points, _: Points) -> Colours:
+    def compute_orange_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(skin, skin * 0.78, noise(p, 14.0))
         return _set_colour_where(
             plain, np.hypot(p[:, 0], p[:, 2]) + 3 * (p[:, 1] < flat) < 0.13, (0.35, 0.4, 0.15)
         )
 
-    return ColouredSolid(measure_orange, colour_orange, 2 * flat, 1.2, shine=0.35, caution=0.6)
+    return ColouredSolid(
+        compute_orange_distances, compute_orange_colours, 2 * flat, 1.2, shine=0.35, caution=0.6
+    )
 
 
-def _make_pear(rng: Rng) -> ColouredSolid:
+def _make_pear_solid(rng: Rng) -> ColouredSolid:
     noise, neck, width = Noise(rng), rng.uniform(1.75, 2.15), rng.uniform(0.46, 0.58)
     skin, blush = _vary_colour(rng, (0.68, 0.7, 0.22)), _vary_colour(rng, (0.7, 0.42, 0.16))
     lean = float(rng.uniform(-0.2, 0.2))
 
-    def measure_stalk(p: Points) -> Values:
-        return measure_rod(p, (0, neck + 0.3, 0), (lean, neck + 0.95, 0.1), 0.05)
+    def compute_stalk_distances(p: Points) -> Values:
+        return compute_rod_distances(p, (0, neck + 0.3, 0), (lean, neck + 0.95, 0.1), 0.05)
 
-    def measure_pear(p: Points) -> Values:
-        body = join_smoothly(
-            measure_sphere(p, (0, 0.9, 0), 0.92), measure_sphere(p, (0, neck, 0), width), 0.75
+    def compute_pear_distances(p: Points) -> Values:
+        body = join_distances_smoothly(
+            compute_sphere_distances(p, (0, 0.9, 0), 0.92),
+            compute_sphere_distances(p, (0, neck, 0), width),
+            0.75,
         )
-        return np.minimum(body, measure_stalk(p))
+        return np.minimum(body, compute_stalk_distances(p))
 
-    def colour_pear(p: Points, _: Points) -> Colours:
+    def compute_pear_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(skin, blush, 2 * noise.sum_noise_octaves(p, 1.1) - 0.75)
         plain = _set_colour_where(plain, noise(p, 17.0) > 0.86, (0.45, 0.35, 0.14))
-        return _set_colour_where(plain, measure_stalk(p) < 0.02, BROWN)
+        return _set_colour_where(plain, compute_stalk_distances(p) < 0.02, BROWN)
 
-    return ColouredSolid(measure_pear, colour_pear, neck + 0.8, 1.75, shine=0.3, caution=0.8)
+    return ColouredSolid(
+        compute_pear_distances, compute_pear_colours, neck + 0.8, 1.75, shine=0.3, caution=0.8
+    )
 
 
-def _make_egg(rng: Rng) -> ColouredSolid:
+def _make_egg_solid(rng: Rng) -> ColouredSolid:
     noise, long = Noise(rng), rng.uniform(1.22, 1.42)
     shell = _vary_colour(
         rng, ((0.95, 0.92, 0.86), (0.85, 0.66, 0.48), (0.78, 0.86, 0.8))[rng.integers(3)], 0.05
@@ -143,21 +153,23 @@ def _make_egg(rng: Rng) -> ColouredSolid:
     speck = rng.uniform(0.86, 1.1)
     is_up = rng.random() < 0.4
 
-    def measure_egg(p: Points) -> Values:
+    def compute_egg_distances(p: Points) -> Values:
         q = p if is_up else np.stack((p[:, 2], p[:, 0] + long, p[:, 1] - 1), 1)
         taper = 1 + 0.17 * (q[:, 1:2] / long - 1)
         squeezed = q * np.concatenate((taper, np.ones_like(taper), taper), 1)
-        return measure_ellipsoid(squeezed.astype(np.float32), (0, long, 0), (1, long, 1))
+        return compute_ellipsoid_distances(squeezed.astype(np.float32), (0, long, 0), (1, long, 1))
 
-    def colour_egg(p: Points, _: Points) -> Colours:
+    def compute_egg_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(shell, shell * 0.9, noise.sum_noise_octaves(p, 3.0))
         return _set_colour_where(plain, noise(p, 9.0) > speck, convert_to_floats(shell * 0.5))
 
     height = 2 * long if is_up else 2.0
-    return ColouredSolid(measure_egg, colour_egg, height, 1.5, shine=0.2, caution=0.7)
+    return ColouredSolid(
+        compute_egg_distances, compute_egg_colours, height, 1.5, shine=0.2, caution=0.7
+    )
 
 
-def _make_carrot(rng: Rng) -> ColouredSolid:
+def _make_carrot_solid(rng: Rng) -> ColouredSolid:
     noise, long, wide = Noise(rng), rng.uniform(3.0, 3.8), rng.uniform(0.4, 0.56)
     skin = _vary_colour(rng, (0.92, 0.42, 0.08), 0.1)
     leaves = [
@@ -171,41 +183,48 @@ def _make_carrot(rng: Rng) -> ColouredSolid:
     ]
     start = -long / 2
 
-    def measure_root(p: Points) -> Values:
+    def compute_root_distances(p: Points) -> Values:
         upright = np.stack((p[:, 2], p[:, 0] - start, p[:, 1] - wide), 1)
         rings = 0.025 * np.sin(upright[:, 1] * 11 + 5 * noise(p, 1.5))
-        return convert_to_floats(measure_cone_stump(upright, long, wide, 0.07, 0.06) + rings)
+        return convert_to_floats(
+            compute_cone_stump_distances(upright, long, wide, 0.07, 0.06) + rings
+        )
 
-    def measure_green(p: Points) -> Values:
+    def compute_green_distances(p: Points) -> Values:
         stalks = [
-            measure_rod(p, (start + 0.1, wide, 0), (start - reach, up, side), 0.06)
+            compute_rod_distances(p, (start + 0.1, wide, 0), (start - reach, up, side), 0.06)
             for side, up, reach in leaves
         ]
         tufts = [
-            measure_ellipsoid(p, (start - reach, up + 0.05, side), (0.34, 0.1, 0.17))
+            compute_ellipsoid_distances(p, (start - reach, up + 0.05, side), (0.34, 0.1, 0.17))
             for side, up, reach in leaves
         ]
         return convert_to_floats(np.minimum.reduce([*stalks, *tufts]))
 
-    def measure_carrot(p: Points) -> Values:
-        return np.minimum(measure_root(p), measure_green(p))
+    def compute_carrot_distances(p: Points) -> Values:
+        return np.minimum(compute_root_distances(p), compute_green_distances(p))
 
-    def colour_carrot(p: Points, _: Points) -> Colours:
+    def compute_carrot_colours(p: Points, _: Points) -> Colours:
         rings = noise(p, (9.0, 1.2, 1.2))
         plain = _mix_colours(skin, skin * 0.72, 2 * rings - 0.8)
         leaf = _mix_colours(
             convert_to_floats(LEAF), convert_to_floats((0.32, 0.55, 0.2)), noise(p, 4.0)
         )
-        return np.where((measure_green(p) < measure_root(p))[:, None], leaf, plain).astype(
-            np.float32
-        )
+        return np.where(
+            (compute_green_distances(p) < compute_root_distances(p))[:, None], leaf, plain
+        ).astype(np.float32)
 
     return ColouredSolid(
-        measure_carrot, colour_carrot, 2 * wide, long / 2 + 1.0, shine=0.2, caution=0.7
+        compute_carrot_distances,
+        compute_carrot_colours,
+        2 * wide,
+        long / 2 + 1.0,
+        shine=0.2,
+        caution=0.7,
     )
 
 
-def _make_mushroom(rng: Rng) -> ColouredSolid:
+def _make_mushroom_solid(rng: Rng) -> ColouredSolid:
     noise, tall = Noise(rng), rng.uniform(1.1, 1.8)
     wide, high = rng.uniform(0.95, 1.3), rng.uniform(0.5, 0.85)
     kinds: tuple[Colour, ...] = (
@@ -217,17 +236,17 @@ def _make_mushroom(rng: Rng) -> ColouredSolid:
     kind = int(rng.integers(len(kinds)))
     skin, thick = _vary_colour(rng, kinds[kind]), rng.uniform(0.26, 0.4)
 
-    def measure_cap(p: Points) -> Values:
-        dome = measure_ellipsoid(p, (0, tall, 0), (wide, high, wide))
+    def compute_cap_distances(p: Points) -> Values:
+        dome = compute_ellipsoid_distances(p, (0, tall, 0), (wide, high, wide))
         return convert_to_floats(np.maximum(dome, tall - 0.1 - p[:, 1]))
 
-    def measure_stem(p: Points) -> Values:
-        return measure_cone_stump(p, tall + 0.1, thick * 1.25, thick * 0.85, 0.05)
+    def compute_stem_distances(p: Points) -> Values:
+        return compute_cone_stump_distances(p, tall + 0.1, thick * 1.25, thick * 0.85, 0.05)
 
-    def measure_mushroom(p: Points) -> Values:
-        return join_smoothly(measure_cap(p), measure_stem(p), 0.12)
+    def compute_mushroom_distances(p: Points) -> Values:
+        return join_distances_smoothly(compute_cap_distances(p), compute_stem_distances(p), 0.12)
 
-    def colour_mushroom(p: Points, n: Points) -> Colours:
+    def compute_mushroom_colours(p: Points, n: Points) -> Colours:
         top = _mix_colours(skin, skin * 0.75, noise.sum_noise_octaves(p, 2.0))
         if kind == 0:
             top = _set_colour_where(top, noise(p, 3.6) > 0.68, WHITE)
@@ -240,11 +259,16 @@ def _make_mushroom(rng: Rng) -> ColouredSolid:
         return np.where(is_top[:, None], top, pale).astype(np.float32)
 
     return ColouredSolid(
-        measure_mushroom, colour_mushroom, tall + high, 1.5, shine=0.25, caution=0.7
+        compute_mushroom_distances,
+        compute_mushroom_colours,
+        tall + high,
+        1.5,
+        shine=0.25,
+        caution=0.7,
     )
 
 
-def _make_doughnut(rng: Rng) -> ColouredSolid:
+def _make_doughnut_solid(rng: Rng) -> ColouredSolid:
     noise, tube = Noise(rng), rng.uniform(0.4, 0.5)
     dough = _vary_colour(rng, (0.76, 0.5, 0.24), 0.08)
     icings: tuple[Colour, ...] = (
@@ -256,10 +280,10 @@ def _make_doughnut(rng: Rng) -> ColouredSolid:
     icing = _vary_colour(rng, icings[rng.integers(len(icings))], 0.06)
     has_sprinkles = rng.random() < 0.7
 
-    def measure_doughnut(p: Points) -> Values:
-        return measure_ring(p, (0, tube, 0), 1.0, tube)
+    def compute_doughnut_distances(p: Points) -> Values:
+        return compute_ring_distances(p, (0, tube, 0), 1.0, tube)
 
-    def colour_doughnut(p: Points, _: Points) -> Colours:
+    def compute_doughnut_colours(p: Points, _: Points) -> Colours:
         edge = tube * (0.95 + 0.5 * (noise(p * convert_to_floats((1, 0, 1)), 3.0) - 0.5))
         plain = _mix_colours(dough, dough * 0.8, noise.sum_noise_octaves(p, 3.0))
         is_iced = p[:, 1] > edge
@@ -270,28 +294,30 @@ def _make_doughnut(rng: Rng) -> ColouredSolid:
                 plain = _set_colour_where(plain, is_iced & (noise(shifted, 7.5) > level), paint)
         return plain
 
-    return ColouredSolid(measure_doughnut, colour_doughnut, 2 * tube, 1.55, shine=0.4)
+    return ColouredSolid(
+        compute_doughnut_distances, compute_doughnut_colours, 2 * tube, 1.55, shine=0.4
+    )
 
 
-def _make_mug(rng: Rng) -> ColouredSolid:
+def _make_mug_solid(rng: Rng) -> ColouredSolid:
     tall, wide = rng.uniform(1.7, 2.3), rng.uniform(0.72, 0.95)
-    paint, band = _choose_paint(rng), _choose_paint(rng)
+    paint, band = _choose_surface_colours(rng), _choose_surface_colours(rng)
     inside = _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.7 else paint
     has_band, drink = rng.random() < 0.5, rng.uniform(0.5, 0.85) * tall
     band_from, band_to = sorted(rng.uniform(0.15, 0.85, 2) * tall)
     is_full = rng.random() < 0.6
     liquid = _vary_colour(rng, (0.24, 0.13, 0.07) if rng.random() < 0.6 else (0.6, 0.3, 0.1))
 
-    def measure_mug(p: Points) -> Values:
-        cup = measure_cone_stump(p, tall, wide * 0.92, wide, 0.06)
-        hollow = measure_cone_stump(
+    def compute_mug_distances(p: Points) -> Values:
+        cup = compute_cone_stump_distances(p, tall, wide * 0.92, wide, 0.06)
+        hollow = compute_cone_stump_distances(
             p - convert_to_floats((0, drink if is_full else 0.15, 0)), tall, wide * 0.84, wide * 0.9
         )
-        handle = measure_ring(p, (wide + 0.1, tall * 0.52, 0), tall * 0.27, 0.1, axis=2)
+        handle = compute_ring_distances(p, (wide + 0.1, tall * 0.52, 0), tall * 0.27, 0.1, axis=2)
         handle = np.maximum(handle, wide * 0.9 - p[:, 0])
-        return np.maximum(join_smoothly(cup, handle, 0.08), -hollow)
+        return np.maximum(join_distances_smoothly(cup, handle, 0.08), -hollow)
 
-    def colour_mug(p: Points, n: Points) -> Colours:
+    def compute_mug_colours(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
         radius = np.hypot(p[:, 0], p[:, 2])
         if has_band:
@@ -300,41 +326,47 @@ def _make_mug(rng: Rng) -> ColouredSolid:
             )
         is_drink = (radius < wide * 0.93) & (n[:, 1] > 0.8) & (p[:, 1] < drink + 0.05)
         plain = _set_colour_where(
-            plain, _are_facing_axis(p, n) & (radius < wide * 0.96) | is_drink, inside
+            plain, _find_normals_facing_axis(p, n) & (radius < wide * 0.96) | is_drink, inside
         )
         return _set_colour_where(plain, is_drink, liquid) if is_full else plain
 
-    return ColouredSolid(measure_mug, colour_mug, tall, 1.65, shine=0.55, caution=0.8)
+    return ColouredSolid(
+        compute_mug_distances, compute_mug_colours, tall, 1.65, shine=0.55, caution=0.8
+    )
 
 
-def _make_bowl(rng: Rng) -> ColouredSolid:
+def _make_bowl_solid(rng: Rng) -> ColouredSolid:
     noise, wide, tall = Noise(rng), rng.uniform(1.2, 1.5), rng.uniform(0.85, 1.15)
-    paint, rim = _choose_paint(rng), _choose_paint(rng)
+    paint, rim = _choose_surface_colours(rng), _choose_surface_colours(rng)
     is_glazed = rng.random() < 0.5
     inside = (
         _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.5 else convert_to_floats(paint * 0.9)
     )
 
-    def measure_bowl(p: Points) -> Values:
-        outer = measure_ellipsoid(p, (0, tall, 0), (wide, tall, wide))
-        inner = measure_ellipsoid(p, (0, tall, 0), (wide - 0.13, tall - 0.16, wide - 0.13))
-        foot = measure_cone_stump(p, 0.22, wide * 0.45, wide * 0.42, 0.03)
+    def compute_bowl_distances(p: Points) -> Values:
+        outer = compute_ellipsoid_distances(p, (0, tall, 0), (wide, tall, wide))
+        inner = compute_ellipsoid_distances(
+            p, (0, tall, 0), (wide - 0.13, tall - 0.16, wide - 0.13)
+        )
+        foot = compute_cone_stump_distances(p, 0.22, wide * 0.45, wide * 0.42, 0.03)
         shell = np.maximum(np.maximum(outer, -inner), p[:, 1] - tall)
         return convert_to_floats(np.minimum(shell, np.maximum(foot, -inner)))
 
-    def colour_bowl(p: Points, n: Points) -> Colours:
+    def compute_bowl_colours(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
         if is_glazed:
             plain = _mix_colours(
                 paint, convert_to_floats(paint * 0.6), noise.sum_noise_octaves(p, 2.0)
             )
-        plain = _set_colour_where(plain, _are_facing_axis(p, n) | (n[:, 1] > 0.9), inside)
+        plain = _set_colour_where(plain, _find_normals_facing_axis(p, n) | (n[:, 1] > 0.9), inside)
         return _set_colour_where(plain, p[:, 1] > tall - 0.08, rim)
 
-    return ColouredSolid(measure_bowl, colour_bowl, tall, wide + 0.1, shine=0.5, caution=0.6)
+    return ColouredSolid(
+        compute_bowl_distances, compute_bowl_colours, tall, wide + 0.1, shine=0.5, caution=0.6
+    )
 
 
-def _make_bottle(rng: Rng) -> ColouredSolid:
+def _make_bottle_solid(rng: Rng) -> ColouredSolid:
     wide, tall, neck = rng.uniform(0.5, 0.68), rng.uniform(1.7, 2.2), rng.uniform(0.8, 1.2)
     glasses: tuple[Colour, ...] = (
         (0.1, 0.3, 0.12),
@@ -345,22 +377,22 @@ def _make_bottle(rng: Rng) -> ColouredSolid:
     glass, label, cap = (
         _vary_colour(rng, glasses[rng.integers(len(glasses))]),
         _vary_colour(rng, WHITE, 0.08),
-        _choose_paint(rng),
+        _choose_surface_colours(rng),
     )
-    stripe = _choose_paint(rng)
+    stripe = _choose_surface_colours(rng)
     low, high = 0.25 * tall, rng.uniform(0.7, 0.9) * tall
 
-    def measure_bottle(p: Points) -> Values:
-        body = measure_cone_stump(p, tall, wide, wide, 0.12)
-        top = measure_cone_stump(
+    def compute_bottle_distances(p: Points) -> Values:
+        body = compute_cone_stump_distances(p, tall, wide, wide, 0.12)
+        top = compute_cone_stump_distances(
             p - convert_to_floats((0, tall - 0.15, 0)), neck, wide * 0.42, wide * 0.3, 0.04
         )
-        lip = measure_cone_stump(
+        lip = compute_cone_stump_distances(
             p - convert_to_floats((0, tall + neck - 0.4, 0)), 0.25, wide * 0.38, wide * 0.38, 0.03
         )
-        return np.minimum(join_smoothly(body, top, 0.45), lip)
+        return np.minimum(join_distances_smoothly(body, top, 0.45), lip)
 
-    def colour_bottle(p: Points, n: Points) -> Colours:
+    def compute_bottle_colours(p: Points, n: Points) -> Colours:
         plain = _mix_colours(
             glass, convert_to_floats(glass * 0.6 + 0.25), np.clip(n[:, 1] + 0.2, 0, 0.5)
         )
@@ -373,34 +405,43 @@ def _make_bottle(rng: Rng) -> ColouredSolid:
 
     height = tall + neck - 0.15
     return ColouredSolid(
-        measure_bottle, colour_bottle, height, height / 2 + 0.25, shine=0.9, caution=0.8
+        compute_bottle_distances,
+        compute_bottle_colours,
+        height,
+        height / 2 + 0.25,
+        shine=0.9,
+        caution=0.8,
     )
 
 
-def _make_book(rng: Rng) -> ColouredSolid:
+def _make_book_solid(rng: Rng) -> ColouredSolid:
     half = (
         float(rng.uniform(0.85, 1.05)),
         float(rng.uniform(0.12, 0.32)),
         float(rng.uniform(1.15, 1.45)),
     )
-    cover, title = _choose_paint(rng), _choose_paint(rng)
+    cover, title = _choose_surface_colours(rng), _choose_surface_colours(rng)
     plate, is_lined = rng.uniform(0.25, 0.6, 2), rng.random() < 0.5
 
-    def measure_pages(p: Points) -> Values:
-        return measure_round_box(
+    def compute_pages_distances(p: Points) -> Values:
+        return compute_round_box_distances(
             p, (0.05, half[1], 0), (half[0] - 0.03, half[1] - 0.05, half[2] - 0.06), 0.01
         )
 
-    def measure_boards(p: Points) -> Values:
-        lower = measure_round_box(p, (0, 0.03, 0), (half[0], 0.03, half[2]), 0.02)
-        upper = measure_round_box(p, (0, 2 * half[1] - 0.03, 0), (half[0], 0.03, half[2]), 0.02)
-        spine = measure_round_box(p, (-half[0], half[1], 0), (0.05, half[1], half[2]), 0.04)
+    def compute_boards_distances(p: Points) -> Values:
+        lower = compute_round_box_distances(p, (0, 0.03, 0), (half[0], 0.03, half[2]), 0.02)
+        upper = compute_round_box_distances(
+            p, (0, 2 * half[1] - 0.03, 0), (half[0], 0.03, half[2]), 0.02
+        )
+        spine = compute_round_box_distances(
+            p, (-half[0], half[1], 0), (0.05, half[1], half[2]), 0.04
+        )
         return np.minimum(np.minimum(lower, upper), spine)
 
-    def measure_book(p: Points) -> Values:
-        return np.minimum(measure_pages(p), measure_boards(p))
+    def compute_book_distances(p: Points) -> Values:
+        return np.minimum(compute_pages_distances(p), compute_boards_distances(p))
 
-    def colour_book(p: Points, n: Points) -> Colours:
+    def compute_book_colours(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(cover, p.shape).astype(np.float32)
         is_on = (np.abs(p[:, 0]) < plate[0] * half[0]) & (
             np.abs(p[:, 2] - 0.3) < plate[1] * half[2]
@@ -415,15 +456,17 @@ def _make_book(rng: Rng) -> ColouredSolid:
             convert_to_floats((0.75, 0.7, 0.58)),
             (p[:, 1] * 40) % 1,
         )
-        return np.where((measure_pages(p) < measure_boards(p))[:, None], leaves, plain).astype(
-            np.float32
-        )
+        return np.where(
+            (compute_pages_distances(p) < compute_boards_distances(p))[:, None], leaves, plain
+        ).astype(np.float32)
 
-    return ColouredSolid(measure_book, colour_book, 2 * half[1], 1.65, shine=0.15)
+    return ColouredSolid(
+        compute_book_distances, compute_book_colours, 2 * half[1], 1.65, shine=0.15
+    )
 
 
-def _make_die(rng: Rng) -> ColouredSolid:
-    paint = _choose_paint(rng)
+def _make_die_solid(rng: Rng) -> ColouredSolid:
+    paint = _choose_surface_colours(rng)
     pip = convert_to_floats(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
     edge, dot = float(rng.uniform(0.12, 0.3)), rng.uniform(0.17, 0.22)
     faces = rng.permutation(6) + 1
@@ -433,10 +476,10 @@ def _make_die(rng: Rng) -> ColouredSolid:
         5: [*corner, (0.0, 0.0)], 6: [*corner, *row],
     }  # fmt: skip
 
-    def measure_die(p: Points) -> Values:
-        return measure_round_box(p, (0, 1, 0), (1, 1, 1), edge)
+    def compute_die_distances(p: Points) -> Values:
+        return compute_round_box_distances(p, (0, 1, 0), (1, 1, 1), edge)
 
-    def colour_die(p: Points, _: Points) -> Colours:
+    def compute_die_colours(p: Points, _: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
         q = p - convert_to_floats((0, 1, 0))
         for number, (axis, sign) in zip(
@@ -452,21 +495,21 @@ def _make_die(rng: Rng) -> ColouredSolid:
                 )
         return plain
 
-    return ColouredSolid(measure_die, colour_die, 2.0, 1.8, shine=0.5)
+    return ColouredSolid(compute_die_distances, compute_die_colours, 2.0, 1.8, shine=0.5)
 
 
 THINGS: dict[str, Callable[[Rng], ColouredSolid]] = {
-    "apple": _make_apple,
-    "book": _make_book,
-    "bottle": _make_bottle,
-    "bowl": _make_bowl,
-    "carrot": _make_carrot,
-    "die": _make_die,
-    "doughnut": _make_doughnut,
-    "egg": _make_egg,
-    "mug": _make_mug,
-    "mushroom": _make_mushroom,
-    "orange": _make_orange,
-    "pear": _make_pear,
+    "apple": _make_apple_solid,
+    "book": _make_book_solid,
+    "bottle": _make_bottle_solid,
+    "bowl": _make_bowl_solid,
+    "carrot": _make_carrot_solid,
+    "die": _make_die_solid,
+    "doughnut": _make_doughnut_solid,
+    "egg": _make_egg_solid,
+    "mug": _make_mug_solid,
+    "mushroom": _make_mushroom_solid,
+    "orange": _make_orange_solid,
+    "pear": _make_pear_solid,
 }
 """Class → function that makes one of it."""

@@ -24,11 +24,11 @@ from core.contract.jobs.job_event import (
     PhaseEvent,
     ProgressEvent,
 )
-from core.database.session import Database, is_outage
-from core.database.states import LEASED, State
+from core.database.session import Database, is_database_outage
+from core.database.states import LEASED, JobState
 from core.database.tables import Job
 from core.errors import (
-    DataHeld,
+    BatchHeldForFindings,
     LeaseLost,
     PerennialError,
     Rejected,
@@ -44,19 +44,19 @@ from core.files import disk
 from core.ingest.ingest import IngestStopped
 from core.jobs.put_off import PutOffSignal
 from core.publishing.publish import publish_result
-from core.publishing.trials import judge_trial_result
+from core.publishing.trials import judge_version_of_trial
 from core.scheduling import claim as claims
-from core.scheduling.claim import Claim
+from core.scheduling.claim import JobClaim
 from core.settings import Settings
-from core.storage import Store
-from core.text.steps import Step
+from core.storage import ObjectStorage
+from core.text.steps import ApiStep
 from core.uploads import upload_removal
 from worker.attempts import causes
-from worker.attempts.child import Zygote, ZygoteDied
-from worker.attempts.heartbeat import Heartbeat
+from worker.attempts.child import ForkServer, ForkServerDied
+from worker.attempts.heartbeat import LeaseHeartbeat
 from worker.attempts.memory import MemoryWatch
-from worker.attempts.recorder import Recorder
-from worker.attempts.supervisor import Outcome, Periods, supervise_child
+from worker.attempts.recorder import JobEventRecorder
+from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_job_process
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ FATAL = frozenset({"data", "code", "non-finite", "export"})
 
 
 @dataclass(frozen=True)
-class Tools:
+class AttemptResources:
     """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch
     space.
 
@@ -86,21 +86,21 @@ class Tools:
 
     settings: Settings
     db: Database
-    store: Store
-    zygote: Callable[[], Zygote]
+    store: ObjectStorage
+    zygote: Callable[[], ForkServer]
     folder: Path
     is_device_lost: Callable[[str], bool] = lambda _message: True
     device_warning: str | None = None
 
 
-class Attempt:
+class JobAttempt:
     """Run of one claimed job to the end of this attempt.
 
     Args:
         stop: returns True if the worker must shut down.
     """
 
-    def __init__(self, tools: Tools, claim: Claim, stop: Callable[[], bool]) -> None:
+    def __init__(self, tools: AttemptResources, claim: JobClaim, stop: Callable[[], bool]) -> None:
         self._tools = tools
         self._claim = claim
         self._stop = stop
@@ -113,7 +113,7 @@ class Attempt:
         self.outage = False
         """True if database, store or disk, not the job, ended the attempt."""
         lease_s = tools.settings.lease_s
-        self._beat = Heartbeat(
+        self._beat = LeaseHeartbeat(
             beat=lambda: claims.renew_lease(tools.db, claim.job_id, claim.fence, lease_s),
             look=self._read_job_state,
             lease_s=lease_s,
@@ -155,7 +155,7 @@ class Attempt:
                 except Unavailable as error:
                     self._give_back_job("outage", str(error))
                 # The zygote is the worker's own, so its death is no strike of the job.
-                except ZygoteDied as error:
+                except ForkServerDied as error:
                     self._give_back_job("zygote", str(error))
                 # This counts: damage stays, and the job would be claimed again and again.
                 except StoreCorrupt as error:
@@ -175,7 +175,7 @@ class Attempt:
                     log.exception("attempt failed")
                     self._requeue_attempt("disk", f"{type(error).__name__}: {error}", counts=True)
                 except Exception as error:
-                    if is_outage(error):
+                    if is_database_outage(error):
                         self._give_back_job("outage", "The database did not answer.")
                         return
                     log.exception("attempt failed")
@@ -203,7 +203,7 @@ class Attempt:
             train=self._train_and_publish,
             process=self._run_job_process,
             publish=self._begin_publishing_phase,
-            judge=lambda made: judge_trial_result(
+            judge=lambda made: judge_version_of_trial(
                 tools.db, tools.store, self._claim, made, self._cache
             ),
         )
@@ -229,17 +229,17 @@ class Attempt:
         left_s = self._compute_seconds_left()
         bound = settings.job_bytes
         on_cpu = _runs_on_cpu(settings, claim)
-        recorder = Recorder(tools.db, tools.store, claim)
+        recorder = JobEventRecorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
             recorder.write_job_events([LogEvent(level="warning", message=tools.device_warning)])
         # A limit of addresses does not fit CUDA, which reserves far more of them than it uses.
         child = tools.zygote().fork_child(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
         log.info("job process", pid=child.pid)
-        periods = Periods(
+        periods = SupervisionPeriods(
             settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s
         )
         with MemoryWatch(child, bound) as memory:
-            outcome = supervise_child(child, self._beat, recorder, periods, self._stop)
+            outcome = supervise_job_process(child, self._beat, recorder, periods, self._stop)
         error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
         refused = error is not None and error.kind == "memory" and on_cpu
         # The kernel may refuse the allocation, or the watch end the process: one message for both.
@@ -255,7 +255,7 @@ class Attempt:
         if not max_seconds:
             return float("inf")
         with db.read() as session:
-            return max_seconds - progress.count_claimed_seconds(
+            return max_seconds - progress.count_seconds_claimed_by_workers(
                 session, self._claim.job_id, db.now(session), max_seconds
             )
 
@@ -274,9 +274,9 @@ class Attempt:
 
     def _store_event(self, event: JobEvent) -> None:
         try:
-            progress.record_process_events(self._tools.db, self._claim, [event])
+            progress.store_job_process_events(self._tools.db, self._claim, [event])
         except SQLAlchemyError as error:
-            if not is_outage(error):
+            if not is_database_outage(error):
                 raise
 
     def _must_attempt_stop(self) -> bool:
@@ -285,7 +285,7 @@ class Attempt:
     def _is_time_exceeded(self) -> bool:
         return time.monotonic() > self._ends_at
 
-    def _record_process_outcome(self, outcome: Outcome) -> Path | None:
+    def _record_process_outcome(self, outcome: ProcessOutcome) -> Path | None:
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.event:
             # A child may report a result and still be ended by force: the ending decides.
@@ -309,7 +309,9 @@ class Attempt:
             case "overtime":
                 self._fail_for_overtime()
             case _:
-                self._requeue_attempt("died", causes.explain_death(outcome.status), counts=True)
+                self._requeue_attempt(
+                    "died", causes.explain_process_death(outcome.status), counts=True
+                )
         return None
 
     def _record_process_error(self, error: ErrorEvent) -> None:
@@ -343,7 +345,7 @@ class Attempt:
             lambda: claims.requeue_after_out_of_memory(self._tools.db, self._claim, short, detail)
         )
         log.warning("out of memory", reason=detail, state=str(state))
-        _count_attempt_end("failed" if state is State.FAILED else "requeued", "memory")
+        _count_attempt_end("failed" if state is JobState.FAILED else "requeued", "memory")
 
     def _publish_version(self, result: Path) -> None:
         """Publish the version, waiting out an outage while the lease holds and no stop is
@@ -355,7 +357,7 @@ class Attempt:
                 tools = self._tools
                 made = publish_result(tools.db, tools.store, self._claim, result, self._cache)
             except (SQLAlchemyError, Unavailable) as error:
-                if isinstance(error, SQLAlchemyError) and not is_outage(error):
+                if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
                     raise
                 pause = next(pauses, None)
                 # The job is given back without a strike, and resumes from its last snapshot.
@@ -381,7 +383,9 @@ class Attempt:
                 f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost."
             )
         hit_failpoint("release-asked")
-        state = self._report_outcome(lambda: claims.complete_stop(self._tools.db, self._claim))
+        state = self._report_outcome(
+            lambda: claims.complete_pause_or_cancellation(self._tools.db, self._claim)
+        )
         log.info("stopped", state=str(state))
         _count_attempt_end("stopped", str(state))
 
@@ -395,7 +399,9 @@ class Attempt:
     def _fail_for_overtime(self) -> None:
         self._fail_attempt(
             "time",
-            causes.explain_overtime(self._kind.longest_s(self._tools.settings), self._kind.advice),
+            causes.explain_job_overtime(
+                self._kind.longest_s(self._tools.settings), self._kind.advice
+            ),
         )
 
     def _finish_successful_attempt(self, done: Done) -> None:
@@ -416,20 +422,22 @@ class Attempt:
     def _handle_late_control_request(self, error: WrongState) -> None:
         """Handle a pause or cancel that arrived between two checks."""
         # In any other state, this attempt is wrong about its own job, which is a fault to be seen.
-        if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
+        if error.extra.get("state") not in (str(JobState.PAUSING), str(JobState.CANCELLING)):
             raise error
         self._record_stop()
 
     def _requeue_attempt(self, cause: str, error: str, *, counts: bool) -> None:
         state = self._report_outcome(
-            lambda: claims.requeue_or_fail(self._tools.db, self._claim, error, counts=counts)
+            lambda: claims.requeue_or_fail_job(self._tools.db, self._claim, error, counts=counts)
         )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
-        _count_attempt_end("failed" if state is State.FAILED else "requeued", cause)
+        _count_attempt_end("failed" if state is JobState.FAILED else "requeued", cause)
 
     def _put_off_job(self, later: PutOffSignal) -> None:
         state = self._report_outcome(
-            lambda: claims.put_off_job(self._tools.db, self._claim, str(later), later.seconds)
+            lambda: claims.put_off_claimed_job(
+                self._tools.db, self._claim, str(later), later.seconds
+            )
         )
         log.info("put off", reason=str(later), state=str(state))
         _count_attempt_end("put off")
@@ -455,15 +463,15 @@ class Attempt:
         with self._tools.db.read() as session:
             override = session.get_one(Job, self._claim.job_id).recipe_override
         body = {"recipe": {**override, "data_report": "warn"}}
-        as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
+        as_it_is = ApiStep("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
         self._reject_batch(
-            DataHeld(
+            BatchHeldForFindings(
                 f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
                 f"Correct the batch and send it again; or learn it as it is: {as_it_is}."
             )
         )
 
-    def _report_outcome(self, report: Callable[[], State]) -> State:
+    def _report_outcome(self, report: Callable[[], JobState]) -> JobState:
         """Record how the attempt ended; retried while the database is out, or it would count as
         lost."""
         pause = REPORT_FIRST_S
@@ -472,13 +480,13 @@ class Attempt:
                 return report()
             except SQLAlchemyError as error:
                 # A worker that shuts down cannot wait; its lease runs out instead.
-                if not is_outage(error) or self._stop():
+                if not is_database_outage(error) or self._stop():
                     raise
                 log.warning("cannot report the outcome yet", error=type(error).__name__)
             time.sleep(pause)
             pause = min(2 * pause, REPORT_LONGEST_S)
 
-    def _read_job_state(self) -> State | None:
+    def _read_job_state(self) -> JobState | None:
         with self._tools.db.read() as session:
             row = session.execute(
                 # Under another fence, the row belongs to another claim.
@@ -486,7 +494,7 @@ class Attempt:
                     Job.id == self._claim.job_id, Job.fence == self._claim.fence
                 )
             ).scalar_one_or_none()
-        state = None if row is None else State(row)
+        state = None if row is None else JobState(row)
         # A job that is not leased any more has been taken back, so this lease is lost.
         return state if state in LEASED else None
 
@@ -495,6 +503,6 @@ def _count_attempt_end(outcome: str, cause: str = "") -> None:
     telemetry.ATTEMPTS.labels(outcome, cause).inc()
 
 
-def _runs_on_cpu(settings: Settings, claim: Claim) -> bool:
+def _runs_on_cpu(settings: Settings, claim: JobClaim) -> bool:
     device = settings.device if claim.device == "auto" else claim.device
     return device == "cpu" or (device == "auto" and not machine.may_open_cuda())

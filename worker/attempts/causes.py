@@ -1,10 +1,10 @@
 """Texts that explain why an attempt ended without a result."""
 
 from core.contract.jobs.job_event import ErrorEvent
-from core.execution.kinds.kind import Advice
+from core.execution.kinds.kind import JobLimitAdvice
 
 
-def explain_memory_exceeded(bound: int, advice: Advice) -> str:
+def explain_memory_exceeded(bound: int, advice: JobLimitAdvice) -> str:
     """Explain that the job took more than `bound` bytes of memory."""
     return (
         f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "
@@ -12,7 +12,7 @@ def explain_memory_exceeded(bound: int, advice: Advice) -> str:
     )
 
 
-def explain_out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str:
+def explain_out_of_memory(error: ErrorEvent, device: str, advice: JobLimitAdvice) -> str:
     """Explain that the job ran out of memory on its worker again after a retry.
 
     Args:
@@ -31,7 +31,7 @@ def explain_out_of_memory(error: ErrorEvent, device: str, advice: Advice) -> str
     )
 
 
-def explain_overtime(most_s: float, advice: Advice) -> str:
+def explain_job_overtime(most_s: float, advice: JobLimitAdvice) -> str:
     """Explain that the job ran longer than `most_s` seconds."""
     return (
         f"The job ran longer than the {_format_duration(most_s)} that one job may have here "
@@ -43,7 +43,7 @@ def _format_duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:g} seconds"
 
 
-def explain_death(status: int | None) -> str:
+def explain_process_death(status: int | None) -> str:
     """Explain that the job's process ended without reporting a result.
 
     Args:

@@ -27,7 +27,7 @@ from core.processes import helper_process
 log = structlog.get_logger(__name__)
 
 
-class ZygoteMessage(TypedDict, total=False):
+class ForkServerMessage(TypedDict, total=False):
     """A line from the zygote: it is `ready`; it has forked `pid`; `pid` has ended with `status`; it
     ends because of `error`.
     """
@@ -70,11 +70,11 @@ A fork of a process with CUDA open could not use it. See `worker.devices.cuda_fr
 COMMAND = (sys.executable, "-m", "worker.attempts.zygote")
 
 
-class ZygoteDied(Exception):
+class ForkServerDied(Exception):
     """The zygote ended, or did not answer in time; start another one for the next attempt."""
 
 
-class Zygote:
+class ForkServer:
     """A running zygote process.
 
     Args:
@@ -115,17 +115,17 @@ class Zygote:
         """Wait until children can be forked at once.
 
         Raises:
-            ZygoteDied: the zygote ended or took longer.
+            ForkServerDied: the zygote ended or took longer.
         """
         deadline = time.monotonic() + timeout_s
         while not self._ready:
-            self._ready = bool(self._read_zygote_message(deadline).get("ready"))
+            self._ready = bool(self._read_fork_server_message(deadline).get("ready"))
 
     def is_alive(self) -> bool:
         """Return True if the process is still running."""
         return self._process.poll() is None
 
-    def fork_child(self, spec: Path, data_bytes: int = 0) -> "Child":
+    def fork_child(self, spec: Path, data_bytes: int = 0) -> "JobProcess":
         """Fork a child that runs the job described by the file `spec`.
 
         Args:
@@ -133,7 +133,7 @@ class Zygote:
                 for no limit.
 
         Raises:
-            ZygoteDied: no child could be started.
+            ForkServerDied: no child could be started.
         """
         self.wait_until_ready()
         # Other processes of this worker must not inherit the ends, or the pipes would never close;
@@ -144,27 +144,27 @@ class Zygote:
             request = json.dumps({"spec": str(spec), "data_bytes": data_bytes}).encode()
             socket.send_fds(self._socket, [request], [event_write, control_read])
             pid = self._wait_for_child_pid(time.monotonic() + SPAWN_S)
-        except (OSError, ZygoteDied) as error:
+        except (OSError, ForkServerDied) as error:
             os.close(event_read)
             os.close(control_write)
-            raise ZygoteDied(str(error)) from error
+            raise ForkServerDied(str(error)) from error
         finally:
             # The child has copies; with this one open, the pipe's end would never be seen.
             os.close(event_write)
             os.close(control_read)
-        return Child(self, pid, event_read, control_write)
+        return JobProcess(self, pid, event_read, control_write)
 
     def wait_for_child_status(self, pid: int, timeout_s: float) -> int | None:
         """Return a child's exit code (negative: its signal), or None if it cannot be found out."""
         deadline = time.monotonic() + timeout_s
         try:
             while pid not in self._statuses:
-                self._read_zygote_message(deadline)
-        except ZygoteDied:
+                self._read_fork_server_message(deadline)
+        except ForkServerDied:
             return None
         return self._statuses.pop(pid)
 
-    def end_zygote(self) -> None:
+    def end_fork_server(self) -> None:
         """End the zygote and wait; a running child ends by its control pipe, not by this."""
         # A closed socket is the request to end.
         self._socket.close()
@@ -176,41 +176,41 @@ class Zygote:
 
     def _wait_for_child_pid(self, deadline: float) -> int:
         while True:
-            message = self._read_zygote_message(deadline)
+            message = self._read_fork_server_message(deadline)
             # Earlier children may end at any moment, and their statuses come in between.
             if "pid" in message and "status" not in message:
                 return int(message["pid"])
 
-    def _read_zygote_message(self, deadline: float) -> ZygoteMessage:
+    def _read_fork_server_message(self, deadline: float) -> ForkServerMessage:
         """Return the next message, and record the statuses of ended children.
 
         Raises:
-            ZygoteDied: the zygote ended or did not answer until the deadline.
+            ForkServerDied: the zygote ended or did not answer until the deadline.
         """
         while b"\n" not in self._buffer:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0 or not select.select([self._socket], [], [], remaining_s)[0]:
-                raise ZygoteDied("The zygote did not answer in time.")
+                raise ForkServerDied("The zygote did not answer in time.")
             try:
                 data = self._socket.recv(4096)
             except OSError as error:
-                raise ZygoteDied(f"The zygote's socket failed: {error}.") from error
+                raise ForkServerDied(f"The zygote's socket failed: {error}.") from error
             if not data:
-                raise ZygoteDied("The zygote ended.")
+                raise ForkServerDied("The zygote ended.")
             self._buffer += data
         message_line, self._buffer = self._buffer.split(b"\n", 1)
-        message: ZygoteMessage = json.loads(message_line)
+        message: ForkServerMessage = json.loads(message_line)
         if "error" in message:
-            raise ZygoteDied(message["error"])
+            raise ForkServerDied(message["error"])
         if "status" in message:
             self._statuses[int(message["pid"])] = int(message["status"])
         return message
 
 
-class Child:
-    """A running job process, made by `Zygote.fork_child`."""
+class JobProcess:
+    """A running job process, made by `ForkServer.fork_child`."""
 
-    def __init__(self, zygote: Zygote, pid: int, event_fd: int, control_fd: int) -> None:
+    def __init__(self, zygote: ForkServer, pid: int, event_fd: int, control_fd: int) -> None:
         self.pid = pid
         self._zygote = zygote
         self._event_fd = event_fd

@@ -28,7 +28,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _RETRY_S = 0.01
 
 
-class Identity(TypedDict):
+class ProcessIdentity(TypedDict):
     """Unique identity of a process: boot of its host, PID namespace, PID, start in clock ticks."""
 
     boot: str
@@ -98,7 +98,7 @@ class WorkFolder:
             self.lock_fd = None
 
 
-def read_process_identity(pid: int) -> Identity | None:
+def read_process_identity(pid: int) -> ProcessIdentity | None:
     """Return the identity of a running process.
 
     Return None if it does not run, or the system cannot tell.
@@ -124,7 +124,7 @@ def read_process_identity(pid: int) -> Identity | None:
 def _is_worker_dead(fd: int) -> bool:
     """Return True if the worker whose lock is now held has certainly ended."""
     try:
-        owner: Identity = json.loads(os.pread(fd, 4096, 0))
+        owner: ProcessIdentity = json.loads(os.pread(fd, 4096, 0))
     except ValueError:
         return False  # it died before it wrote its identity, and therefore before it claimed a job
     own_identity = read_process_identity(os.getpid())

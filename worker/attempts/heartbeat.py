@@ -14,7 +14,7 @@ from types import TracebackType
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.database.states import State
+from core.database.states import JobState
 from core.errors import PerennialError
 
 log = structlog.get_logger(__name__)
@@ -24,7 +24,7 @@ BEATS_PER_LEASE = 6
 LOOK_S = 1.0
 
 
-class Heartbeat:
+class LeaseHeartbeat:
     """A context manager that beats while its block runs.
 
     Args:
@@ -35,7 +35,10 @@ class Heartbeat:
     """
 
     def __init__(
-        self, beat: Callable[[], State | None], look: Callable[[], State | None], lease_s: float
+        self,
+        beat: Callable[[], JobState | None],
+        look: Callable[[], JobState | None],
+        lease_s: float,
     ) -> None:
         self._beat = beat
         self._look = look
@@ -46,10 +49,10 @@ class Heartbeat:
         self._thread = threading.Thread(
             target=self._renew_lease_until_stopped, name="heartbeat", daemon=True
         )
-        self._state: State | None = State.RUNNING
+        self._state: JobState | None = JobState.RUNNING
         self._failing = False
 
-    def __enter__(self) -> "Heartbeat":
+    def __enter__(self) -> "LeaseHeartbeat":
         self._thread.start()
         return self
 
@@ -70,14 +73,14 @@ class Heartbeat:
         return self._state is None
 
     @property
-    def job_state(self) -> State | None:
+    def job_state(self) -> JobState | None:
         """State of the job at the last response; None if the lease is lost."""
         return self._state
 
     @property
-    def requested_state(self) -> State | None:
+    def requested_state(self) -> JobState | None:
         """CANCELLING or PAUSING if a person requested it, else None."""
-        return self._state if self._state in (State.CANCELLING, State.PAUSING) else None
+        return self._state if self._state in (JobState.CANCELLING, JobState.PAUSING) else None
 
     def read_job_state_now(self) -> None:
         """Read the job's state at once instead of at the next heartbeat."""
@@ -98,7 +101,7 @@ class Heartbeat:
             if not self._end.is_set():
                 self._wake.clear()
 
-    def _update_job_state(self, question: Callable[[], State | None]) -> None:
+    def _update_job_state(self, question: Callable[[], JobState | None]) -> None:
         try:
             self._state = question()
         # No answer is not a lost lease: the work goes on, and the fence guards every write.

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-from worker.attempts.child import Child
+from worker.attempts.child import JobProcess
 
 LOOK_S = 0.1
 _COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
@@ -23,7 +23,7 @@ class MemoryWatch:
         limit: bytes beyond the size at the fork; 0 for no limit, and then nothing is watched.
     """
 
-    def __init__(self, child: Child, limit: int) -> None:
+    def __init__(self, child: JobProcess, limit: int) -> None:
         self._child = child
         self._limit = limit
         self._over = threading.Event()

@@ -87,39 +87,39 @@ def main(arguments: list[str]) -> int:
     if int(os.environ["RANK"]) > 0:
         os.close(events)
         return _run_follower_rank(spec_path)
-    from core.learning.training.child import run_with_event_output
+    from core.learning.training.child import run_and_report_events
     from core.learning.training.control import PipeControl
     from worker.attempts.job_points import hit_event_failpoint
 
     def run_first_rank(emit: Emit) -> None:
-        _run_rank_share(spec_path, emit, PipeControl(CONTROL_FD))
+        _run_job_share_of_rank(spec_path, emit, PipeControl(CONTROL_FD))
 
-    return run_with_event_output(events, hit_event_failpoint, run_first_rank)
+    return run_and_report_events(events, hit_event_failpoint, run_first_rank)
 
 
 def _run_follower_rank(spec_path: str) -> int:
     """Run a rank other than the first; it reports nothing."""
     try:
-        _run_rank_share(spec_path, lambda event: None, None)
+        _run_job_share_of_rank(spec_path, lambda event: None, None)
     except Exception:
         time.sleep(TELL_S)
         raise
     return 0
 
 
-def _run_rank_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
+def _run_job_share_of_rank(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
     """Run this rank's share of the job, on the device with its number."""
-    from core.learning.distributed.ranks import Group
+    from core.learning.distributed.ranks import TorchrunRanks
     from core.learning.precision import choose_torch_device
     from core.learning.training.job import learn_task
-    from core.learning.training.output import read_spec
+    from core.learning.training.output import read_job_spec
 
-    spec = read_spec(spec_path)
+    spec = read_job_spec(spec_path)
     device = choose_torch_device(spec.device)
     if device.type == "cuda":
         spec = spec.model_copy(update={"device": f"cuda:{os.environ['LOCAL_RANK']}"})
         device = choose_torch_device(spec.device)
-    group = Group(device)
+    group = TorchrunRanks(device)
     learn_task(spec, emit, control, ranks=group)
     group.leave_process_group()
 

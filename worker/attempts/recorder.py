@@ -11,18 +11,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from core import telemetry
 from core.contract.jobs.job_event import (
     AnytimeEvent,
-    DataEvent,
+    DataReportEvent,
     JobEvent,
     PhaseEvent,
     ProgressEvent,
     SnapshotEvent,
 )
-from core.database.session import Database, is_outage
+from core.database.session import Database, is_database_outage
 from core.errors import Unavailable
 from core.execution import progress, snapshots
 from core.publishing import anytime
-from core.scheduling.claim import Claim
-from core.storage import Store
+from core.scheduling.claim import JobClaim
+from core.storage import ObjectStorage
 
 log = structlog.get_logger(__name__)
 
@@ -30,13 +30,13 @@ KEPT_EVENTS = 5_000
 """Maximum number of events kept during an outage of the database; the oldest are dropped."""
 
 
-class Recorder:
+class JobEventRecorder:
     """Writes a child's events under the fence.
 
     During an outage it keeps events and skips states.
     """
 
-    def __init__(self, db: Database, store: Store, claim: Claim) -> None:
+    def __init__(self, db: Database, store: ObjectStorage, claim: JobClaim) -> None:
         self._db = db
         self._store = store
         self._claim = claim
@@ -55,11 +55,11 @@ class Recorder:
         """
         self._count_trained_images(events)
         # Added before the write, so that an outage loses nothing.
-        self._kept += [self._add_inspection_duration(event) for event in events]
+        self._kept += [self._add_duration_of_inspection_phase(event) for event in events]
         try:
-            progress.record_process_events(self._db, self._claim, self._kept)
+            progress.store_job_process_events(self._db, self._claim, self._kept)
         except SQLAlchemyError as error:
-            if not is_outage(error):
+            if not is_database_outage(error):
                 raise
             log.warning("progress waits for the database", events=len(self._kept))
             # A long outage must not fill the memory of a worker whose job goes on.
@@ -81,7 +81,7 @@ class Recorder:
                     telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
                 self._trained = event.images, now
 
-    def _add_inspection_duration(self, event: JobEvent) -> JobEvent:
+    def _add_duration_of_inspection_phase(self, event: JobEvent) -> JobEvent:
         """Return an event of a job with the duration that it ends.
 
         A report on a batch's images gets its duration, since a job process has no clock.
@@ -89,7 +89,7 @@ class Recorder:
         now = time.monotonic()
         if isinstance(event, PhaseEvent):
             self._inspected_at = now if event.phase == "inspect" else None
-        if isinstance(event, DataEvent) and self._inspected_at is not None:
+        if isinstance(event, DataReportEvent) and self._inspected_at is not None:
             cost_s = round(now - self._inspected_at, 2)
             return event.model_copy(update={"report": {**event.report, "cost_s": cost_s}})
         return event
@@ -100,7 +100,7 @@ class Recorder:
         After an outage, the next snapshot will do.
         """
         path = event.path
-        self._register_state_folder(
+        self._register_and_delete_state_folder(
             path,
             lambda: snapshots.register_snapshot(self._db, self._store, self._claim, path, event),
         )
@@ -111,16 +111,16 @@ class Recorder:
         Return False if it was not registered.
         """
         path = event.path
-        return self._register_state_folder(
+        return self._register_and_delete_state_folder(
             path, lambda: anytime.register_best_state(self._db, self._store, self._claim, path)
         )
 
-    def _register_state_folder(self, path: Path, register: Callable[[], None]) -> bool:
+    def _register_and_delete_state_folder(self, path: Path, register: Callable[[], None]) -> bool:
         """Register a folder's state and delete the folder; return False after an outage."""
         try:
             register()
         except (SQLAlchemyError, Unavailable) as error:
-            if isinstance(error, SQLAlchemyError) and not is_outage(error):
+            if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
                 raise
             log.warning("state not kept", folder=path.name, error=type(error).__name__)
             return False

@@ -17,16 +17,16 @@ import structlog
 from core.contract.jobs.job_event import (
     AnytimeEvent,
     BestEvent,
-    DataEvent,
+    DataReportEvent,
     JobEvent,
     LastEvent,
     PhaseEvent,
     ProgressEvent,
     SnapshotEvent,
 )
-from core.database.states import State
+from core.database.states import JobState
 from core.errors import LeaseLost
-from worker.attempts.child import Child
+from worker.attempts.child import JobProcess
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ SNAPSHOT_SHARE = 0.05
 Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancelled", "overtime"]
 
 
-class Recorder(Protocol):
+class JobEventReceiver(Protocol):
     """Receiver of events; all methods raise `LeaseLost`, and must survive outages."""
 
     def write_job_events(self, events: list[JobEvent]) -> None:
@@ -64,12 +64,12 @@ class HeartbeatState(Protocol):
         """True if another worker may own the job."""
 
     @property
-    def requested_state(self) -> State | None:
+    def requested_state(self) -> JobState | None:
         """CANCELLING or PAUSING if a person requested it, else None."""
 
 
 @dataclass(frozen=True)
-class Periods:
+class SupervisionPeriods:
     """Periods of a supervised job's chores, in seconds.
 
     Attributes:
@@ -88,7 +88,7 @@ class Periods:
 
 
 @dataclass
-class Outcome:
+class ProcessOutcome:
     """The end of a child.
 
     Attributes:
@@ -101,28 +101,28 @@ class Outcome:
     status: int | None = None
 
 
-def supervise_child(
-    child: Child,
+def supervise_job_process(
+    child: JobProcess,
     beat: HeartbeatState,
-    recorder: Recorder,
-    periods: Periods,
+    recorder: JobEventReceiver,
+    periods: SupervisionPeriods,
     stop: Callable[[], bool],
-) -> Outcome:
+) -> ProcessOutcome:
     """Run `child` to its end.
 
     Args:
         stop: function that returns True if the worker must shut down.
     """
-    return _Watch(child, beat, recorder, periods, stop)._supervise_child()
+    return _ProcessSupervision(child, beat, recorder, periods, stop)._supervise_child()
 
 
-class _Watch:
+class _ProcessSupervision:
     def __init__(
         self,
-        child: Child,
+        child: JobProcess,
         beat: HeartbeatState,
-        recorder: Recorder,
-        periods: Periods,
+        recorder: JobEventReceiver,
+        periods: SupervisionPeriods,
         stop: Callable[[], bool],
     ) -> None:
         self._child = child
@@ -144,7 +144,7 @@ class _Watch:
         self._last: LastEvent | None = None
         self._forced: Ending | None = None
 
-    def _supervise_child(self) -> Outcome:
+    def _supervise_child(self) -> ProcessOutcome:
         try:
             while not self._child.ended and not self._last:
                 self._handle_child_events(self._child.read_child_events(TICK_S))
@@ -159,10 +159,10 @@ class _Watch:
                 self._child.kill_process()
             status = self._child.close_and_wait()
         if self._forced is not None:
-            return Outcome(self._forced, self._last, status)
+            return ProcessOutcome(self._forced, self._last, status)
         if not self._last:
-            return Outcome("died", None, status)
-        return Outcome(self._last.event, self._last, status)
+            return ProcessOutcome("died", None, status)
+        return ProcessOutcome(self._last.event, self._last, status)
 
     def _handle_child_events(self, events: list[JobEvent]) -> None:
         for event in events:
@@ -188,7 +188,7 @@ class _Watch:
                 self._waiting.append(event)
                 # A person who watches waits for a new phase and its first progress.
                 phase, progress = (
-                    isinstance(event, PhaseEvent | DataEvent),
+                    isinstance(event, PhaseEvent | DataReportEvent),
                     isinstance(event, ProgressEvent),
                 )
                 self._news = self._news or phase or (progress and self._phase_new)
@@ -204,14 +204,14 @@ class _Watch:
             return
         if self._beat.is_lease_lost:
             self._kill_child("lost")
-        elif self._beat.requested_state is State.CANCELLING:
+        elif self._beat.requested_state is JobState.CANCELLING:
             self._kill_child("cancelled")  # nothing of it will be stored
         elif self._stop_by is not None:
             if now > self._stop_by:
                 log.warning("job process did not stop in time", pid=self._child.pid)
                 self._kill_child("stopped")
         # An orderly stop makes a snapshot, so that the next attempt repeats no step.
-        elif self._beat.requested_state is State.PAUSING or self._stop():
+        elif self._beat.requested_state is JobState.PAUSING or self._stop():
             self._stop_by = now + self._periods.grace_s
             self._child.request_stop()
             log.info("job process is asked to stop", pid=self._child.pid)

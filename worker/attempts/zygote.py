@@ -49,7 +49,7 @@ JOB = "--job"
 """Argument before those of one job, which this process runs itself."""
 
 
-class Request(TypedDict):
+class ForkRequest(TypedDict):
     """A request to run the job of a specification file.
 
     `data_bytes` limits its allocations, and 0 means no limit.
@@ -82,7 +82,7 @@ def preload_modules() -> ChildMain:
     return run_job_by_spec
 
 
-def replace_process_by_job(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
+def replace_process_by_job_process(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
     """Replace this process, just forked, by a new one that imports torch and runs the job."""
     for fd in (out_fd, control_fd):
         os.set_inheritable(fd, True)
@@ -134,7 +134,7 @@ def fork_jobs_on_request(server: socket.socket, child_main: ChildMain) -> None:
 
 
 def _run_forked_job(
-    server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]
+    server: socket.socket, child_main: ChildMain, request: ForkRequest, fds: list[int]
 ) -> None:
     """Run one job in the forked process, and leave without the parent's clean-up."""
     status = CHILD_CRASHED
@@ -200,7 +200,7 @@ def main(arguments: list[str]) -> None:
     server = socket.socket(fileno=int(arguments[0]))
     # Programs that a job starts must not hold the worker's socket.
     server.set_inheritable(False)
-    child_main = preload_modules() if is_safe_to_fork() else replace_process_by_job
+    child_main = preload_modules() if is_safe_to_fork() else replace_process_by_job_process
     try:
         require_cuda_not_opened()
     except CudaAlreadyOpenError as error:

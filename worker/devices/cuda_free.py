@@ -28,7 +28,7 @@ def require_cuda_not_opened() -> None:
         files = _list_open_files()
     except OSError:  # not Linux, so there is no NVIDIA driver to protect either
         return
-    if devices := find_open_devices(files):
+    if devices := find_open_nvidia_devices(files):
         raise CudaAlreadyOpenError(
             f"The process that forks jobs has opened CUDA ({', '.join(devices)}), so no job could "
             "use the GPU. Something that it imports initialises CUDA: look for code that asks for "
@@ -37,7 +37,7 @@ def require_cuda_not_opened() -> None:
         )
 
 
-def find_open_devices(files: Iterable[str]) -> list[str]:
+def find_open_nvidia_devices(files: Iterable[str]) -> list[str]:
     """Return the devices of NVIDIA's driver among open files, sorted.
 
     Args:

@@ -13,14 +13,14 @@ import structlog
 
 from core import machine, telemetry
 from core.contract.jobs.device_errors import is_doubtful_device_error
-from core.jobs.workers import Device
+from core.jobs.workers import WorkerDevice
 from core.scheduling.eligible import WorkerResources
 from core.settings import Settings
 from worker.devices.device_check import (
     DeviceReport,
-    build_cpu_report,
+    build_cpu_device_report,
     check_device,
-    is_gpu_check_needed,
+    is_gpu_requested_or_present,
 )
 
 log = structlog.get_logger(__name__)
@@ -51,13 +51,13 @@ class DeviceWatch:
     ) -> None:
         self._asked = settings.device
         self._check = check
-        self._report = build_cpu_report(None)
+        self._report = build_cpu_device_report(None)
         self._thread: threading.Thread | None = None
         self._check_at: float | None = (
-            time.monotonic() if is_gpu_check_needed(self._asked) else None
+            time.monotonic() if is_gpu_requested_or_present(self._asked) else None
         )
         self._losses = 0
-        self.device = Device("cpu")
+        self.device = WorkerDevice("cpu")
         self.warning: str | None = None
         """Reason why jobs run on the CPU although the machine has a GPU driver.
 
@@ -65,7 +65,7 @@ class DeviceWatch:
         """
 
     @property
-    def claim_offer(self) -> WorkerResources:
+    def claimable_resources(self) -> WorkerResources:
         """Resources to claim jobs for."""
         return WorkerResources(self.device.kind, self.device.gpus)
 
@@ -113,7 +113,7 @@ class DeviceWatch:
         try:
             self._report = self._check(self._asked)
         except OSError as error:
-            self._report = build_cpu_report(f"The device could not be checked: {error}")
+            self._report = build_cpu_device_report(f"The device could not be checked: {error}")
 
     def _apply_device_report(self, report: DeviceReport) -> None:
         """Use the checked device for jobs, or give up the device if the check found a problem.
@@ -141,7 +141,7 @@ class DeviceWatch:
             log.info("device works again", device=report["device"], name=report["name"])
         telemetry.DEVICE_LOST.set(0)
         gpus = min(report["gpus"], machine.count_gpus() or report["gpus"])
-        self.device = Device(report["device"], gpus)
+        self.device = WorkerDevice(report["device"], gpus)
 
     def _abandon_device(self, problem: str) -> None:
         """Give up the device, and schedule the next check."""
@@ -149,7 +149,7 @@ class DeviceWatch:
         self._losses += 1
         self._check_at = time.monotonic() + pause_s
         kind = "cuda" if self._asked == "cuda" else self.device.kind
-        self.device = Device(kind, self.device.gpus, problem)
+        self.device = WorkerDevice(kind, self.device.gpus, problem)
         telemetry.DEVICE_LOST.set(1)
         telemetry.DEVICE_LOSSES.inc()
         log.error(

@@ -58,13 +58,13 @@ def check_device(device: str) -> DeviceReport:
         # A broken device can hang or crash the process that opens it.
         done = helper_process.run_python_module("worker.devices.device_check", device, CHECK_S)
     except subprocess.TimeoutExpired:
-        return build_cpu_report(f"The device does not answer within {CHECK_S:.0f} s.")
+        return build_cpu_device_report(f"The device does not answer within {CHECK_S:.0f} s.")
     try:
         # Libraries may print lines of their own before the report.
         report: DeviceReport = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         last_line = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:ERROR_CHARACTERS]
-        return build_cpu_report(
+        return build_cpu_device_report(
             f"The check of the device ended with status {done.returncode}: {last_line}"
         )
     return report
@@ -84,17 +84,17 @@ def inspect_device(device: str) -> DeviceReport:
     try:
         failpoints.raise_device_error_in_test()
         if device == "cpu":
-            return build_cpu_report(None)
+            return build_cpu_device_report(None)
         return _check_cuda()
     except Exception as error:  # noqa: BLE001 - any error of torch or the driver is reported
-        return build_cpu_report(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS])
+        return build_cpu_device_report(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS])
 
 
 def _check_cuda() -> DeviceReport:
     """Check CUDA: a GPU is visible, torch has kernels for it, and it computes correctly."""
     import torch
 
-    report = build_cpu_report(None)
+    report = build_cpu_device_report(None)
     report["torch"] = str(torch.__version__)
     if torch.version.cuda is None:
         report["problem"] = (
@@ -112,7 +112,7 @@ def _check_cuda() -> DeviceReport:
         )
         return report
     name, capability = torch.cuda.get_device_name(0), torch.cuda.get_device_capability(0)
-    report["problem"] = find_arch_problem(name, capability, torch.cuda.get_arch_list())
+    report["problem"] = explain_missing_gpu_kernels(name, capability, torch.cuda.get_arch_list())
     if report["problem"] is not None:
         return report
     side = torch.ones(_SIDE, _SIDE, device="cuda")
@@ -132,7 +132,7 @@ def _check_cuda() -> DeviceReport:
     return report
 
 
-def find_arch_problem(
+def explain_missing_gpu_kernels(
     name: str, capability: tuple[int, int], built_for: Sequence[str]
 ) -> str | None:
     """Return why a build of torch has no kernels for a GPU, or None if it has.
@@ -157,7 +157,7 @@ def find_arch_problem(
     )
 
 
-def build_cpu_report(problem: str | None) -> DeviceReport:
+def build_cpu_device_report(problem: str | None) -> DeviceReport:
     """Return the report of a machine whose jobs run on the CPU.
 
     Args:
@@ -175,7 +175,7 @@ def build_cpu_report(problem: str | None) -> DeviceReport:
     }
 
 
-def is_gpu_check_needed(device: str) -> bool:
+def is_gpu_requested_or_present(device: str) -> bool:
     """Return True if a GPU is requested, or the machine has a driver for one."""
     return device == "cuda" or (device == "auto" and machine.may_open_cuda())
 

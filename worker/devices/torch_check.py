@@ -35,7 +35,7 @@ _SHIM = ROOT / "core" / "learning" / "torchvision_import.py"
 
 
 @contextmanager
-def check_torch_meanwhile(settings: Settings) -> Iterator[None]:
+def check_torch_in_background(settings: Settings) -> Iterator[None]:
     """Check the installed torch while the block runs.
 
     An error of the check replaces any error of the block, which may follow from it.
@@ -44,7 +44,7 @@ def check_torch_meanwhile(settings: Settings) -> Iterator[None]:
         Unavailable: the pair cannot be imported; the message has the reason and the command that
             repairs it.
     """
-    if is_torch_checked(settings):
+    if has_torch_check_passed(settings):
         yield
         return
     passed_file = _get_passed_marker_file(settings)
@@ -64,7 +64,7 @@ def check_torch_meanwhile(settings: Settings) -> Iterator[None]:
         passed_file.touch()
 
 
-def is_torch_checked(settings: Settings) -> bool:
+def has_torch_check_passed(settings: Settings) -> bool:
     """Return True if the installed pair has passed, so that it is not imported again."""
     return _get_passed_marker_file(settings).exists()
 

@@ -19,7 +19,7 @@ _CHOICE = re.compile(r"/v1/jobs/([^/]+)/choose")
 
 
 @dataclass(frozen=True)
-class Button:
+class RequestButton:
     """Request as a form on a page, or a link to the page where it is made.
 
     Attributes:
@@ -41,28 +41,32 @@ class Button:
 
 
 @dataclass(frozen=True)
-class WaitingItem:
+class AttentionItem:
     """An item that waits for a person, with its buttons; the first is the usual choice."""
 
     about: AttentionOut
-    buttons: list[Button]
+    buttons: list[RequestButton]
 
 
-def list_waiting_items(model: ModelOut) -> list[WaitingItem]:
+def list_waiting_items(model: ModelOut) -> list[AttentionItem]:
     """Return everything in a model that waits for a person."""
-    return [WaitingItem(one, _build_item_buttons(model, one)) for one in model["attention"]]
+    return [
+        AttentionItem(one, _build_attention_item_buttons(model, one)) for one in model["attention"]
+    ]
 
 
-def _build_item_buttons(model: ModelOut, item: AttentionOut) -> list[Button]:
+def _build_attention_item_buttons(model: ModelOut, item: AttentionOut) -> list[RequestButton]:
     # The table of trials has a button for each of them.
     jobs = (_CHOICE.fullmatch(action["path"]) for action in item["actions"])
     job = next((match[1] for match in jobs if match is not None), None)
     if job is not None:
-        return [Button("See the trials and choose", None, None, link=f"/ui/jobs/{job}#trials")]
+        return [
+            RequestButton("See the trials and choose", None, None, link=f"/ui/jobs/{job}#trials")
+        ]
     return [_build_action_button(model, action) for action in item["actions"]]
 
 
-def _build_action_button(model: ModelOut, action: ActionOut) -> Button:
+def _build_action_button(model: ModelOut, action: ActionOut) -> RequestButton:
     body = action["body"] or {}
     if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
         path = action["path"].replace("/v1/", "/ui/", 1)
@@ -71,9 +75,9 @@ def _build_action_button(model: ModelOut, action: ActionOut) -> Button:
         again = (
             path.endswith(("/retry", "/relearn")) and model["state"] == "ready" and recipe is None
         )
-        return Button(
+        return RequestButton(
             action["title"], path, body.get("version"), "reason" in body, again=again, recipe=recipe
         )
     if action["method"] == "DELETE":
-        return Button(action["title"], None, None, link=f"/ui/models/{model['id']}#delete")
-    return Button(action["title"], None, None, link=f"/ui/models/{model['id']}/submit")
+        return RequestButton(action["title"], None, None, link=f"/ui/models/{model['id']}#delete")
+    return RequestButton(action["title"], None, None, link=f"/ui/models/{model['id']}/submit")

@@ -6,7 +6,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import CatalogueOf, Db, Write
 from api.pages.parts import forms
-from api.pages.parts.render import root_of
+from api.pages.parts.render import get_root_path
 from api.schemas.common import ModelPath
 from core.contract.gate import Check, GateOut, Verdict
 from core.contract.responses.model import ModelOut
@@ -26,7 +26,7 @@ _WORDS: dict[Check, str] = {
 }
 
 
-def describe_check_limits(gate: GateOut) -> list[str]:
+def describe_gate_check_limits(gate: GateOut) -> list[str]:
     """Describe the enabled checks with their limits."""
     limits = {name: gate.get(name) for name in CHECKS}
     return [_WORDS[name].format(100 * limit) for name, limit in limits.items() if limit is not None]
@@ -37,7 +37,7 @@ def list_disabled_checks(model: ModelOut) -> list[str]:
     return [name for name in CHECKS if model["gate"].get(name) is None]
 
 
-def describe_gate_comparison(gate: Verdict | None) -> list[str]:
+def describe_gate_comparison_with_production(gate: Verdict | None) -> list[str]:
     """Describe the gate's comparison of a version in sentences; empty without such checks."""
     if gate is None:
         return []
@@ -54,7 +54,7 @@ def describe_gate_comparison(gate: Verdict | None) -> list[str]:
 
 
 @router.post("/ui/models/{model}/checks")
-async def enable_all_checks(
+async def enable_all_gate_checks(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Enable all checks with the limits of a new model."""
@@ -62,4 +62,4 @@ async def enable_all_checks(
     await forms.read_form_values(request)
     change: ModelChange = {"gate": {"checks": "on"}}
     await to_thread.run_sync(lambda: models.change_model(db, catalogue(), actor, model, change))
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}#rules-title", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}#rules-title", 303)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from core.contract.responses.versions.metrics import CellMark, MatrixColumn, MetricsOut
-from core.versions.history import Lineage
+from core.versions.history import VersionHistory
 
 ROWS, COLUMNS = 30, 40
 """Maximum number of versions and tasks on a page."""
@@ -21,7 +21,7 @@ _FALL = 0.05
 
 
 @dataclass(frozen=True)
-class Cell:
+class HeatMapCell:
     """A version's accuracy on a task.
 
     Attributes:
@@ -41,7 +41,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class HeatMapRow:
     """A version. `left`: production was rolled back from it."""
 
     version: int
@@ -49,11 +49,11 @@ class Row:
     is_held: bool
     production: bool
     left: bool
-    cells: list[Cell]
+    cells: list[HeatMapCell]
 
 
 @dataclass(frozen=True)
-class Heat:
+class HeatMap:
     """The accuracy matrix as a heat map for a page.
 
     Attributes:
@@ -63,7 +63,7 @@ class Heat:
     """
 
     columns: list[MatrixColumn]
-    rows: list[Row]
+    rows: list[HeatMapRow]
     low: float
     hidden: int
     earlier: int | None
@@ -77,7 +77,7 @@ class Heat:
 
 def build_heat_map(
     matrix: MetricsOut, *, production: int | None, left: set[int], first: int | None
-) -> Heat:
+) -> HeatMap:
     """Return the heat map of a window of the matrix, newest version first.
 
     Args:
@@ -86,7 +86,7 @@ def build_heat_map(
         first: the first task of the columns; None: of more than 40 tasks, those with the most
             forgetting.
     """
-    columns, earlier, later = _select_window_columns(matrix, first)
+    columns, earlier, later = _select_matrix_window_columns(matrix, first)
     column_index = {column["task"]: index for index, column in enumerate(matrix["columns"])}
     chosen = [column_index[column["task"]] for column in columns]
     values_shown = [row[index] for row in matrix["accuracy_matrix"] for index in chosen]
@@ -94,11 +94,11 @@ def build_heat_map(
     # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
     learned = _read_accuracies_when_learned(matrix)
-    marks = {(one["version"], one["task"]): describe_mark(one) for one in matrix["marks"]}
+    marks = {(one["version"], one["task"]): describe_cell_mark(one) for one in matrix["marks"]}
     rows = []
     for version_row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True):
         cells = [
-            _build_heat_cell(
+            _build_heat_map_cell(
                 matrix["columns"][index]["task"], values[index], version_row["task"], low, learned
             )
             for index in chosen
@@ -108,7 +108,7 @@ def build_heat_map(
         number = version_row["version"]
         cells = [replace(cell, mark=marks.get((number, cell.task), "")) for cell in cells]
         rows.append(
-            Row(
+            HeatMapRow(
                 number,
                 version_row["task"],
                 version_row["status"] == "held",
@@ -117,30 +117,30 @@ def build_heat_map(
                 cells,
             )
         )
-    return Heat(columns, rows[::-1], low, len(matrix["columns"]) - len(columns), earlier, later)
+    return HeatMap(columns, rows[::-1], low, len(matrix["columns"]) - len(columns), earlier, later)
 
 
-def describe_mark(mark: CellMark) -> str:
+def describe_cell_mark(mark: CellMark) -> str:
     """Return what a mark says of its cell, for a person."""
     if mark["counted_again"]:
         return "labels edited since, and counted again by them"
     return "labels edited since: this is what was measured by the former ones"
 
 
-def _build_heat_cell(
+def _build_heat_map_cell(
     task: int,
     value: float | None,
     learned_task: int | None,
     low: float,
     learned: Mapping[int, float],
-) -> Cell:
+) -> HeatMapCell:
     step = 0 if value is None else max(0, min(STEPS - 1, int((value - low) / (1 - low) * STEPS)))
     best = learned.get(task)
     fallen = None if value is None or best is None or best - value < _FALL else best - value
-    return Cell(task, value, step, task == learned_task, fallen)
+    return HeatMapCell(task, value, step, task == learned_task, fallen)
 
 
-def _select_window_columns(
+def _select_matrix_window_columns(
     matrix: MetricsOut, first: int | None
 ) -> tuple[list[MatrixColumn], int | None, int | None]:
     """Return the columns, and the first tasks of the columns before and after them."""
@@ -173,7 +173,7 @@ def _read_accuracies_when_learned(matrix: MetricsOut) -> dict[int, float]:
 
 
 @dataclass(frozen=True)
-class Curve:
+class VersionCurve:
     """A curve with one value in percent per version; None: not measured."""
 
     name: str
@@ -181,14 +181,14 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Curves:
+class VersionCurves:
     """Published versions in ascending order, and the curves over them."""
 
     versions: list[int]
-    curves: list[Curve]
+    curves: list[VersionCurve]
 
 
-def build_accuracy_curves(matrix: MetricsOut, history: Lineage) -> Curves:
+def build_accuracy_curves(matrix: MetricsOut, history: VersionHistory) -> VersionCurves:
     """Return the curves over a window of versions."""
     # A held version serves nobody, so its accuracy is no part of a curve.
     published = {one.number: one for one in history.versions if one.status != "held"}
@@ -204,12 +204,18 @@ def build_accuracy_curves(matrix: MetricsOut, history: Lineage) -> Curves:
         range(len(matrix["columns"])),
         key=lambda index: -forgetting.get(matrix["columns"][index]["task"], 0.0),
     )
-    drawn = [Curve("All tasks", [_convert_to_percent(published[number].acc) for number in numbers])]
+    drawn = [
+        VersionCurve(
+            "All tasks", [_convert_to_percent(published[number].acc) for number in numbers]
+        )
+    ]
     for index in sorted(order[:CURVES]):
         column = matrix["columns"][index]
         name = f"Task {column['task']}" + (f" {column['name']}" if column["name"] else "")
-        drawn.append(Curve(name, [_convert_to_percent(rows[number][index]) for number in numbers]))
-    return Curves(numbers, drawn)
+        drawn.append(
+            VersionCurve(name, [_convert_to_percent(rows[number][index]) for number in numbers])
+        )
+    return VersionCurves(numbers, drawn)
 
 
 def _convert_to_percent(share: float | None) -> float | None:

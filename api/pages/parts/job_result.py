@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.pages.parts.checks import describe_gate_comparison
+from api.pages.parts.checks import describe_gate_comparison_with_production
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import TaskOut
 from core.database.session import Database
@@ -12,7 +12,7 @@ from core.errors import PerennialError
 from core.requests.actor import Actor
 from core.tasks import task_images, tasks
 from core.versions import metrics, versions
-from core.versions.metrics import Window
+from core.versions.metrics import MatrixWindow
 
 TASKS = 12
 """Maximum number of tasks whose accuracy is shown; the page of the model has all."""
@@ -33,7 +33,7 @@ class TaskAccuracy:
 
 
 @dataclass(frozen=True)
-class ShownResult:
+class JobResultView:
     """The result of a job, as its page shows it.
 
     Attributes:
@@ -51,24 +51,24 @@ class ShownResult:
     pictures: bool = False
 
 
-def read_job_result(db: Database, actor: Actor, job: JobOut) -> ShownResult:
+def read_job_result(db: Database, actor: Actor, job: JobOut) -> JobResultView:
     """Return what a job has made so far."""
-    task = _read_task(db, actor, job)
+    task = _read_task_of_job(db, actor, job)
     data = {**_NO_FINDINGS, **({} if task is None else task["report"].get("data", {}))}
     pictures = bool(data["suspects"]) and _has_training_images(db, actor, job)
     if job["version"] is None:
-        return ShownResult(task=task, data=data, pictures=pictures)
+        return JobResultView(task=task, data=data, pictures=pictures)
     version = versions.get_version(db, actor, job["model"], str(job["version"]))
-    return ShownResult(
-        _read_accuracies(db, actor, job["model"], version["number"], version["tasks"]),
-        describe_gate_comparison(version["gate"]),
+    return JobResultView(
+        _read_task_accuracies(db, actor, job["model"], version["number"], version["tasks"]),
+        describe_gate_comparison_with_production(version["gate"]),
         task,
         data,
         pictures,
     )
 
 
-def _read_task(db: Database, actor: Actor, job: JobOut) -> TaskOut | None:
+def _read_task_of_job(db: Database, actor: Actor, job: JobOut) -> TaskOut | None:
     if job["task"] is None or job["kind"] != "learn":
         return None
     try:
@@ -79,17 +79,17 @@ def _read_task(db: Database, actor: Actor, job: JobOut) -> TaskOut | None:
 
 def _has_training_images(db: Database, actor: Actor, job: JobOut) -> bool:
     try:
-        task_images.find_task_split(db, actor, job["model"], job["task"] or 0, "train")
+        task_images.find_task_image_part(db, actor, job["model"], job["task"] or 0, "train")
     except PerennialError:
         return False
     return True
 
 
-def _read_accuracies(
+def _read_task_accuracies(
     db: Database, actor: Actor, model: str, version: int, taught: list[int]
 ) -> list[TaskAccuracy]:
-    row = metrics.build_model_metrics(
-        db, actor, model, version=str(version), window=Window((version, version))
+    row = metrics.read_model_accuracy_metrics(
+        db, actor, model, version=str(version), window=MatrixWindow((version, version))
     )
     cells = row["accuracy_matrix"][0] if row["accuracy_matrix"] else []
     measured = [

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from api.pages.parts.schema_form import (
-    Field,
+    FormField,
     InvalidFormValues,
-    compute_patch,
+    build_form_fields,
+    compute_form_patch,
     convert_patch_to_inputs,
     iterate_form_input_names,
-    list_form_fields,
 )
 from core.admission import recipe_preview
 from core.contract.catalogue import Catalogue
@@ -31,7 +31,7 @@ _CHOSEN_ELSEWHERE = ("method", "preset")
 
 
 @dataclass(frozen=True)
-class Option:
+class RecipeChoiceOption:
     """A method or preset. `why_not`: why it does not apply to the model's scenario."""
 
     value: str
@@ -52,11 +52,11 @@ class RecipeForm:
     """
 
     choice: str
-    methods: list[Option]
-    presets: list[Option]
+    methods: list[RecipeChoiceOption]
+    presets: list[RecipeChoiceOption]
     method: str
-    method_fields: tuple[Field, ...]
-    fields: tuple[Field, ...]
+    method_fields: tuple[FormField, ...]
+    fields: tuple[FormField, ...]
     inputs: dict[str, str]
     patch: RecipePatch = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ def build_recipe_form(
 ) -> RecipeForm:
     """Return the form of a model for these values, with its patch and the service's warnings."""
     choice = inputs.get(CHOICE, "")
-    base = _find_patch_of_choice(catalogue, choice)
+    base = _find_recipe_patch_of_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
     try:
         current = recipe_preview.preview_next_recipe(
@@ -114,7 +114,7 @@ def build_recipe_form(
     entry = catalogue["methods"].get(name)
     hyper = {} if entry is None else {**entry["defaults"], **method}
     methods = [
-        Option(
+        RecipeChoiceOption(
             f"method:{each}",
             each,
             of["description"],
@@ -123,7 +123,7 @@ def build_recipe_form(
         for each, of in sorted(catalogue["methods"].items())
     ]
     presets = [
-        Option(f"preset:{each}", each, json.dumps(of))
+        RecipeChoiceOption(f"preset:{each}", each, json.dumps(of))
         for each, of in sorted(catalogue["presets"].items())
     ]
     form = RecipeForm(
@@ -131,8 +131,8 @@ def build_recipe_form(
         methods,
         presets,
         name,
-        () if entry is None else list_form_fields(entry["schema"], hyper, "method."),
-        list_form_fields(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
+        () if entry is None else build_form_fields(entry["schema"], hyper, "method."),
+        build_form_fields(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
         dict(inputs),
     )
     if base is None:
@@ -150,12 +150,12 @@ def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
     input_names = {
         CHOICE,
         *iterate_form_input_names(
-            list_form_fields(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)
+            build_form_fields(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)
         ),
     }
     for entry in catalogue["methods"].values():
         input_names |= set(
-            iterate_form_input_names(list_form_fields(entry["schema"], {}, "method."))
+            iterate_form_input_names(build_form_fields(entry["schema"], {}, "method."))
         )
     return tuple(sorted(input_names))
 
@@ -188,8 +188,8 @@ def _compute_patch_and_warnings(
     """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
     try:
         patch, hyper = (
-            compute_patch(form.fields, form.inputs),
-            compute_patch(form.method_fields, form.inputs),
+            compute_form_patch(form.fields, form.inputs),
+            compute_form_patch(form.method_fields, form.inputs),
         )
     except InvalidFormValues as error:
         form.errors.update(error.errors)
@@ -203,7 +203,7 @@ def _compute_patch_and_warnings(
     ).warnings
 
 
-def _find_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
+def _find_recipe_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
     """Return the patch that a choice stands for, or None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:

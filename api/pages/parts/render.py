@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from api.pages.parts import words
-from api.static_files import build_static_path
+from api.static_files import build_static_file_url_path
 
 FOLDER = Path(__file__).parents[2] / "templates"
 POLICY = (
@@ -41,7 +41,7 @@ def render_page(
 
 def render_html(scope: Scope, template: str, values: Mapping[str, object]) -> str:
     """Return the HTML text of a page."""
-    root = root_of(scope)
+    root = get_root_path(scope)
     path = scope["path"].removeprefix(root)
     actor = scope.get("state", {}).get("actor")
     # Hide buttons that the caller's key could not use.
@@ -56,7 +56,7 @@ def render_html(scope: Scope, template: str, values: Mapping[str, object]) -> st
     return _build_template_environment().get_template(template).render(**common, **values)
 
 
-def root_of(scope: Scope) -> str:
+def get_root_path(scope: Scope) -> str:
     """Return the path prefix in front of the service's paths."""
     return str(scope.get("root_path", "")).rstrip("/")
 
@@ -66,7 +66,7 @@ def format_percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def format_points(share: float | None) -> str:
+def format_percentage_points(share: float | None) -> str:
     """Format 0.012 as `+1.2` percentage points, with a typographic minus; a dash if not
     measured.
     """
@@ -76,12 +76,12 @@ def format_points(share: float | None) -> str:
     return "0.0" if value == 0 else f"{'+' if value > 0 else '−'}{abs(value):.1f}"
 
 
-def format_number(count: int) -> str:
+def format_with_thousands_separators(count: int) -> str:
     """Format 5000 as `5,000`, like numbers in the API's sentences."""
     return f"{count:,}"
 
 
-def format_size(count: float) -> str:
+def format_byte_size(count: float) -> str:
     """Format 4100000 bytes as `4.1 MB`."""
     unit = 0
     # 999.6 would be rounded to 1000 of the smaller unit.
@@ -134,17 +134,17 @@ def _build_template_environment() -> Environment:
     )
     environment.filters.update(
         percent=format_percent,
-        points=format_points,
-        size=format_size,
+        points=format_percentage_points,
+        size=format_byte_size,
         moment=format_date_and_time,
         ago=format_age,
         span=format_duration,
         until=format_time_until,
-        number=format_number,
+        number=format_with_thousands_separators,
         people=words.replace_requests_by_buttons,
         new_model=words.find_model_form_path,
-        next_batch=words.find_batch_form_query,
+        next_batch=words.find_advised_batch_form_query,
         segment=lambda text: quote(str(text), safe=""),
     )
-    environment.globals["static"] = build_static_path
+    environment.globals["static"] = build_static_file_url_path
     return environment

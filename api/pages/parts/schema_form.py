@@ -20,7 +20,7 @@ _NULL = {"type": "null"}
 
 
 @dataclass(frozen=True)
-class Field:
+class FormField:
     """An input of a form.
 
     Attributes:
@@ -39,7 +39,7 @@ class Field:
     minimum: float | None = None
     maximum: float | None = None
     nullable: bool = False
-    fields: tuple["Field", ...] = ()
+    fields: tuple["FormField", ...] = ()
 
     @property
     def shown(self) -> str:
@@ -57,12 +57,12 @@ class InvalidFormValues(Exception):
         self.errors = dict(errors)
 
 
-def list_form_fields(
+def build_form_fields(
     schema: Mapping[str, Any],
     current: Mapping[str, Any],
     prefix: str = "",
     without: Sequence[str] = (),
-) -> tuple[Field, ...]:
+) -> tuple[FormField, ...]:
     """Return the form inputs for an object of a JSON Schema.
 
     Args:
@@ -82,21 +82,21 @@ def list_form_fields(
     return tuple(field for field in fields if field is not None)
 
 
-def compute_patch(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObject:
+def compute_form_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -> JsonObject:
     """Return the differences from the current values as a patch.
 
     Raises:
         InvalidFormValues: a value cannot be read. The schema is not checked here.
     """
     errors: dict[str, str] = {}
-    patch = _build_changed_patch(fields, inputs, errors)
+    patch = _build_patch_of_changed_inputs(fields, inputs, errors)
     if errors:
         raise InvalidFormValues(errors)
     return patch
 
 
 def convert_patch_to_inputs(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the form values, by path, from which `compute_patch` makes this patch."""
+    """Return the form values, by path, from which `compute_form_patch` makes this patch."""
     values: dict[str, str] = {}
     for name, value in patch.items():
         path = f"{prefix}{name}"
@@ -116,7 +116,7 @@ def format_form_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def iterate_form_input_names(fields: Sequence[Field]) -> Iterator[str]:
+def iterate_form_input_names(fields: Sequence[FormField]) -> Iterator[str]:
     """Yield the names of all inputs of a form."""
     for field in fields:
         yield field.path
@@ -125,27 +125,29 @@ def iterate_form_input_names(fields: Sequence[Field]) -> Iterator[str]:
 
 def _build_form_field(
     definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, current: object
-) -> Field | None:
+) -> FormField | None:
     nullable, of = _split_nullable_schema(definitions, of)
     label = name.replace("_", " ")
     if "const" in of:
         return None  # a constant leaves no choice
     if "enum" in of:
-        return Field(path, label, "choice", current, tuple(map(str, of["enum"])), nullable=nullable)
+        return FormField(
+            path, label, "choice", current, tuple(map(str, of["enum"])), nullable=nullable
+        )
     kind = of.get("type")
     if kind == "boolean":
-        return Field(path, label, "choice", current, ("yes", "no"), nullable=nullable)
+        return FormField(path, label, "choice", current, ("yes", "no"), nullable=nullable)
     if kind in ("number", "integer"):
         low, high = (
             of.get("minimum", of.get("exclusiveMinimum")),
             of.get("maximum", of.get("exclusiveMaximum")),
         )
-        return Field(path, label, kind, current, minimum=low, maximum=high, nullable=nullable)
+        return FormField(path, label, kind, current, minimum=low, maximum=high, nullable=nullable)
     if kind == "object" and of.get("properties"):
         inner = current if isinstance(current, Mapping) else {}
-        fields = list_form_fields({**of, "$defs": definitions}, inner, f"{path}.")
-        return Field(path, label, "group", current, nullable=nullable, fields=fields)
-    return Field(path, label, "json", current, nullable=nullable)
+        fields = build_form_fields({**of, "$defs": definitions}, inner, f"{path}.")
+        return FormField(path, label, "group", current, nullable=nullable, fields=fields)
+    return FormField(path, label, "json", current, nullable=nullable)
 
 
 def _split_nullable_schema(
@@ -160,14 +162,14 @@ def _split_nullable_schema(
     return nullable, of
 
 
-def _build_changed_patch(
-    fields: Sequence[Field], inputs: Mapping[str, str], errors: dict[str, str]
+def _build_patch_of_changed_inputs(
+    fields: Sequence[FormField], inputs: Mapping[str, str], errors: dict[str, str]
 ) -> JsonObject:
     patch: JsonObject = {}
     for field in fields:
         name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
         if field.kind == "group":
-            inner = _build_changed_patch(field.fields, inputs, errors)
+            inner = _build_patch_of_changed_inputs(field.fields, inputs, errors)
             # `convert_patch_to_inputs` writes null as `none`, whatever the kind of the input.
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
@@ -190,7 +192,7 @@ def _build_changed_patch(
     return patch
 
 
-def _parse_field_value(field: Field, text: str) -> Any:
+def _parse_field_value(field: FormField, text: str) -> Any:
     """Return the value of a text. Raises ValueError that says what is allowed."""
     if field.nullable and text == NONE:
         return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.contract.responses.versions.manifest import CalibrationBin, CoveragePoint
-from core.versions.history import Move, VersionRow
+from core.versions.history import ProductionMove, VersionSummaryRow
 
 WIDTH, HEIGHT = 120, 28
 """Size of a sparkline in pixels."""
@@ -41,16 +41,16 @@ def draw_sparkline(values: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Node:
+class VersionTreeNode:
     """A version in the tree."""
 
-    version: VersionRow
+    version: VersionSummaryRow
     x: float
     y: float
 
 
 @dataclass(frozen=True)
-class Tree:
+class VersionTree:
     """The tree of a window of versions. `edges`: SVG paths from parents; `moves`: paths of
     production.
     """
@@ -58,12 +58,14 @@ class Tree:
     width: int
     height: int
     track: int
-    nodes: list[Node]
+    nodes: list[VersionTreeNode]
     edges: list[str]
-    moves: list[tuple[str, Move]]
+    moves: list[tuple[str, ProductionMove]]
 
 
-def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
+def draw_version_tree(
+    versions: Sequence[VersionSummaryRow], moves: Iterable[ProductionMove]
+) -> VersionTree:
     """Return the tree of versions, with one version per step on the x axis.
 
     Of several children, the newest one that was not held stays in its parent's lane.
@@ -73,12 +75,12 @@ def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> 
         moves: moves of production, newest first.
     """
     ordered = list(reversed(versions))
-    lanes = _assign_version_lanes(ordered)
+    lanes = _assign_version_tree_columns(ordered)
     place = {
         one.number: (_MARGIN + index * STEP, _MARGIN + lanes[one.number] * LANE)
         for index, one in enumerate(ordered)
     }
-    nodes = [Node(one, *place[one.number]) for one in ordered]
+    nodes = [VersionTreeNode(one, *place[one.number]) for one in ordered]
     edges = [
         _draw_tree_edge(place[one.parent], place[one.number])
         for one in ordered
@@ -91,12 +93,12 @@ def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> 
         if move.previous in place and move.version in place and move.previous != move.version
     ]
     width = 2 * _MARGIN + max(0, len(ordered) - 1) * STEP
-    return Tree(width, track + 34, track, nodes, edges, arcs)
+    return VersionTree(width, track + 34, track, nodes, edges, arcs)
 
 
-def _assign_version_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
+def _assign_version_tree_columns(ordered: Sequence[VersionSummaryRow]) -> dict[int, int]:
     """Return version → lane, 0 for the first."""
-    heirs: dict[int | None, VersionRow] = {}
+    heirs: dict[int | None, VersionSummaryRow] = {}
     for one in ordered:
         heir = heirs.get(one.parent)
         if heir is None or (one.status != "held", one.number) >= (
@@ -137,7 +139,7 @@ def _draw_production_arc(start: float, end: float, y: float) -> str:
 
 
 @dataclass(frozen=True)
-class Bar:
+class ReliabilityBar:
     """A bin of a reliability diagram: its point, and the ends of its 95 % interval."""
 
     x: float
@@ -149,7 +151,7 @@ class Bar:
     right: float
 
 
-def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Bar]:
+def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[ReliabilityBar]:
     """Return the points of a reliability diagram in a square of `SQUARE` pixels.
 
     They show the share of correct predictions over the mean probability of each bin.
@@ -160,7 +162,7 @@ def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Bar]:
         low, high = _compute_wilson_interval(one["right"], one["images"])
         share, x = one["right"] / one["images"], SQUARE * one["probability"]
         y, top, bottom = (SQUARE * (1 - value) for value in (share, high, low))
-        bars.append(Bar(x, y, top, bottom, one["images"], one["probability"], share))
+        bars.append(ReliabilityBar(x, y, top, bottom, one["images"], one["probability"], share))
     return bars
 
 

@@ -5,7 +5,12 @@ import re
 from urllib.parse import urlencode
 
 from core.lineage.words import SETTLED_BY
-from core.text.steps import Step, find_requests, replace_query_parameters, replace_requests
+from core.text.steps import (
+    ApiStep,
+    find_requests_in_sentence,
+    replace_query_parameters,
+    replace_requests_in_sentence,
+)
 
 # Repetitions have a bound, so that a hostile sentence takes linear time.
 _LEFT_OUT = (
@@ -39,7 +44,7 @@ def replace_requests_by_buttons(text: str) -> str:
     text = text.replace(SETTLED_BY, "")
     for pattern, replacement in _LEFT_OUT:
         text = pattern.sub(replacement, text)
-    text = replace_requests(text, _get_button_text)
+    text = replace_requests_in_sentence(text, _get_button_text)
     text = replace_query_parameters(
         text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”"
     )
@@ -50,7 +55,7 @@ def replace_requests_by_buttons(text: str) -> str:
 def find_model_form_path(text: str) -> str | None:
     """Return the path of the form that makes the model a sentence asks for, or None if it asks for
     none."""
-    for step in _list_named_requests(text):
+    for step in _list_requests_in_text(text):
         body = step.body
         if step.path != "/v1/models" or body is None:
             continue
@@ -67,10 +72,10 @@ def find_model_form_path(text: str) -> str | None:
     return None
 
 
-def find_batch_form_query(text: str) -> str | None:
+def find_advised_batch_form_query(text: str) -> str | None:
     """Return the query of the batch form, filled in with the recipe a sentence advises; or None."""
     advised = next(
-        (one.recipe for one in _list_named_requests(text) if one.recipe is not None), None
+        (one.recipe for one in _list_requests_in_text(text) if one.recipe is not None), None
     )
     if advised is not None:
         return urlencode({"recipe": json.dumps(advised)})
@@ -78,11 +83,11 @@ def find_batch_form_query(text: str) -> str | None:
     return None if match is None else urlencode({"recipe": match[1]})
 
 
-def _list_named_requests(text: str) -> list[Step]:
-    return [step for _, _, step in find_requests(text)]
+def _list_requests_in_text(text: str) -> list[ApiStep]:
+    return [step for _, _, step in find_requests_in_sentence(text)]
 
 
-def _get_button_text(step: Step) -> str | None:
+def _get_button_text(step: ApiStep) -> str | None:
     if step.path == "/v1/models" and step.method == "POST":
         return "“Create that model…”"
     if step.recipe is not None:

@@ -17,7 +17,7 @@ router = make_router("audit")
 
 
 @dataclass(frozen=True)
-class Filters:
+class AuditTrailFilters:
     """The query of a request, except for its page."""
 
     model: str | None
@@ -42,15 +42,18 @@ async def _build_audit_filters(
         str | None, Query(max_length=40, description="RFC 3339 time of the oldest row")
     ] = None,
     order: Annotated[Literal["asc", "desc"], Query(description="asc: oldest first")] = "asc",
-) -> Filters:
-    return Filters(model, action, since, order)
+) -> AuditTrailFilters:
+    return AuditTrailFilters(model, action, since, order)
 
 
 @router.get(
     "/v1/audit", summary="Read", response_model=AuditPage, responses=describe_problem_responses(404)
 )
 def list_audit_entries(
-    actor: Admin, db: Db, filters: Annotated[Filters, Depends(_build_audit_filters)], page: Page
+    actor: Admin,
+    db: Db,
+    filters: Annotated[AuditTrailFilters, Depends(_build_audit_filters)],
+    page: Page,
 ) -> Response:
     """List changes and who made them, oldest or newest first."""
     since = None if filters.since is None else parse_rfc3339(filters.since)

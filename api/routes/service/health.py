@@ -13,15 +13,15 @@ from fastapi.responses import RedirectResponse
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.answers import build_json_response
-from api.damage import Damage
+from api.damage import DatabaseDamageMonitor
 from api.dependencies import Bell, Db, ObjectStore
 from api.description.described import make_router
 from core.contract.responses.health import Alive, Ready, Start
 from core.database import soundness
 from core.database.session import Database
-from core.errors import NoSpace, PerennialError
+from core.errors import PerennialError, ServiceDiskFull
 from core.jobs import workers
-from core.storage import Store
+from core.storage import ObjectStorage
 
 router = make_router("health")
 log = structlog.get_logger(__name__)
@@ -82,10 +82,10 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
     An unavailable broker, a full store or a worker without its device is reported too, but the
     service stays ready.
     """
-    damage: Damage = request.app.state.damage
+    damage: DatabaseDamageMonitor = request.app.state.damage
     parts: dict[str, str] = {}
 
-    async def check_service_part(part: str, question: Callable[[], str]) -> None:
+    async def check_service_dependency(part: str, question: Callable[[], str]) -> None:
         # Set first: it stays if the check does not end in time.
         parts[part] = "unknown" if part == "workers" else "down"
         with move_on_after(LIMIT_S):  # The thread ends by its own limits.
@@ -94,12 +94,14 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
             )
 
     async with create_task_group() as group:
-        group.start_soon(check_service_part, "database", lambda: _check_database(db, damage))
-        group.start_soon(check_service_part, "store", lambda: _check_store(store))
-        group.start_soon(check_service_part, "broker", bell.get_broker_status)
-        group.start_soon(check_service_part, "workers", lambda: _check_workers_status(db))
+        group.start_soon(check_service_dependency, "database", lambda: _check_database(db, damage))
+        group.start_soon(check_service_dependency, "store", lambda: _check_store(store))
+        group.start_soon(check_service_dependency, "broker", bell.get_broker_status)
+        group.start_soon(check_service_dependency, "workers", lambda: _check_workers_status(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
-    damage_detail = {"detail": damage.describe_damage()} if parts["database"] == "corrupt" else {}
+    damage_detail = (
+        {"detail": damage.describe_database_damage()} if parts["database"] == "corrupt" else {}
+    )
     ordered_parts = {part: parts[part] for part in ("database", "store", "broker", "workers")}
     return build_json_response(
         {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail},
@@ -107,13 +109,13 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
     )
 
 
-def _check_database(db: Database, damage: Damage) -> str:
+def _check_database(db: Database, damage: DatabaseDamageMonitor) -> str:
     if damage.found:
         return "corrupt"
     try:
         db.check_row_readable()
     except SQLAlchemyError as error:
-        if soundness.is_damage(error):
+        if soundness.is_sqlite_damage_error(error):
             damage.record_damage_error(error)
             return "corrupt"
         log.warning("database does not answer", error=str(error)[:300])
@@ -129,10 +131,10 @@ def _check_workers_status(db: Database) -> str:
         return "unknown"
 
 
-def _check_store(store: Store) -> str:
+def _check_store(store: ObjectStorage) -> str:
     try:
         store.check_store_usable()
-    except NoSpace:
+    except ServiceDiskFull:
         return "full"
     except PerennialError as error:
         log.warning("store does not answer", error=error.detail)

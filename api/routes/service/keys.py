@@ -14,7 +14,7 @@ from core.contract.responses.key import KeyPage, NewKey
 from core.contract.responses.me import MeOut
 from core.keys import keys
 from core.keys.keys import describe_caller
-from core.keys.predict_keys import RequestedBinding
+from core.keys.predict_keys import RequestedKeyBinding
 
 router = make_router("keys")
 
@@ -35,7 +35,7 @@ def create_key(body: KeyIn, actor: Admin, db: Db) -> Response:
         body.scope,
         body.owner,
         body.expires_at,
-        RequestedBinding(body.model, body.alias, body.requests_per_s, body.images_per_day),
+        RequestedKeyBinding(body.model, body.alias, body.requests_per_s, body.images_per_day),
     )
     return build_json_response(keys.create_key(db, actor, requested), 201, NO_STORE)
 

@@ -13,7 +13,7 @@ from bench.gpu.step_run import StepRun
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import compute_task_logits
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.precision import Inputs, move_network_to_device
+from core.learning.precision import InputNormaliser, move_network_to_device
 
 CLASSES = 100
 TOLERANCE = 1e-3
@@ -61,7 +61,7 @@ def record_evaluation_differences(run: StepRun) -> None:
 def compute_evaluated_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
     """Return the logits as the service evaluates them, on the CPU."""
     logits = compute_task_logits(
-        network, data, 1, lambda n, x, head: n(x, head), Inputs(None, 3, device)
+        network, data, 1, lambda n, x, head: n(x, head), InputNormaliser(None, 3, device)
     )
     return logits.values
 
@@ -69,7 +69,7 @@ def compute_evaluated_logits(network: Network, data: Dataset, device: torch.devi
 def compute_plain_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
     """Return the logits of a plain forward pass, on the CPU."""
     with torch.inference_mode():
-        return network.eval()(Inputs(None, 3, device)(data.images)).float().cpu()  # type: ignore[no-any-return]
+        return network.eval()(InputNormaliser(None, 3, device)(data.images)).float().cpu()  # type: ignore[no-any-return]
 
 
 @contextmanager

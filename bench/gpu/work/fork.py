@@ -15,8 +15,8 @@ import torch
 from bench.gpu.kit import SMALL, create_bench, open_torch_device
 from bench.gpu.step_run import StepRun
 from bench.job_run import fill_in_spec_defaults
-from worker.attempts.child import Child, Zygote
-from worker.devices.cuda_free import find_open_devices
+from worker.attempts.child import ForkServer, JobProcess
+from worker.devices.cuda_free import find_open_nvidia_devices
 
 CHILD_S = 20.0
 """After so long without its end a child counts as hung."""
@@ -28,7 +28,7 @@ SHARE = 0.9
 
 def record_jobs_forked(run: StepRun) -> None:
     """Fork three jobs, kill the second one while it trains, and allocate 90 % of the memory."""
-    zygote = Zygote()
+    zygote = ForkServer()
     try:
         zygote.wait_until_ready()
         opened = _list_open_devices(zygote.pid)
@@ -42,7 +42,7 @@ def record_jobs_forked(run: StepRun) -> None:
             outcomes.append(_run_forked_job(zygote, run, number, kill=number == KILLED))
             run.record_figure("children", outcomes)
     finally:
-        zygote.end_zygote()
+        zygote.end_fork_server()
     for number, outcome in enumerate(outcomes):
         expected = "killed" if number == KILLED else "done"
         if outcome["ended"] != expected:
@@ -60,10 +60,10 @@ def _list_open_devices(pid: int) -> list[str]:
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed since it was listed
             files.append(str(entry.readlink()))
-    return find_open_devices(files)
+    return find_open_nvidia_devices(files)
 
 
-def _run_forked_job(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
+def _run_forked_job(zygote: ForkServer, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
     """Run one job in a forked child; with `kill`, end it at the first report of its training."""
     small = run.tiny or run.device != "cuda"
     architecture = SMALL["mlp"] if small else {"name": "resnet18"}
@@ -91,7 +91,7 @@ def _run_forked_job(zygote: Zygote, run: StepRun, number: int, kill: bool) -> di
     return {"seconds to the first report": first_step_s, **_describe_child_end(child, kill, last)}
 
 
-def _describe_child_end(child: Child, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
+def _describe_child_end(child: JobProcess, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
     status = child.close_and_wait()
     ended = (
         "killed" if kill and status == -9 else "done" if last["event"] == "done" else last["event"]

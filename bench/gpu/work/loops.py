@@ -22,7 +22,7 @@ from bench.gpu.step_run import StepRun
 from core.ingest.dataset import open_dataset
 from core.learning.data import dataset
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.precision import Inputs, move_network_to_device, use_training_precision
+from core.learning.precision import InputNormaliser, move_network_to_device, use_training_precision
 
 LR, MOMENTUM = 0.01, 0.9
 GRAPH_WARM = 3
@@ -160,7 +160,7 @@ class BareStep:
         move_network_to_device(network, device)
         network.train()
         self._device = device
-        self._inputs = Inputs(None, 3, device)
+        self._inputs = InputNormaliser(None, 3, device)
         self._network: Network | Callable[[Tensor], Tensor] = (
             torch.compile(network) if compiled else network
         )

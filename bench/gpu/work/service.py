@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from bench.gpu.step_run import StepRun
-from core.packaged.sample_pictures import BATCHES, locate_sample_archive
+from core.packaged.sample_pictures import BATCHES, locate_packaged_sample_archive
 from perennial import Perennial
 from perennial.types import Job
 from tools.service import run_temporary_service
@@ -53,7 +53,9 @@ def _learn_sample_batches(
     name = title.replace(" ", "-").replace("+", "p")
     client.models.create(name, **settings)
     for batch in list(BATCHES)[: 1 if run.tiny else LEARNED]:
-        job = client.submit(name, locate_sample_archive(batch), name=batch).wait(JOB_S, check=False)
+        job = client.submit(name, locate_packaged_sample_archive(batch), name=batch).wait(
+            JOB_S, check=False
+        )
         row = {"state": job.state, **_describe_update(client, name, job)}
         yield batch, row
         if job.state != "succeeded":

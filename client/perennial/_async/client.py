@@ -21,7 +21,7 @@ from perennial._async.resources.tasks import AsyncTasks, AsyncUploads, Choose, N
 from perennial._async.resources.versions import AsyncMetrics, AsyncVersions, Images
 from perennial._async.resources.webhooks import AsyncWebhooks
 from perennial._async.stream import follow_events
-from perennial.config import find_connection
+from perennial.config import find_service_connection
 from perennial.fields import BatchOptions
 from perennial.retry import Retries
 from perennial.shapes import convert_from_json
@@ -54,7 +54,7 @@ class AsyncPerennial:
         max_retries: int = 4,
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
-        self.connection = find_connection(base_url, api_key, profile)
+        self.connection = find_service_connection(base_url, api_key, profile)
         # `Retries` counts attempts, of which the first is no repetition.
         retries = Retries(attempts=max_retries + 1)
         self._http = AsyncHttp(

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.waiting import run_in_thread, sleep_seconds
-from perennial.answers import ApiResponse, Meter
+from perennial.answers import ApiResponse, BodyLimitMeter
 from perennial.errors import (
     APIError,
     BadAnswer,
@@ -20,7 +20,7 @@ from perennial.errors import (
     Unavailable,
     parse_retry_after,
 )
-from perennial.guard import parse_header_number
+from perennial.guard import parse_number_in_response_header
 from perennial.transfer import (
     MAX_DOWNLOAD_BYTES,
     Downloaded,
@@ -78,7 +78,7 @@ async def fetch_file(
     # HEAD first: the size is checked, and the part file named, before a byte is fetched.
     head = (await _wait_until_ready(http, path, params)).headers
     size, allowed = (
-        parse_header_number(head.get("Content-Length"), "Content-Length"),
+        parse_number_in_response_header(head.get("Content-Length"), "Content-Length"),
         max_bytes or MAX_DOWNLOAD_BYTES,
     )
     if size > allowed:
@@ -174,7 +174,7 @@ async def _fetch_missing_bytes(
             "Content-Range", f"bytes {received_so_far}-"
         ).startswith(f"bytes {received_so_far}-"):
             raise BadAnswer(f"The service sends another part of {source.path} than was asked for.")
-        meter = Meter(size - received_so_far, SILENCE_S)
+        meter = BodyLimitMeter(size - received_so_far, SILENCE_S)
         file = await run_in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
             async for chunk in response.aiter_bytes():

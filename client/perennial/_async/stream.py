@@ -8,7 +8,7 @@ from typing import Any
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.waiting import sleep_seconds
 from perennial.errors import PerennialError
-from perennial.events import LineSplitter, Parser
+from perennial.events import EventStreamParser, LineSplitter
 
 SILENCE_S = 60.0
 """Timeout of a silent stream; the service sends a sign of life every 15 seconds."""
@@ -40,7 +40,7 @@ async def follow_events(
     while True:
         # New for each connection: half an event must not be joined to the next connection's bytes.
         parser, line_splitter, after_before, is_last, size = (
-            Parser(),
+            EventStreamParser(),
             LineSplitter(),
             after,
             False,
@@ -61,7 +61,7 @@ async def follow_events(
                 async for chunk in response.aiter_bytes():
                     for text_line in line_splitter.split_into_lines(chunk):
                         event = parser.parse_stream_line(text_line)
-                        if event is None or _is_earlier_event(event.id, after):
+                        if event is None or _is_already_received_event(event.id, after):
                             continue
                         # An event shows that the service works, so only failures in a row count.
                         failures = 0
@@ -83,6 +83,6 @@ async def follow_events(
         await sleep_seconds(pause)
 
 
-def _is_earlier_event(number: int | None, after: int | None) -> bool:
+def _is_already_received_event(number: int | None, after: int | None) -> bool:
     """Return True for an event that came before: a repeating stream would never end."""
     return number is not None and after is not None and number <= after

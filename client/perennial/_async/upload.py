@@ -22,14 +22,14 @@ from perennial.errors import (
     ServiceUnreachable,
     Unavailable,
 )
-from perennial.guard import build_api_path, parse_header_number, require_same_origin
+from perennial.guard import build_api_path, parse_number_in_response_header, require_same_origin
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,
     FileSource,
     Progress,
-    Source,
-    UploadMemory,
+    TransferSource,
+    UploadLocationCache,
     format_content_digest,
     format_tus_checksum,
     identify_source,
@@ -57,7 +57,7 @@ the piece differed.
 
 
 @dataclass(frozen=True)
-class Batch:
+class SubmittedBatch:
     """A batch to submit, and its options.
 
     Attributes:
@@ -66,13 +66,16 @@ class Batch:
     """
 
     model: str
-    source: Source
+    source: TransferSource
     query: Mapping[str, str]
     recipe: Mapping[str, Any] | None
 
 
 async def send_batch(
-    http: AsyncHttp, batch: Batch, progress: Progress | None, whole_bytes: int = WHOLE_BYTES
+    http: AsyncHttp,
+    batch: SubmittedBatch,
+    progress: Progress | None,
+    whole_bytes: int = WHOLE_BYTES,
 ) -> Any:
     """Send a batch and return the service's JSON response.
 
@@ -82,14 +85,14 @@ async def send_batch(
     """
     size = await run_in_thread(lambda: batch.source.size)
     if size >= whole_bytes:
-        upload = _Resumable(http, batch, size, progress)
+        upload = _ResumableUpload(http, batch, size, progress)
         if await upload.begin_or_resume_upload():
             return await upload.upload_and_submit()
     return await _send_in_one_request(http, batch, size, progress)
 
 
 async def _send_in_one_request(
-    http: AsyncHttp, batch: Batch, size: int, progress: Progress | None
+    http: AsyncHttp, batch: SubmittedBatch, size: int, progress: Progress | None
 ) -> Any:
     headers = {
         "Content-Type": "application/octet-stream",
@@ -100,7 +103,7 @@ async def _send_in_one_request(
     if batch.recipe is not None:
         headers["Perennial-Recipe"] = json.dumps(batch.recipe)
 
-    body = make_body_reader(batch.source, size, progress)
+    body = make_upload_body_reader(batch.source, size, progress)
     ask = ApiRequest(
         "POST",
         build_api_path("models", batch.model, "tasks"),
@@ -112,7 +115,9 @@ async def _send_in_one_request(
     return (await http.send(ask)).json()
 
 
-def make_body_reader(source: Source, size: int, progress: Progress | None) -> Content:
+def make_upload_body_reader(
+    source: TransferSource, size: int, progress: Progress | None
+) -> Content:
     """Return a function that reads a body from a source, from its first byte at every attempt."""
 
     async def iterate_body_chunks() -> AsyncIterator[bytes]:
@@ -127,10 +132,12 @@ def make_body_reader(source: Source, size: int, progress: Progress | None) -> Co
     return iterate_body_chunks
 
 
-class _Resumable:
+class _ResumableUpload:
     """One upload in pieces: begun or resumed, sent, and submitted."""
 
-    def __init__(self, http: AsyncHttp, batch: Batch, size: int, progress: Progress | None) -> None:
+    def __init__(
+        self, http: AsyncHttp, batch: SubmittedBatch, size: int, progress: Progress | None
+    ) -> None:
         self._http, self._batch, self._size, self._progress = http, batch, size, progress
         self._known = self._location = ""
         self._created = 0
@@ -144,7 +151,7 @@ class _Resumable:
         # Taken before the first byte is read: `_require_file_unchanged` compares the file with it.
         self._known = await run_in_thread(lambda: identify_source(batch.source))
         self._memory = await run_in_thread(
-            lambda: UploadMemory(self._http.url, batch.model, self._known)
+            lambda: UploadLocationCache(self._http.url, batch.model, self._known)
         )
         earlier_location = await run_in_thread(self._memory.read_stored_path)
         if earlier_location is not None and await self._is_upload_known(
@@ -262,7 +269,9 @@ class _Resumable:
         return self._parse_upload_offset(response)
 
     def _parse_upload_offset(self, answer: ApiResponse) -> int:
-        offset = parse_header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
+        offset = parse_number_in_response_header(
+            answer.headers.get("Upload-Offset"), "Upload-Offset"
+        )
         if offset > self._size:
             raise BadAnswer(f"The service has {offset:,} bytes of an upload of {self._size:,}.")
         return offset

@@ -21,7 +21,7 @@ from perennial._sync.resources.tasks import Tasks, Uploads, Choose, Name, Trials
 from perennial._sync.resources.versions import Metrics, Versions, Images
 from perennial._sync.resources.webhooks import Webhooks
 from perennial._sync.stream import follow_events
-from perennial.config import find_connection
+from perennial.config import find_service_connection
 from perennial.fields import BatchOptions
 from perennial.retry import Retries
 from perennial.shapes import convert_from_json
@@ -54,7 +54,7 @@ class Perennial:
         max_retries: int = 4,
         http_client: httpx2.Client | None = None,
     ) -> None:
-        self.connection = find_connection(base_url, api_key, profile)
+        self.connection = find_service_connection(base_url, api_key, profile)
         # `Retries` counts attempts, of which the first is no repetition.
         retries = Retries(attempts=max_retries + 1)
         self._http = Http(

@@ -14,13 +14,13 @@ import httpx2
 from perennial import __version__
 from perennial._sync.page import ListRequest
 from perennial._sync.pages import Pages
-from perennial._sync.waiting import create_http_client, limit_total_wait, sleep_seconds
+from perennial._sync.waiting import create_http_client, limit_total_waiting_time, sleep_seconds
 from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
     SLOWEST_BYTES_S,
     ApiResponse,
-    Meter,
+    BodyLimitMeter,
 )
 from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_api_error
 from perennial.guard import quote_refused_value
@@ -165,7 +165,7 @@ class Http:
             "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
         )
         try:
-            with limit_total_wait(CHECK_S):
+            with limit_total_waiting_time(CHECK_S):
                 response = self._client.send(request, stream=True, follow_redirects=False)
             response.close()
         except httpx2.RequestError as error:
@@ -197,7 +197,7 @@ class Http:
         sent_bytes = int(request.headers.get("Content-Length", "0"))
         # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
-        with limit_total_wait(patience_s):
+        with limit_total_waiting_time(patience_s):
             # A client that was passed in may follow redirects by default, and would carry the key
             # along.
             response = self._client.send(request, stream=True, follow_redirects=False)
@@ -214,7 +214,7 @@ class Http:
     def _read_body(self, answer: httpx2.Response, most_bytes: int) -> bytes:
         """Return the whole body. Raises BadAnswer if it is too large or too slow."""
         # The limit counts decompressed bytes, so that a small response cannot fill the memory.
-        meter, content = Meter(most_bytes, self._timeout_s), bytearray()
+        meter, content = BodyLimitMeter(most_bytes, self._timeout_s), bytearray()
         for chunk in answer.iter_bytes():
             meter.count_received_bytes(len(chunk), answer.num_bytes_downloaded)
             content += chunk

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perennial import answers
 from perennial.errors import BadAnswer
-from perennial.guard import drop_unsafe_value, quote_refused_value
+from perennial.guard import drop_unsafe_header_value, quote_refused_value
 from perennial.shapes import convert_from_json
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class Page(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_frame_of_items
+        from perennial.frames import build_data_frame_of_items
 
-        return build_frame_of_items(self.data, self._of.kind)
+        return build_data_frame_of_items(self.data, self._of.kind)
 
 
 def request_list_page(
@@ -105,7 +105,9 @@ def request_list_page(
     following = page.get("next_cursor")
     # The cursor is sent back in a URL, and a repeated one would make the loop endless.
     if following is not None and (
-        not isinstance(following, str) or following == cursor or not drop_unsafe_value(following)
+        not isinstance(following, str)
+        or following == cursor
+        or not drop_unsafe_header_value(following)
     ):
         raise BadAnswer(
             f"The service's list {of.path} does not go on: its cursor is {quote_refused_value(following)}."

@@ -60,6 +60,6 @@ class Pages(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_frame_of_items
+        from perennial.frames import build_data_frame_of_items
 
-        return build_frame_of_items(list(self), self._of.kind)
+        return build_data_frame_of_items(list(self), self._of.kind)

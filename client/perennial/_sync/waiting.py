@@ -34,7 +34,7 @@ def iterate_in_thread(items: Iterator[T]) -> Iterator[T]:
 
 def create_http_client() -> httpx2.Client:
     """Return a new httpx2 client for the connection to a service, whose reads respect
-    `limit_total_wait`.
+    `limit_total_waiting_time`.
     """
     client = httpx2.Client()
     for transport in (client._transport, *client._mounts.values()):
@@ -45,7 +45,7 @@ def create_http_client() -> httpx2.Client:
 
 
 @contextmanager
-def limit_total_wait(seconds: float) -> Iterator[None]:
+def limit_total_waiting_time(seconds: float) -> Iterator[None]:
     """Limit the time that the block waits, even if bytes keep arriving.
 
     The timeout of a single read never expires if a server sends a byte now and then.
@@ -74,7 +74,9 @@ class _Backend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
-        return _Stream(self._backend.connect_tcp(host, port, timeout, local_address, socket_options))
+        return _Stream(
+            self._backend.connect_tcp(host, port, timeout, local_address, socket_options)
+        )
 
 
 class _Stream(httpcore2.NetworkStream):
@@ -97,7 +99,10 @@ class _Stream(httpcore2.NetworkStream):
         self._stream.close()
 
     def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
     ) -> httpcore2.NetworkStream:
         return _Stream(self._stream.start_tls(ssl_context, server_hostname, timeout))
 

@@ -24,13 +24,13 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @dataclass(frozen=True)
-class Shell:
+class CommandContext:
     """The call of a command: output options, and the service to use."""
 
     is_json: bool
     profile: str | None
     url: str | None
-    form: listing.Form = field(default_factory=listing.Form)
+    form: listing.ListingFormat = field(default_factory=listing.ListingFormat)
     columns: tuple[str, ...] = ()
 
     def create_client(self) -> Perennial:
@@ -87,17 +87,17 @@ DYNAMIC = None
 _NO_LISTING: tuple[str, ...] = ()
 
 
-def command(
+def cli_command(
     name: str,
     group: click.Group | None = None,
     *,
     columns: tuple[str, ...] | None = _NO_LISTING,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command; its first argument is the `Shell`.
+    """Make a function a command; its first argument is the `CommandContext`.
 
     Args:
-        columns: headings of the rows for `Shell.print_rows`; `DYNAMIC`: they depend on the
+        columns: headings of the rows for `CommandContext.print_rows`; `DYNAMIC`: they depend on the
             response; omitted: the command prints no rows.
     """
     has_rows = columns != _NO_LISTING
@@ -110,12 +110,12 @@ def command(
         ) -> Any:
             is_json = is_json or jq is not None
             form = (
-                listing.pop_listing_options(values, columns, is_json=is_json)
+                listing.pop_listing_format_options(values, columns, is_json=is_json)
                 if has_rows
-                else listing.Form()
+                else listing.ListingFormat()
             )
             with _make_jq_filter(jq):
-                return work(Shell(is_json, profile, url, form, columns or ()), **values)
+                return work(CommandContext(is_json, profile, url, form, columns or ()), **values)
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
         new_command = decorate(run)
@@ -142,9 +142,9 @@ def _make_jq_filter(expression: str | None) -> AbstractContextManager[None]:
     """Return a context that filters JSON through jq if an expression is given."""
     if expression is None:
         return nullcontext()
-    from perennial.cli.jq import filter_json
+    from perennial.cli.jq import filter_json_with_jq
 
-    return filter_json(expression)
+    return filter_json_with_jq(expression)
 
 
 def parse_json_option(text: str) -> Any:

@@ -86,6 +86,6 @@ def choose_exit_status(error: PerennialError) -> ExitStatus:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), ExitStatus.ERROR)
 
 
-def describe_statuses() -> str:
+def describe_exit_statuses() -> str:
     """Return all statuses in one sentence, which ends `perennial --help`."""
     return "; ".join(f"{status.value} {text.replace('`', '')}" for status, text in MEANINGS.items())

@@ -29,7 +29,7 @@ MEANT = {
 SHOWN = 3
 
 
-class Commands(click.Group):
+class SuggestingCommandGroup(click.Group):
     """A group that suggests similar names for an unknown command."""
 
     def resolve_command(

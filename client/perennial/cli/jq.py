@@ -11,15 +11,15 @@ from typing import IO
 
 import click
 
-from perennial.cli.output import print_lines_as_received, redirect_json_output
-from perennial.text import make_one_line
+from perennial.cli.output import print_lines_as_received, send_json_output_to_sink
+from perennial.text import make_text_one_line
 
 COMPILED = 3
 """Exit status of jq for an invalid expression."""
 
 
 @contextmanager
-def filter_json(expression: str) -> Iterator[None]:
+def filter_json_with_jq(expression: str) -> Iterator[None]:
     """Send the JSON of a command through `jq --raw-output EXPRESSION`, and print its output by
     line.
 
@@ -54,21 +54,21 @@ def filter_json(expression: str) -> Iterator[None]:
         for reader in readers:
             reader.start()
         try:
-            with redirect_json_output(lambda text: _send_document(process.stdin, text)):
+            with send_json_output_to_sink(lambda text: _send_document_to_jq(process.stdin, text)):
                 yield
         finally:
             # jq ends at the end of its input, and the readers end with jq.
-            _close_input(process.stdin)
+            _close_jq_input(process.stdin)
             for reader in readers:
                 reader.join()
             status = process.wait()
         if status:
-            reason = make_one_line(" ".join(error_lines).strip()) or f"it ended with {status}"
+            reason = make_text_one_line(" ".join(error_lines).strip()) or f"it ended with {status}"
             kind = click.UsageError if status == COMPILED else click.ClickException
             raise kind(f"--jq {expression!r}: {reason}")
 
 
-def _send_document(stdin: IO[str] | None, text: str) -> None:
+def _send_document_to_jq(stdin: IO[str] | None, text: str) -> None:
     """Send a document to jq; if jq has ended, its exit status says why."""
     assert stdin is not None
     with suppress(BrokenPipeError):
@@ -76,6 +76,6 @@ def _send_document(stdin: IO[str] | None, text: str) -> None:
         stdin.flush()
 
 
-def _close_input(stdin: IO[str]) -> None:
+def _close_jq_input(stdin: IO[str]) -> None:
     with suppress(BrokenPipeError):
         stdin.close()

@@ -17,7 +17,7 @@ HEADERS = "Print headings or not; default: on a terminal and with --csv."
 
 
 @dataclass(frozen=True)
-class Form:
+class ListingFormat:
     """The form in which rows are printed.
 
     Attributes:
@@ -102,9 +102,9 @@ NAMES = ("columns", "is_csv", "is_quiet", "has_headers")
 """Names of the parameters that `build_listing_options` adds."""
 
 
-def pop_listing_options(
+def pop_listing_format_options(
     values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool
-) -> Form:
+) -> ListingFormat:
     """Remove the parameters of a listing from those of a command, and return them as a form.
 
     Args:
@@ -116,7 +116,7 @@ def pop_listing_options(
     # Removed, because the function of the command does not take them.
     typed, is_csv, is_quiet, has_headers = (values.pop(name) for name in NAMES)
     names = None if typed is None else tuple(name for name in typed.split(",") if name.strip())
-    form = Form(names, is_csv, is_quiet, has_headers)
+    form = ListingFormat(names, is_csv, is_quiet, has_headers)
     given_options = [
         name
         for name, is_said in (

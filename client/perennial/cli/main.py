@@ -14,11 +14,16 @@ from typing import Any, NoReturn
 import click
 
 from perennial import __version__
-from perennial.cli.exits import ExitStatus, FollowInterrupted, choose_exit_status, describe_statuses
-from perennial.cli.groups import Commands
+from perennial.cli.exits import (
+    ExitStatus,
+    FollowInterrupted,
+    choose_exit_status,
+    describe_exit_statuses,
+)
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
-from perennial.words import replace_requests_by_commands, replace_task_requests
+from perennial.words import replace_requests_by_commands, replace_requests_by_task_commands
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions raised when a response lacks required parts."""
@@ -69,7 +74,7 @@ COMMANDS = {
 }
 
 
-class LazyCommandGroup(Commands):
+class LazyCommandGroup(SuggestingCommandGroup):
     """Loads the module of a command on first use, so that `perennial --help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -87,7 +92,7 @@ class LazyCommandGroup(Commands):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write names and descriptions without loading the modules."""
-        with formatter.section("Commands"):
+        with formatter.section("SuggestingCommandGroup"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
         added = sorted(set(_find_command_plugins()) - set(COMMANDS))
         if added:
@@ -109,7 +114,7 @@ def _find_command_plugins() -> dict[str, EntryPoint]:
     cls=LazyCommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help=f"Perennial keeps deployed image classifiers current.\n\nExit status: "
-    f"{describe_statuses()}.",
+    f"{describe_exit_statuses()}.",
 )
 @click.version_option(__version__, prog_name="perennial")
 def cli() -> None:
@@ -165,7 +170,7 @@ def _replace_requests_by_commands(error: PerennialError, line: str) -> str:
     text = (
         replace_requests_by_commands(line)
         if job is None
-        else replace_task_requests(line, job.model, job.task)
+        else replace_requests_by_task_commands(line, job.model, job.task)
     )
     return line[: len(line) - len(line.lstrip())] + text
 

@@ -15,7 +15,7 @@ EDITED = "†"
 
 
 @dataclass(frozen=True)
-class Standing:
+class ModelVersionMarks:
     """Numbers of a model's version in production and its newest published one; None: there is
     none."""
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from perennial.cli.output import format_time
 from perennial.errors import ConfigError, NotFound
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 
-def find_id_by_name(
+def resolve_id_or_name(
     id_or_name: str,
     kind: str,
     prefix: str,
@@ -37,7 +37,7 @@ def find_id_by_name(
     # No guess, because callers delete or revoke what is found.
     if len(matches) > 1:
         each = "\n".join(
-            f"  {make_one_line(one.id)}, made {format_time(one.created_at)}" for one in matches
+            f"  {make_text_one_line(one.id)}, made {format_time(one.created_at)}" for one in matches
         )
         raise ConfigError(
             f"{len(matches)} have the name {id_or_name!r}; say the id of one:\n{each}"

@@ -24,7 +24,7 @@ import click
 from perennial.errors import ConfigError, PerennialError
 from perennial.guard import escape_json_text
 from perennial.shapes import convert_to_json
-from perennial.text import escape_control_characters, make_one_line
+from perennial.text import escape_control_characters, make_text_one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +66,7 @@ def ask_for_confirmation(question: str) -> None:
         "Nothing was done: nobody answered. Say --yes where nobody can be asked."
     ):
         # On standard error, because standard output may be a file for the results.
-        if not click.confirm(make_one_line(question), err=True):
+        if not click.confirm(make_text_one_line(question), err=True):
             raise PerennialError("Nothing was done.")
 
 
@@ -84,7 +84,9 @@ def ask_for_text(
     """
     with _distinguish_end_of_input(missing):
         return str(
-            click.prompt(make_one_line(question), default=default, hide_input=is_secret, err=True)
+            click.prompt(
+                make_text_one_line(question), default=default, hide_input=is_secret, err=True
+            )
         )
 
 
@@ -168,7 +170,7 @@ _json_sink: ContextVar[Callable[[str], None]] = ContextVar(
 
 
 @contextmanager
-def redirect_json_output(sink: Callable[[str], None]) -> Iterator[None]:
+def send_json_output_to_sink(sink: Callable[[str], None]) -> Iterator[None]:
     """Send JSON to `sink` instead of standard output."""
     token = _json_sink.set(sink)
     try:
@@ -213,7 +215,7 @@ def print_table(
         for row in rows:
             print_plain_row(row)
         return
-    cells = [[make_one_line(format_cell(cell)) for cell in row] for row in rows]
+    cells = [[make_text_one_line(format_table_cell(cell)) for cell in row] for row in rows]
     if not cells:
         print_notice(empty)
         return
@@ -242,12 +244,12 @@ def print_fields(pairs: Iterable[tuple[str, Cell]]) -> None:
     each = list(pairs)
     if not is_terminal():
         for name, value in each:
-            _write_safe_text(f"{make_one_line(name)}\t{_format_plain_cell(value)}", sys.stdout)
+            _write_safe_text(f"{make_text_one_line(name)}\t{_format_plain_cell(value)}", sys.stdout)
         return
     width = max((len(name) for name, _ in each), default=0)
     for name, value in each:
         if value is not None:
-            text = f"{make_one_line(name).ljust(width)}  {make_one_line(format_cell(value))}"
+            text = f"{make_text_one_line(name).ljust(width)}  {make_text_one_line(format_table_cell(value))}"
             _write_safe_text(_wrap_line(text, " " * (width + 2), sys.stdout), sys.stdout)
 
 
@@ -277,7 +279,7 @@ def _is_numeric_cell(cell: str) -> bool:
     return cell == NOTHING or cell.lstrip("+-").replace(".", "").replace(",", "").isdigit()
 
 
-def format_cell(value: Cell) -> str:
+def format_table_cell(value: Cell) -> str:
     """Return a cell as text for a person."""
     if value is None:
         return NOTHING
@@ -294,7 +296,7 @@ def _format_plain_cell(value: Cell) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     # A tab or line end in a value would shift the columns.
-    return make_one_line(str(value))
+    return make_text_one_line(str(value))
 
 
 def format_bytes(count: int | None) -> str:

@@ -48,7 +48,9 @@ WAITS = ("held", "rolled_back", "rejected", "failed", "choosing", "base")
 """Kinds of items in a model that wait for a person."""
 
 
-def build_state_option(flag: str, name: str, states: Iterable[str]) -> Callable[[Work], Work]:
+def build_state_filter_option(
+    flag: str, name: str, states: Iterable[str]
+) -> Callable[[Work], Work]:
     """Return an option that takes one of the states shown in a listing."""
     return click.option(
         flag,

@@ -9,22 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perennial.pack.batch import Batch
+from perennial.pack.batch import PackedBatch
 from perennial.pack.errors import ExtraMissing, PackError, SourceChanged, Undecided
 from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, detect_source_kind
 from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.bucket import BucketImages
-from perennial.pack.sources.archive import Archive
+from perennial.pack.sources.archive import ArchiveBatch
 from perennial.pack.sources.memory import MappedImages
 from perennial.pack.tar_batch import TarBatch
 from perennial.pack.text import quote_name
 
-__all__ = ["Batch", "ExtraMissing", "PackError", "SourceChanged", "Undecided", "open_batch"]
+__all__ = ["ExtraMissing", "PackError", "PackedBatch", "SourceChanged", "Undecided", "open_batch"]
 
 
 def open_batch(
     source: Path | str | bytes | Mapping[str, Any], *, kind: str | None = None, **options: Any
-) -> Batch:
+) -> PackedBatch:
     """Open a source as a batch; images are read only if their sizes are recorded nowhere.
 
     Args:
@@ -53,7 +53,7 @@ def open_batch(
     if isinstance(source, bytes | Mapping):
         if options or kind not in (None, ARCHIVE if isinstance(source, bytes) else None):
             raise TypeError("kind and options are for files and folders")
-        return Archive(source) if isinstance(source, bytes) else TarBatch(MappedImages(source))
+        return ArchiveBatch(source) if isinstance(source, bytes) else TarBatch(MappedImages(source))
     if isinstance(source, str) and is_remote_address(source):
         return _open_bucket_batch(source, kind, options)
     path = Path(source)
@@ -81,7 +81,7 @@ def open_batch(
             f"{', '.join(unknown)}; it has {', '.join(allowed_options) or 'none'}"
         )
     return (
-        Archive(path)
+        ArchiveBatch(path)
         if detected_kind == ARCHIVE
         else TarBatch(KINDS[detected_kind](path, **options))
     )
@@ -94,7 +94,7 @@ def _has_folder_options(options: Mapping[str, Any]) -> bool:
     )
 
 
-def _open_bucket_batch(address: str, kind: str | None, options: Mapping[str, Any]) -> Batch:
+def _open_bucket_batch(address: str, kind: str | None, options: Mapping[str, Any]) -> PackedBatch:
     """Return the batch of the objects below a bucket's prefix. Raises as `open_batch`."""
     if kind not in (None, "folder"):
         raise PackError(

@@ -4,7 +4,7 @@ import math
 
 from perennial.pack.errors import PackError
 from perennial.pack.rules.entries import BadEntry, ReadingOptions
-from perennial.pack.rules.tables.words import format_share
+from perennial.pack.rules.tables.words import format_share_as_percent
 from perennial.pack.text import format_count
 
 MAX_BAD = ReadingOptions().max_bad
@@ -73,7 +73,7 @@ class BadEntries:
             )
             raise PackError(
                 f"{entry_count} of {good + self._count:,} in {self._origin} cannot be used, more "
-                f"than {format_share(self._most)}: {self._format_bad_entries()}. Mend them{alternative}."
+                f"than {format_share_as_percent(self._most)}: {self._format_bad_entries()}. Mend them{alternative}."
             )
         return [f"{entry_count} of {self._origin} left out as bad: {self._format_bad_entries()}."]
 

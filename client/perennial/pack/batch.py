@@ -8,7 +8,7 @@ from functools import cached_property
 _CHUNK = 256 << 10
 
 
-class Batch(ABC):
+class PackedBatch(ABC):
     """Bytes that can be read again from any position, so that uploads resume without a temporary
     file.
     """

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perennial.pack.errors import LeavesFolder, PackError, SourceChanged
-from perennial.pack.images import Images
+from perennial.pack.images import ImageSource
 from perennial.pack.text import quote_name
 
 _PIECE = 1 << 20
 _MOST_HIDDEN = 20
 
 
-class Root:
+class SourceFolder:
     """The folder that the files of a source must lie in.
 
     Args:
@@ -165,7 +165,7 @@ class FileSnapshots:
             os.close(fd)
 
 
-class FileImages(Images):
+class FileImages(ImageSource):
     """Images that are separate files, whose sizes are known without reading them.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
-class Image(NamedTuple):
+class SourceImage(NamedTuple):
     """An image as the service will know it.
 
     Attributes:
@@ -24,7 +24,7 @@ class Image(NamedTuple):
     part: str
 
 
-class Images(ABC):
+class ImageSource(ABC):
     """A source of images in a fixed order.
 
     Attributes:
@@ -39,7 +39,7 @@ class Images(ABC):
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
-        self.rows: list[Image] = []
+        self.rows: list[SourceImage] = []
         self.warnings: list[str] = []
 
     def identity(self) -> str:

@@ -8,15 +8,15 @@ from perennial._formats import FORMATS
 from perennial.formats import FIRST_BYTES
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
-from perennial.pack.files import Root
-from perennial.pack.images import Images
+from perennial.pack.files import SourceFolder
+from perennial.pack.images import ImageSource
 from perennial.pack.names import CSV_NAME, is_image_path
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_url_list
-from perennial.pack.rules.foreign import find_foreign_kind, group_files_by_kind
+from perennial.pack.rules.foreign import find_unsupported_file_kind, group_files_by_kind
 from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.sources.archive import looks_like_archive
-from perennial.pack.sources.coco import find_annotation_files, looks_like_coco, open_coco
+from perennial.pack.sources.coco import find_annotation_files, looks_like_coco, open_coco_boxes
 from perennial.pack.sources.csv_file import TableImages
 from perennial.pack.sources.folder import FolderImages
 from perennial.pack.sources.imagefolder import METADATA, MetadataImages, find_metadata_files
@@ -28,7 +28,7 @@ from perennial.pack.sources.webdataset import (
     find_shards,
     looks_like_shard,
 )
-from perennial.pack.sources.yolo import find_yaml_files, looks_like_yolo, open_yolo
+from perennial.pack.sources.yolo import find_yaml_files, looks_like_yolo, open_yolo_boxes
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 ARCHIVE, FOLDER = "archive", "folder"
@@ -42,21 +42,21 @@ def _open_csv_source(
     label: str = "",
     max_bad: str | float = "",
     allow_outside: bool = False,
-) -> Images:
+) -> ImageSource:
     table = source / CSV_NAME if source.is_dir() else source
     return TableImages(
         table, image=image, label=label, max_bad=max_bad, allow_outside=allow_outside
     )
 
 
-def _open_urls(
+def _open_url_list(
     source: Path,
     *,
     allow_private: bool = False,
     max_entries: int = MAX_ENTRIES,
     max_bad: float = MAX_BAD,
     progress: Progress | None = None,
-) -> Images:
+) -> ImageSource:
     # Import the HTTP code only when needed, since it takes a moment.
     from perennial.pack.remote.urls import UrlImages
 
@@ -69,15 +69,15 @@ def _open_urls(
     )
 
 
-KINDS: dict[str, Callable[..., Images]] = {
+KINDS: dict[str, Callable[..., ImageSource]] = {
     FOLDER: FolderImages,
     "csv": _open_csv_source,
     "webdataset": ShardImages,
     "parquet": ParquetImages,
     "imagefolder": MetadataImages,
-    "coco": open_coco,
-    "yolo": open_yolo,
-    "urls": _open_urls,
+    "coco": open_coco_boxes,
+    "yolo": open_yolo_boxes,
+    "urls": _open_url_list,
 }
 """Name → function that opens a source: (path, **options of the kind) → Images."""
 
@@ -124,7 +124,7 @@ def _detect_file_kind(file: Path) -> str:
     # Before the archives: a shard is a tar, which the service cannot read as a batch.
     if name.endswith(SHARD_SUFFIXES) and looks_like_shard(str(file)):
         return "webdataset"
-    kind = find_foreign_kind(file.name, first)
+    kind = find_unsupported_file_kind(file.name, first)
     if kind is not None:
         raise PackError(
             f"The file {quote_name(file)} is {kind.description}. {kind.format_conversion_advice(str(file))}."
@@ -142,7 +142,7 @@ def _detect_folder_kind(folder: Path) -> str:
     if (folder / CSV_NAME).is_file():
         return "csv"
     # Names alone are examined here; the kind itself refuses files outside the folder.
-    root = Root(folder, allow_outside=True)
+    root = SourceFolder(folder, allow_outside=True)
     names = list(root.list_files())
     kinds = [
         kind

@@ -6,7 +6,7 @@ Normalization follows the rules in `perennial.pack.rules.labels`.
 from collections.abc import Iterable
 
 from perennial.pack.errors import PackError
-from perennial.pack.images import Image
+from perennial.pack.images import SourceImage
 from perennial.pack.rules.labels import MAX_LABEL_CHARS, explain_invalid_label
 from perennial.pack.rules.names import normalise_label_text
 from perennial.pack.text import format_count, format_first_names, quote_name
@@ -21,7 +21,7 @@ __all__ = [
 _EXAMPLES = 5
 
 
-def require_valid_labels(rows: Iterable[Image], origin: str) -> None:
+def require_valid_labels(rows: Iterable[SourceImage], origin: str) -> None:
     """Raise PackError for labels that the service would refuse, and for classes without images to
     learn.
     """

@@ -13,7 +13,7 @@ from perennial.pack.errors import PackError
 from perennial.pack.names import is_image_path, is_junk_path, normalise_to_nfc
 from perennial.pack.rules.tables import FoundTable
 from perennial.pack.rules.tables.file_names import TITLE
-from perennial.pack.rules.tables.found import Rows
+from perennial.pack.rules.tables.found import TableEntryCollector
 from perennial.pack.text import quote_name
 
 MAX_PATTERN_CHARS, MAX_NAME_CHARS = 200, 255
@@ -35,7 +35,7 @@ print(json.dumps({"labels": [match and match[group] for match in found]}))
 """
 
 
-def match_names_within_time(
+def extract_labels_by_pattern_within_time(
     pattern: str, names: Sequence[str], limit_s: float = LIMIT_S
 ) -> list[str | None]:
     """Return the label in each name, or None if it does not match.
@@ -89,8 +89,10 @@ def match_names_within_time(
 def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundTable:
     """Return a table of the images' labels by a regular expression. Raises PackError."""
     images = [name for name in names if is_image_path(name) and not is_junk_path(name)]
-    rows = Rows(TITLE, len(images))
-    labels = match_names_within_time(pattern, [name.rpartition("/")[2] for name in images])
+    rows = TableEntryCollector(TITLE, len(images))
+    labels = extract_labels_by_pattern_within_time(
+        pattern, [name.rpartition("/")[2] for name in images]
+    )
     for name, label in zip(images, labels, strict=True):
         if label is None:
             rows.add_bad_entry(name, "does not match the pattern of names")

@@ -13,7 +13,7 @@ from perennial.pack.rules.names import (
 __all__ = [
     "CSV_NAME",
     "IMAGE_SUFFIXES",
-    "build_numbered_name",
+    "build_sortable_numbered_name",
     "explain_invalid_path",
     "is_image_path",
     "is_junk_path",
@@ -46,7 +46,7 @@ def explain_invalid_path(path: str) -> str:
     return ""
 
 
-def build_numbered_name(number: int, name: str = "") -> str:
+def build_sortable_numbered_name(number: int, name: str = "") -> str:
     """Return a name that sorts by `number` and keeps the valid part of `name`:
     `00000012-cat.png`.
     """

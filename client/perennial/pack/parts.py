@@ -15,7 +15,7 @@ _WORDS = {word: TRAIN if part == TRAINING else part for word, part in PART_WORDS
 _BETWEEN_WORDS = re.compile(r"[^a-z]+")
 
 
-def parse_part(word: str) -> str:
+def parse_dataset_part(word: str) -> str:
     """Return TRAIN, TEST or VALIDATION if a word, in any case, means it; else ""."""
     return _WORDS.get(word.strip().lower(), "")
 
@@ -27,13 +27,13 @@ def find_part_in_name(name: str) -> str:
     return parts_named[-1] if parts_named else ""
 
 
-def find_file_parts(files: Sequence[str]) -> list[str]:
+def find_dataset_parts_of_files(files: Sequence[str]) -> list[str]:
     """Return the part of each file of a source by its name; a single file has no part."""
     # A lone test.parquet is all there is, so it is learned.
     return [find_part_in_name(file) for file in files] if len(files) > 1 else [""] * len(files)
 
 
-def map_parts_to_splits(parts: Iterable[str], where: str) -> dict[str, str]:
+def map_dataset_parts_to_splits(parts: Iterable[str], where: str) -> dict[str, str]:
     """Return a mapping from each part of a source to `train`, `test` or "", as the service uses
     them.
 

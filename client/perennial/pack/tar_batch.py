@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import accumulate
 
 from perennial.pack import labels, tar
-from perennial.pack.batch import Batch
+from perennial.pack.batch import PackedBatch
 from perennial.pack.errors import PackError, SourceChanged
-from perennial.pack.images import Image, Images
+from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.names import CSV_NAME
 from perennial.pack.text import format_count, quote_name
 
@@ -27,10 +27,10 @@ _MAX_CSV_BYTES = 32 << 20
 _CLASSES_SAID = 3
 
 
-class TarBatch(Batch):
+class TarBatch(PackedBatch):
     """Labelled images as one tar, generated while it is read."""
 
-    def __init__(self, images: Images) -> None:
+    def __init__(self, images: ImageSource) -> None:
         """Check the labels of the images.
 
         Raises:
@@ -48,7 +48,7 @@ class TarBatch(Batch):
         return (
             self._header_offsets[-1]
             + (
-                _compute_entry_length(CSV_NAME, len(self._labels_csv_content))
+                _compute_tar_entry_length(CSV_NAME, len(self._labels_csv_content))
                 if self._labels_csv_content
                 else 0
             )
@@ -129,7 +129,7 @@ class TarBatch(Batch):
     def _header_offsets(self) -> "array[int]":
         """Offset of each image's header, and the end of the last image."""
         entries = map(
-            _compute_entry_length, (row.name for row in self._images.rows), self._image_sizes
+            _compute_tar_entry_length, (row.name for row in self._images.rows), self._image_sizes
         )
         return array("q", accumulate(entries, initial=0))
 
@@ -158,7 +158,7 @@ class TarBatch(Batch):
         yield tar.END
 
 
-def _compute_entry_length(name: str, size: int) -> int:
+def _compute_tar_entry_length(name: str, size: int) -> int:
     return tar.compute_header_length(name, size) + size + tar.compute_padding_length(size)
 
 
@@ -178,7 +178,7 @@ def _check_image_size(content: Iterable[bytes], size: int, name: str) -> Iterato
         )
 
 
-def _build_labels_csv(images: Images) -> bytes:
+def _build_labels_csv(images: ImageSource) -> bytes:
     """Return `path,label[,split]` of all images. Raises PackError if it is too large for the
     service.
     """
@@ -198,7 +198,7 @@ def _build_labels_csv(images: Images) -> bytes:
     return data
 
 
-def _warn_of_usual_limits(rows: list[Image]) -> list[str]:
+def _warn_of_usual_limits(rows: list[SourceImage]) -> list[str]:
     """Return warnings about limits that a service has by default."""
     # Warned of and not refused, because an operator may have raised these limits.
     classes = len({row.label for row in rows})

@@ -25,7 +25,12 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from core.bases.hub import unfinished
 from core.bases.hub.guarded_hub import GuardedHub, HubRefused, HubStatusError
 from core.contract.document import Document
-from core.contract.jobs.hub import DownloadedFile, DownloadFailed, DownloadRequest, DownloadStarted
+from core.contract.jobs.hub import (
+    HubDownloadedFile,
+    HubDownloadFailed,
+    HubDownloadRequest,
+    HubDownloadStarted,
+)
 from core.files import disk
 
 CHUNK_BYTES = 64 << 10
@@ -46,23 +51,23 @@ class HubDownloadError(Exception):
 
 def main() -> int:
     """Download the file that the first line of stdin requests, and return the exit status."""
-    request = DownloadRequest.model_validate_json(sys.stdin.readline())
+    request = HubDownloadRequest.model_validate_json(sys.stdin.readline())
     # A killed worker closes the pipe, and nobody else would end this process.
-    threading.Thread(target=_exit_when_caller_ends, daemon=True).start()
+    threading.Thread(target=_exit_when_parent_process_ends, daemon=True).start()
     try:
         _print_json_event(download_file(request))
     except HubDownloadError as error:
-        _print_json_event(DownloadFailed(kind="weights", detail=str(error)))
+        _print_json_event(HubDownloadFailed(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
         if disk.is_disk_full_error(error):
-            _print_json_event(DownloadFailed(kind="disk", detail="No space left"))
+            _print_json_event(HubDownloadFailed(kind="disk", detail="No space left"))
         else:
             # The type alone: a message may contain an address or a token.
-            _print_json_event(DownloadFailed(kind="code", detail=type(error).__name__))
+            _print_json_event(HubDownloadFailed(kind="code", detail=type(error).__name__))
     return 0
 
 
-def download_file(request: DownloadRequest) -> DownloadedFile:
+def download_file(request: HubDownloadRequest) -> HubDownloadedFile:
     """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
 
     Raises:
@@ -83,8 +88,8 @@ def download_file(request: DownloadRequest) -> DownloadedFile:
             raise _make_unreachable_error(error) from None
 
 
-def _download_from_hub(hub: GuardedHub, request: DownloadRequest) -> DownloadedFile:
-    revision = _find_revision(hub, request)
+def _download_from_hub(hub: GuardedHub, request: HubDownloadRequest) -> HubDownloadedFile:
+    revision = _find_newest_commit(hub, request)
     path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
     size, digest = _read_size_and_digest(hub, path_at_hub, request.file)
     if size > request.max_bytes:
@@ -95,7 +100,7 @@ def _download_from_hub(hub: GuardedHub, request: DownloadRequest) -> DownloadedF
     folder = unfinished.get_download_folder(request.folder, request.repository) / revision
     path = folder / f"{request.file}{unfinished.SUFFIX}"
     with unfinished.open_locked_file(path) as fd:
-        _print_json_event(DownloadStarted(path=path, bytes=size))
+        _print_json_event(HubDownloadStarted(path=path, bytes=size))
         _resume_download(hub, path_at_hub, fd, size)
         if _compute_digest(path, size, len(digest)) != digest:
             # Otherwise, every further attempt would resume the wrong file.
@@ -103,10 +108,10 @@ def _download_from_hub(hub: GuardedHub, request: DownloadRequest) -> DownloadedF
             raise HubDownloadError(
                 f"What came is not what the Hub names: the digest of {request.file} is another one"
             )
-    return DownloadedFile(path=path, revision=revision)
+    return HubDownloadedFile(path=path, revision=revision)
 
 
-def _find_revision(hub: GuardedHub, request: DownloadRequest) -> str:
+def _find_newest_commit(hub: GuardedHub, request: HubDownloadRequest) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
@@ -123,12 +128,14 @@ def _find_revision(hub: GuardedHub, request: DownloadRequest) -> str:
                 f"(HF_TOKEN)"
             ) from None
         raise
-    revision = _get_text(info, "sha") or ""
+    revision = _get_optional_text(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
     if not _COMMIT.fullmatch(revision):
         raise HubDownloadError(f"The Hub names no commit of {request.repository}")
     names = (
-        {_get_text(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
+        {_get_optional_text(one, "rfilename") for one in siblings}
+        if isinstance(siblings, list)
+        else set()
     )
     if request.file not in names:
         raise HubDownloadError(
@@ -137,7 +144,7 @@ def _find_revision(hub: GuardedHub, request: DownloadRequest) -> str:
     return revision
 
 
-def _get_text(document: Any, name: str) -> str | None:
+def _get_optional_text(document: Any, name: str) -> str | None:
     """Return a text field of an object, or None if it has no such text."""
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, str) else None
@@ -232,7 +239,7 @@ def _print_json_event(event: Document) -> None:
     print(event.model_dump_json(), flush=True)
 
 
-def _exit_when_caller_ends() -> None:
+def _exit_when_parent_process_ends() -> None:
     """End the process when the caller closes its pipe or dies."""
     sys.stdin.read()
     os._exit(1)

@@ -11,7 +11,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core.contract.jobs.hub import DownloadedFile, DownloadFailed, DownloadRequest, DownloadStarted
+from core.contract.jobs.hub import (
+    HubDownloadedFile,
+    HubDownloadFailed,
+    HubDownloadRequest,
+    HubDownloadStarted,
+)
 from core.errors import WeightsUnavailable
 from core.ingest.ingest import IngestStopped
 from core.processes import helper_process
@@ -21,20 +26,20 @@ _KEPT = re.compile(
     r"HF_\w+|HUGGINGFACE_\w+|(?i:(https?|all|no)_proxy)|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
 )
 """Environment variables that the process gets besides those of every helper."""
-_Event = DownloadStarted | DownloadedFile | DownloadFailed
+_Event = HubDownloadStarted | HubDownloadedFile | HubDownloadFailed
 _EVENTS: dict[str, type[_Event]] = {
-    "begun": DownloadStarted,
-    "downloaded": DownloadedFile,
-    "failed": DownloadFailed,
+    "begun": HubDownloadStarted,
+    "downloaded": HubDownloadedFile,
+    "failed": HubDownloadFailed,
 }
 
 
-def download_in_process(
-    request: DownloadRequest,
+def download_in_separate_process(
+    request: HubDownloadRequest,
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
-) -> DownloadedFile:
+) -> HubDownloadedFile:
     """Download a file in a process of its own.
 
     Args:
@@ -73,15 +78,15 @@ def _watch_download(
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
-) -> DownloadedFile:
+) -> HubDownloadedFile:
     """Wait until the download process ends, and report its progress meanwhile."""
-    begun: DownloadStarted | None = None
+    begun: HubDownloadStarted | None = None
     size, grew_at = 0, time.monotonic()
     assert process.stdout is not None
     while True:
         if select.select([process.stdout], [], [], TICK_S)[0]:
             event = _parse_event(process.stdout.readline())
-            if not isinstance(event, DownloadStarted):
+            if not isinstance(event, HubDownloadStarted):
                 return _require_downloaded(event)
             begun = event
         if must_stop():
@@ -105,14 +110,14 @@ def _read_file_size(path: Path) -> int:
 def _parse_event(line: bytes) -> _Event:
     """Return the event in a line; an empty line means that the process has ended."""
     if not line:
-        return DownloadFailed(kind="code", detail="the process ended without a word")
+        return HubDownloadFailed(kind="code", detail="the process ended without a word")
     document = json.loads(line)
     return _EVENTS[document["event"]].from_json(document)
 
 
-def _require_downloaded(event: DownloadedFile | DownloadFailed) -> DownloadedFile:
+def _require_downloaded(event: HubDownloadedFile | HubDownloadFailed) -> HubDownloadedFile:
     """Return the finished download, or raise its error."""
-    if isinstance(event, DownloadedFile):
+    if isinstance(event, HubDownloadedFile):
         return event
     if event.kind == "disk":
         raise OSError(errno.ENOSPC, "no room for the download")

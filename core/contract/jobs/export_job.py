@@ -16,7 +16,7 @@ GRAPH_DATA = "model.onnx.data"
 """Name of the file with the weights, if they are too large for the graph's file."""
 
 
-def get_output_name(task: int | None) -> str:
+def get_graph_output_name(task: int | None) -> str:
     """Return the name of a head's output; None is the only head."""
     return SINGLE if task is None else f"task_{task}"
 
@@ -26,7 +26,7 @@ def get_sure_output_name(task: int | None) -> str:
     return "sure" if task is None else f"sure_{task}"
 
 
-class HeldOut(StrictDocument):
+class HeldOutDatasetFile(StrictDocument):
     """A task's held-out images as a local dataset file."""
 
     task: int
@@ -49,13 +49,13 @@ class ExportSpec(StrictDocument):
     work: Literal["export"]
     manifest: Manifest
     parts: list[LocalPart]
-    held_out: list[HeldOut]
+    held_out: list[HeldOutDatasetFile]
     out: Path
     threads: int
     sure_from: float | None = None
 
 
-class Exporter(Document):
+class ExportPackageVersions(Document):
     """Versions of the packages that made and checked a graph."""
 
     torch: str
@@ -86,4 +86,4 @@ class ExportResult(Document):
     batches: list[int]
     images: int
     held_out_images: int
-    exporter: Exporter
+    exporter: ExportPackageVersions

@@ -6,7 +6,7 @@ from typing import Literal
 from core.contract.document import Document
 
 
-class DownloadRequest(Document):
+class HubDownloadRequest(Document):
     """A request to download a file of a repository's newest commit.
 
     Attributes:
@@ -22,7 +22,7 @@ class DownloadRequest(Document):
     max_bytes: int
 
 
-class DownloadStarted(Document):
+class HubDownloadStarted(Document):
     """A download that has begun.
 
     Attributes:
@@ -35,7 +35,7 @@ class DownloadStarted(Document):
     bytes: int
 
 
-class DownloadedFile(Document):
+class HubDownloadedFile(Document):
     """A complete file with the digest that the Hub states.
 
     Attributes:
@@ -48,7 +48,7 @@ class DownloadedFile(Document):
     revision: str
 
 
-class DownloadFailed(Document):
+class HubDownloadFailed(Document):
     """A failed download.
 
     Attributes:

@@ -63,7 +63,7 @@ class MetricEvent(_Event):
     def dump_without_kind(self) -> dict[str, Any]:
         # All fields are JSON as they are. pydantic would look for the type of each value in `data`,
         # and a version of many tasks has three metrics for each.
-        content = {**self.get_set_fields(), **self.get_unknown_fields()}
+        content = {**self.list_fields_that_are_set(), **self.get_unknown_fields()}
         return {name: value for name, value in content.items() if name != "event"}
 
 
@@ -75,7 +75,7 @@ class LogEvent(_Event):
     message: str
 
 
-class DataEvent(_Event):
+class DataReportEvent(_Event):
     """Findings about the images of the batch, before they are learned."""
 
     event: Literal["data"] = "data"
@@ -153,8 +153,8 @@ class ErrorEvent(_Event):
 
 LastEvent = DoneEvent | StoppedEvent | ErrorEvent
 """The last event of a run."""
-RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent | DataEvent
-"""Events that become rows of the job's events. `DataEvent` becomes part of its task's report."""
+RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent | DataReportEvent
+"""Events that become rows of the job's events. `DataReportEvent` becomes part of its task's report."""
 JobEvent = RecordedEvent | SnapshotEvent | BestEvent | AnytimeEvent | AliveEvent | LastEvent
 
 _EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discriminator="event")])

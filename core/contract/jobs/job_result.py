@@ -4,11 +4,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from core.contract.architecture import Head, NetworkDescription, Normalisation
+from core.contract.architecture import NetworkDescription, Normalisation, TaskHeadDescription
 from core.contract.document import Document, Number
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.trial import TrialScore
-from core.contract.manifest import Environment, ManifestMethod, Temperature, Validated
+from core.contract.manifest import Environment, ManifestMethod, Temperature, ValidationScore
 
 
 class ResultPart(Document):
@@ -59,7 +59,7 @@ class MeasuredCell(Document):
         return self.correct if self.measure is None else round(self.measure * self.total)
 
 
-class AnswersFile(Document):
+class PredictionsFile(Document):
     """A version's answers on a task's held-out images, as a part of a file of the result's folder.
 
     Attributes:
@@ -90,7 +90,7 @@ class LearnedNetwork(Document):
 
     parts: list[ResultPart] = Field(default_factory=list)
     classes: list[str]
-    heads: list[Head]
+    heads: list[TaskHeadDescription]
     network: NetworkDescription | None = None
     method: ManifestMethod
     normalise: Normalisation
@@ -103,10 +103,10 @@ class LearnedNetwork(Document):
 class AnytimeResult(LearnedNetwork):
     """The best validated state so far."""
 
-    validation: Validated
+    validation: ValidationScore
 
 
-class JobResult(LearnedNetwork, Figures):
+class JobResult(LearnedNetwork, VersionFigures):
     """The result of a finished job.
 
     Attributes:
@@ -121,7 +121,7 @@ class JobResult(LearnedNetwork, Figures):
     """
 
     results: list[MeasuredCell]
-    answers: list[AnswersFile] = Field(default_factory=list)
+    answers: list[PredictionsFile] = Field(default_factory=list)
     held_out_features: list[FeaturesFile] = Field(default_factory=list)
     totals: str | None = None
     trainable: int

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from core.contract.architecture import Architecture, Image, Normalisation, Scenario
+from core.contract.architecture import Architecture, ImageSettings, Normalisation, Scenario
 from core.contract.document import StrictDocument
 from core.contract.manifest import Manifest
 from core.contract.recipe import Recipe
@@ -37,7 +37,7 @@ class EarlierTask(StrictDocument):
     traces: Path | None = None
 
 
-class SpecTask(EarlierTask):
+class TaskToLearn(EarlierTask):
     """The task to learn.
 
     Attributes:
@@ -66,7 +66,7 @@ class LocalPart(StrictDocument):
     numbers: int | None = None
 
 
-class SpecVersion(StrictDocument):
+class StartingVersion(StrictDocument):
     """A version to start from.
 
     Attributes:
@@ -116,18 +116,18 @@ class JobSpec(StrictDocument):
     """
 
     architecture: Architecture
-    image: Image
+    image: ImageSettings
     scenario: Scenario
     problem: str | None = None
     recipe: Recipe
     normalise: Normalisation | None = None
     classes: list[str] | None = None
-    task: SpecTask
+    task: TaskToLearn
     history: list[EarlierTask] = Field(default_factory=list)
     erased_tasks: list[int] = Field(default_factory=list)
     held_out_stays: bool = True
-    parent: SpecVersion
-    base: SpecVersion
+    parent: StartingVersion
+    base: StartingVersion
     snapshot: Path | None = None
     data: DataReport | None = None
     settled: list[FindingKind] = Field(default_factory=list)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from core.contract.document import Document, StrictDocument
 from core.contract.figures import Calibration
-from core.contract.jobs.job_result import AnswersFile, MeasuredCell
+from core.contract.jobs.job_result import MeasuredCell, PredictionsFile
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import Manifest
 
@@ -49,5 +49,5 @@ class MeasureResult(Document):
     """
 
     results: list[MeasuredCell]
-    answers: list[AnswersFile] = Field(default_factory=list)
+    answers: list[PredictionsFile] = Field(default_factory=list)
     calibration: Calibration | None = None

@@ -3,7 +3,7 @@
 from core.contract.document import Document, Number
 
 
-class Progress(Document):
+class JobProgress(Document):
     """Progress of the phase under way and of the whole job. Older rows lack the latter.
 
     Attributes:

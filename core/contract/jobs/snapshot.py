@@ -3,12 +3,12 @@
 from pydantic import Field, JsonValue
 
 from core.contract.document import Document, Number
-from core.contract.figures import Checkpoint
+from core.contract.figures import AdpCheckpoint
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.recipe import Recipe
 
 
-class Position(Document):
+class TrainingPosition(Document):
     """Position in a run.
 
     Attributes:
@@ -39,10 +39,10 @@ class ValidationState(Document):
     """State of the validation to resume from, besides the best state's tensors."""
 
     best: BestState
-    curve: list[Checkpoint]
+    curve: list[AdpCheckpoint]
 
 
-class LossState(Document):
+class LossSumState(Document):
     """The sum of losses since the last report, and the number of steps."""
 
     sum: Number
@@ -56,10 +56,10 @@ class LoopState(Document):
         state: the method's JSON by type of part.
     """
 
-    position: Position
+    position: TrainingPosition
     state: dict[str, dict[str, JsonValue]]
     validation: ValidationState
-    loss: LossState
+    loss: LossSumState
 
 
 class SnapshotDocument(LoopState):
@@ -109,7 +109,7 @@ class StoredSnapshot(StoredState):
     step: int | None = None
 
 
-class StoredAnytime(StoredState):
+class StoredAnytimeState(StoredState):
     """The value of `Job.anytime`: the best validated state so far.
 
     Attributes:

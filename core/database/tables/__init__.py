@@ -7,49 +7,55 @@ the queue.
 
 from core.database.tables.edit import ClassAlias, Edit, EditedPart
 from core.database.tables.job import Event, Job, OwnerEvent, WorkerReport
-from core.database.tables.model import Alias, AliasMove, Base, Model, Weights
-from core.database.tables.owner import Audit, Idempotency, Key, Owner, PredictKey, UserSession
-from core.database.tables.store import Chunk, Damage, Scrub, Upload
+from core.database.tables.model import Alias, AliasMove, Base, FetchedWeights, Model
+from core.database.tables.owner import (
+    AuditEntry,
+    IdempotencyRecord,
+    Key,
+    Owner,
+    PredictKey,
+    UserSession,
+)
+from core.database.tables.store import DamagedObject, ScrubProgress, StoredUploadPiece, Upload
 from core.database.tables.table import Table
 from core.database.tables.task import Task
 from core.database.tables.trial import Trial, TrialFile
 from core.database.tables.version import (
-    Export,
-    Exporter,
+    ExportedDownload,
+    ExportingWorker,
     ExportJob,
-    Measurement,
     Part,
-    Result,
     Version,
+    VersionMeasurement,
+    VersionTaskResult,
 )
 from core.database.tables.webhook import Delivery, Webhook
 
 __all__ = [
     "Alias",
     "AliasMove",
-    "Audit",
+    "AuditEntry",
     "Base",
-    "Chunk",
     "ClassAlias",
-    "Damage",
+    "DamagedObject",
     "Delivery",
     "Edit",
     "EditedPart",
     "Event",
-    "Export",
     "ExportJob",
-    "Exporter",
-    "Idempotency",
+    "ExportedDownload",
+    "ExportingWorker",
+    "FetchedWeights",
+    "IdempotencyRecord",
     "Job",
     "Key",
-    "Measurement",
     "Model",
     "Owner",
     "OwnerEvent",
     "Part",
     "PredictKey",
-    "Result",
-    "Scrub",
+    "ScrubProgress",
+    "StoredUploadPiece",
     "Table",
     "Task",
     "Trial",
@@ -57,7 +63,8 @@ __all__ = [
     "Upload",
     "UserSession",
     "Version",
+    "VersionMeasurement",
+    "VersionTaskResult",
     "Webhook",
-    "Weights",
     "WorkerReport",
 ]

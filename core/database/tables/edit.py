@@ -4,7 +4,7 @@ from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.document import JsonObject
-from core.contract.edit import Journal
+from core.contract.edit import EditJournal
 from core.database.documents import DocumentColumn
 from core.database.tables.table import JSON_COLUMN, Table
 
@@ -25,7 +25,7 @@ class Edit(Table):
     reason: Mapped[str | None] = mapped_column(Text)
     # null until its version is published
     version: Mapped[int | None]
-    journal: Mapped[Journal | None] = mapped_column(DocumentColumn(Journal))
+    journal: Mapped[EditJournal | None] = mapped_column(DocumentColumn(EditJournal))
     # null: it cannot be undone
     undo_until: Mapped[float | None]
     undone_at: Mapped[float | None]

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.contract.document import JsonObject
 from core.contract.error import JobError
 from core.contract.gate import GateOut
-from core.contract.jobs.snapshot import StoredAnytime, StoredSnapshot
+from core.contract.jobs.snapshot import StoredAnytimeState, StoredSnapshot
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import BatchCheck, ExportReport
@@ -14,9 +14,9 @@ from core.contract.responses.event import EventData
 from core.contract.responses.owner_event import OwnerEventData
 from core.contract.responses.recipe import RecipeOut
 from core.database.documents import DocumentColumn
-from core.database.kinds import Kind
-from core.database.states import LEASED, UNFINISHED, State
-from core.database.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
+from core.database.kinds import JobKind
+from core.database.states import LEASED, UNFINISHED, JobState
+from core.database.tables.table import JSON_COLUMN, SERIAL, Table, build_partial_index
 
 _LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
 _UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED))})"
@@ -35,7 +35,7 @@ class Job(Table):
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
     # see core.execution.kinds
     kind: Mapped[str] = mapped_column(
-        String(12), default=str(Kind.LEARN), server_default=str(Kind.LEARN)
+        String(12), default=str(JobKind.LEARN), server_default=str(JobKind.LEARN)
     )
     task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), index=True)
     task_number: Mapped[int | None]
@@ -44,7 +44,7 @@ class Job(Table):
     place: Mapped[int | None]
     # learns a task that was settled before, and so runs before all others
     again: Mapped[bool] = mapped_column(default=False, server_default=false())
-    state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
+    state: Mapped[str] = mapped_column(String(12), default=str(JobState.QUEUED))
     revision: Mapped[int] = mapped_column(default=1)  # rises with every change; used as the ETag
     recipe_override: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)
     recipe: Mapped[RecipeOut] = mapped_column(JSON_COLUMN)  # resolved at submission or retry
@@ -69,7 +69,7 @@ class Job(Table):
     parent_version: Mapped[int | None]  # fixed at the first claim
     snapshot: Mapped[StoredSnapshot | None] = mapped_column(DocumentColumn(StoredSnapshot))
     # The best validated state so far.
-    anytime: Mapped[StoredAnytime | None] = mapped_column(DocumentColumn(StoredAnytime))
+    anytime: Mapped[StoredAnytimeState | None] = mapped_column(DocumentColumn(StoredAnytimeState))
     progress: Mapped[JsonObject] = mapped_column(JSON_COLUMN)  # see core.contract.jobs.progress
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
     # tasks that its version will lack, and what to do
@@ -105,16 +105,18 @@ class Job(Table):
         Index("ix_jobs_owner_id_id", "owner_id", "id"),
         Index("ix_jobs_owner_id_state_id", "owner_id", "state", "id"),
         Index("ix_jobs_state_id", "state", "id"),
-        partial_index("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
-        partial_index("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
-        partial_index("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
-        partial_index("ix_jobs_choose_until", "choose_until", where="choose_until IS NOT NULL"),
+        build_partial_index("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
+        build_partial_index("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
+        build_partial_index("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
+        build_partial_index(
+            "ix_jobs_choose_until", "choose_until", where="choose_until IS NOT NULL"
+        ),
         # Finds each owner's oldest waiting job of each kind in one step.
         Index("ix_jobs_owner_id_state_kind_id", "owner_id", "state", "kind", "id"),
         Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
         Index("ix_jobs_kind_id", "kind", "id"),
-        partial_index("ix_jobs_archive_key", "archive_key", where="archive_key IS NOT NULL"),
-        partial_index(
+        build_partial_index("ix_jobs_archive_key", "archive_key", where="archive_key IS NOT NULL"),
+        build_partial_index(
             "ix_jobs_archives", "model_id", "archive_bytes", where="archive_key IS NOT NULL"
         ),
         Index("ix_jobs_model_id_id", "model_id", "id"),

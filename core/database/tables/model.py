@@ -8,7 +8,7 @@ from core.contract.gate import GateOut
 from core.contract.patch import RecipePatch
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.contract.responses.versions.sure import AnswersSetting
-from core.database.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
+from core.database.tables.table import JSON_COLUMN, SERIAL, Table, build_partial_index
 
 
 class Base(Table):
@@ -23,7 +23,7 @@ class Base(Table):
     created_at: Mapped[float]
 
 
-class Weights(Table):
+class FetchedWeights(Table):
     """Pretrained weights as fetched last, by repository of the Hub.
 
     The row does not keep the blob: it is deleted with the last version that refers to it, and
@@ -108,12 +108,12 @@ class Model(Table):
         ),
         Index("ix_models_owner_id_id", "owner_id", "id"),
         # used when an administrator looks up a name
-        partial_index("ix_models_name", "name", "id", where="deleted_at IS NULL"),
-        partial_index(
+        build_partial_index("ix_models_name", "name", "id", where="deleted_at IS NULL"),
+        build_partial_index(
             "ix_models_totals_sha256", "totals_sha256", where="totals_sha256 IS NOT NULL"
         ),
-        partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
-        partial_index(
+        build_partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
+        build_partial_index(
             "ix_models_rebased_from", "rebased_from", "id", where="rebased_from IS NOT NULL"
         ),
         CheckConstraint("scenario IN ('data', 'task', 'class')", name="scenario"),

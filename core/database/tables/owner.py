@@ -75,7 +75,7 @@ class UserSession(Table):
     expires_at: Mapped[float] = mapped_column(index=True)
 
 
-class Idempotency(Table):
+class IdempotencyRecord(Table):
     """The response to a request with an Idempotency-Key.
 
     `status` is null while the request is under way.
@@ -94,7 +94,7 @@ class Idempotency(Table):
     created_at: Mapped[float] = mapped_column(index=True)
 
 
-class Audit(Table):
+class AuditEntry(Table):
     """A change, and the key that made it."""
 
     __tablename__ = "audit"

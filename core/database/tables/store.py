@@ -6,7 +6,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.database.tables.table import Table
 
 
-class Damage(Table):
+class DamagedObject(Table):
     """A stored object that was found missing or with another digest, see core.retention.damage."""
 
     __tablename__ = "damage"
@@ -17,7 +17,7 @@ class Damage(Table):
     found_at: Mapped[float]
 
 
-class Scrub(Table):
+class ScrubProgress(Table):
     """Progress of the scrub of all stored objects, see core.upkeep.scrub: one row, under a lease."""
 
     __tablename__ = "scrub"
@@ -51,7 +51,7 @@ class Upload(Table):
     created_at: Mapped[float]
 
 
-class Chunk(Table):
+class StoredUploadPiece(Table):
     """A piece of an upload, stored as an object of its own.
 
     Pieces follow each other without a gap.

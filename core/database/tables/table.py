@@ -11,7 +11,7 @@ SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 """A number that rises with each row; SQLite supports that only for INTEGER keys."""
 
 
-def partial_index(name: str, *columns: str, where: str, sqlite: str | None = None) -> Index:
+def build_partial_index(name: str, *columns: str, where: str, sqlite: str | None = None) -> Index:
     """Return an index of the few rows that match `where`.
 
     Args:

@@ -4,7 +4,7 @@ from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.reports.report import BatchReport
-from core.database.tables.table import JSON_COLUMN, Table, partial_index
+from core.database.tables.table import JSON_COLUMN, Table, build_partial_index
 
 
 class Task(Table):
@@ -65,73 +65,79 @@ class Task(Table):
             "uq_tasks_model_id_content", "model_id", "content_sha256", "content_turn", unique=True
         ),
         Index("ix_tasks_model_id_standing_number", "model_id", "standing", "number"),
-        partial_index("ix_tasks_stops", "model_id", "number", where="stops", sqlite="stops = 1"),
-        partial_index(
+        build_partial_index(
+            "ix_tasks_stops", "model_id", "number", where="stops", sqlite="stops = 1"
+        ),
+        build_partial_index(
             "ix_tasks_train_undated",
             "model_id",
             where="train_until IS NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_train_until",
             "train_until",
             where="train_until IS NOT NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS "
             "NULL",
         ),
         # Each deletion asks if a blob or an archive is still in use.
-        partial_index("ix_tasks_archive_key", "archive_key", where="archive_key IS NOT NULL"),
-        partial_index(
+        build_partial_index("ix_tasks_archive_key", "archive_key", where="archive_key IS NOT NULL"),
+        build_partial_index(
             "ix_tasks_train_sha256",
             "train_sha256",
             where="train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_held_out_sha256",
             "held_out_sha256",
             where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_traces_sha256",
             "traces_sha256",
             where="traces_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_features_sha256",
             "features_sha256",
             where="features_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_selection_sha256",
             "selection_sha256",
             where="selection_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
-        partial_index("ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"),
+        build_partial_index(
+            "ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"
+        ),
         # The stored bytes of a model are summed up over these.
-        partial_index("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
-        partial_index(
+        build_partial_index(
+            "ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"
+        ),
+        build_partial_index(
             "ix_tasks_train",
             "model_id",
             "n_train",
             where="train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_held_out",
             "model_id",
             "n_held_out",
             where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_traces",
             "model_id",
             "traces_bytes",
             where="traces_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_selection",
             "model_id",
             "n_selection",
             where="selection_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
-        partial_index(
+        build_partial_index(
             "ix_tasks_features",
             "model_id",
             "features_bytes",

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.contract.gate import Verdict
 from core.contract.manifest import Manifest
 from core.database.documents import DocumentColumn
-from core.database.tables.table import JSON_COLUMN, Table, partial_index
+from core.database.tables.table import JSON_COLUMN, Table, build_partial_index
 
 
 class Version(Table):
@@ -56,7 +56,7 @@ class Part(Table):
     __table_args__ = (Index("ix_parts_kept", "version_id", "deleted_at", "sha256", "bytes"),)
 
 
-class Export(Table):
+class ExportedDownload(Table):
     """A downloadable file made from a version on the first request.
 
     The sweep removes it after some days.
@@ -81,7 +81,7 @@ class ExportJob(Table):
     fence: Mapped[int | None]
 
 
-class Exporter(Table):
+class ExportingWorker(Table):
     """A worker with the packages for slow exports, see core.versions.exporters."""
 
     __tablename__ = "exporters"
@@ -89,7 +89,7 @@ class Exporter(Table):
     seen_at: Mapped[float]
 
 
-class Result(Table):
+class VersionTaskResult(Table):
     """A cell of the accuracy matrix: a version measured on a task's held-out images."""
 
     __tablename__ = "results"
@@ -109,7 +109,7 @@ class Result(Table):
     # Each task's results just before and just after it was learned: a few cells of a
     # large matrix.
     __table_args__ = (
-        partial_index(
+        build_partial_index(
             "ix_results_first",
             "model_id",
             "version",
@@ -118,8 +118,8 @@ class Result(Table):
             "total",
             where="best IS NULL",
         ),
-        partial_index("ix_results_answers", "answers", where="answers IS NOT NULL"),
-        partial_index(
+        build_partial_index("ix_results_answers", "answers", where="answers IS NOT NULL"),
+        build_partial_index(
             "ix_results_answers_of_a_task",
             "model_id",
             "task",
@@ -130,7 +130,7 @@ class Result(Table):
     )
 
 
-class Measurement(Table):
+class VersionMeasurement(Table):
     """A figure of a version outside of the accuracy matrix, see core.database.measurements."""
 
     __tablename__ = "measurements"
@@ -143,5 +143,7 @@ class Measurement(Table):
     # document of the manifest, if there is one
     detail: Mapped[Any] = mapped_column(JSON(none_as_null=True), nullable=True)
     __table_args__ = (
-        partial_index("ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"),
+        build_partial_index(
+            "ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"
+        ),
     )

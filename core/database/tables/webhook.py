@@ -3,7 +3,7 @@
 from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
+from core.database.tables.table import JSON_COLUMN, SERIAL, Table, build_partial_index
 
 PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 """States of a delivery: waiting to be sent, accepted by its receiver, given up."""
@@ -40,7 +40,7 @@ class Webhook(Table):
     served_at: Mapped[float | None]  # time at which a worker last took it
     last_s: Mapped[float | None]  # seconds of the last attempt
     created_at: Mapped[float]
-    __table_args__ = (partial_index("ix_webhooks_due", "due_at", where="due_at IS NOT NULL"),)
+    __table_args__ = (build_partial_index("ix_webhooks_due", "due_at", where="due_at IS NOT NULL"),)
 
 
 class Delivery(Table):
@@ -71,7 +71,9 @@ class Delivery(Table):
     finished_at: Mapped[float | None]
     __table_args__ = (
         Index("ix_deliveries_webhook_id_number", "webhook_id", "number"),
-        partial_index("ix_deliveries_pending", "webhook_id", "number", where="state = 'pending'"),
-        partial_index("ix_deliveries_owner_pending", "owner_id", where="state = 'pending'"),
+        build_partial_index(
+            "ix_deliveries_pending", "webhook_id", "number", where="state = 'pending'"
+        ),
+        build_partial_index("ix_deliveries_owner_pending", "owner_id", where="state = 'pending'"),
         {"sqlite_autoincrement": True},
     )

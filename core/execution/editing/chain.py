@@ -16,11 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
-from core.contract.architecture import Architecture, Image
+from core.contract.architecture import Architecture, ImageSettings
 from core.contract.edit import EditResult
 from core.contract.figures import KnnProbeResult
 from core.contract.jobs.job_result import JobResult, ResultPart
-from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
+from core.contract.jobs.job_spec import (
+    EarlierTask,
+    JobSpec,
+    LocalPart,
+    StartingVersion,
+    TaskToLearn,
+)
 from core.contract.jobs.patch_job import PATCH, PatchSpec
 from core.contract.manifest import PER_TASK
 from core.contract.recipe import Recipe
@@ -29,24 +35,24 @@ from core.edits import record, rewrite
 from core.edits.recount import recount_matrix_cells
 from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid
-from core.execution.editing.data import EditedData, build_edited_data, select_temperature
+from core.execution.editing.data import EditedData, build_edited_data, select_fallback_temperature
 from core.execution.editing.facts import EditFacts
-from core.execution.editing.line import Line, renumber_line
-from core.execution.editing.renaming import write_renamed_result
+from core.execution.editing.line import EditedVersionState, renumber_edited_version
+from core.execution.editing.renaming import write_result_with_renamed_classes
 from core.execution.prepare import (
     adapt_stored_recipe,
     fetch_blob_if_sound,
-    fetch_earlier_task,
+    fetch_files_of_earlier_task,
     fetch_version_parts,
     find_held_out_features,
 )
 from core.ingest.dataset import write_dataset
-from core.jobs.fence import Claim
-from core.lineage.class_numbers import GONE, number_former_classes
+from core.jobs.fence import JobClaim
+from core.lineage.class_numbers import GONE, renumber_former_classes
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 class EditChain:
@@ -59,9 +65,9 @@ class EditChain:
     def __init__(
         self,
         db: Database,
-        blobs: Blobs,
+        blobs: BlobStorage,
         settings: Settings,
-        claim: Claim,
+        claim: JobClaim,
         facts: EditFacts,
         folder: Path,
     ) -> None:
@@ -141,30 +147,30 @@ class EditChain:
     def write_renamed_version(self) -> Path:
         """Write the result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
-        write_renamed_result(self._db, self._blobs, self._facts, out)
+        write_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
         self._write_row_changes(out)
         return out
 
-    def get_first_parent(self) -> Line:
+    def get_first_parent(self) -> EditedVersionState:
         """Return the version that an edit's first learning process starts from."""
-        line = self._fetch_start()
+        line = self._fetch_starting_version_state()
         return self._reorder_head_classes(line) if self._facts.is_learned_from_features else line
 
-    def _fetch_start(self) -> Line:
+    def _fetch_starting_version_state(self) -> EditedVersionState:
         facts = self._facts
         version = fetch_version_parts(self._blobs, facts.start, facts.parts, facts.numbers)
         named = {part.name: part for part in version.parts}
         manifest = version.manifest.model_copy(
             update={
-                "knn_probe": self._select_kept_probe(),
-                "temperature": select_temperature(
+                "knn_probe": self._select_probe_of_unchanged_tasks(),
+                "temperature": select_fallback_temperature(
                     facts, self._edited, self._taught_tasks, version.manifest.temperature
                 ),
             }
         )
-        return Line(manifest, named, version.class_numbers)
+        return EditedVersionState(manifest, named, version.class_numbers)
 
-    def _select_kept_probe(self) -> KnnProbeResult | None:
+    def _select_probe_of_unchanged_tasks(self) -> KnnProbeResult | None:
         """Return the head's k-NN probe of the tasks that stay as they are."""
         probe = self._facts.probe
         if probe is None:
@@ -172,43 +178,43 @@ class EditChain:
         kept = {task: n for task, n in probe.tasks.items() if int(task) not in self._edited}
         return probe.model_copy(update={"tasks": kept})
 
-    def write_patch_spec(self) -> tuple[Line, Path]:
+    def write_patch_spec(self) -> tuple[EditedVersionState, Path]:
         """Return the head, and the specification of the process that patches it."""
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
         folder.mkdir()
-        line = self._fetch_start()
-        line = replace(line, parts=self._add_unread_features(line.parts))
+        line = self._fetch_starting_version_state()
+        line = replace(line, parts=self._add_features_no_job_reads(line.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
         recipe = adapt_stored_recipe(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
         )
         history = self._list_other_tasks(None)
-        task = SpecTask(
-            **next(each for each in history if each.number == number).get_set_fields(),
-            train=self._write_no_images(folder),
+        task = TaskToLearn(
+            **next(each for each in history if each.number == number).list_fields_that_are_set(),
+            train=self._write_empty_training_part(folder),
         )
         others = [each for each in history if each.number != number]
         known = list(line.manifest.classes or [])
         sources = facts.changes.list_class_sources(known)
         if any(part.type in PER_TASK for part in line.parts.values()):
-            self._record_class_numbers(number_former_classes(list(sources.values()), len(known)))
+            self._record_class_numbers(renumber_former_classes(list(sources.values()), len(known)))
         spec = PatchSpec(
-            **self._build_job_spec(line, recipe, task, others, folder).get_set_fields(),
+            **self._build_job_spec(line, recipe, task, others, folder).list_fields_that_are_set(),
             work=PATCH,
             names=list(sources),
             sources=list(sources.values()),
         )
-        return line, _write_spec(folder, spec)
+        return line, _write_process_spec(folder, spec)
 
-    def _write_no_images(self, folder: Path) -> Path:
+    def _write_empty_training_part(self, folder: Path) -> Path:
         """Write a training part without images: a patch learns from none."""
         image, path = self._facts.model.image, folder / "train.safetensors"
         shape = (image["size"], image["size"], image["channels"])
         write_dataset(path, np.zeros(0, np.int64), shape, [])
         return path
 
-    def write_task_spec(self, line: Line, number: int) -> Path:
+    def write_task_spec(self, line: EditedVersionState, number: int) -> Path:
         """Write the job specification of a process that learns a task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
@@ -216,16 +222,16 @@ class EditChain:
         # Results in between are not measured, since no version is made of them.
         is_last = number == self.relearned_tasks[-1]
         history = self._list_other_tasks(number) if is_last else []
-        return _write_spec(
+        return _write_process_spec(
             folder,
             self._build_job_spec(line, self._find_task_recipe(number), task, history, folder),
         )
 
     def _build_job_spec(
         self,
-        line: Line,
+        line: EditedVersionState,
         recipe: Recipe,
-        task: SpecTask,
+        task: TaskToLearn,
         history: list[EarlierTask],
         folder: Path,
     ) -> JobSpec:
@@ -233,7 +239,7 @@ class EditChain:
         base = fetch_version_parts(self._blobs, facts.base, facts.base_parts)
         return JobSpec(
             architecture=Architecture.from_json(facts.model.architecture),
-            image=Image.from_json(facts.model.image),
+            image=ImageSettings.from_json(facts.model.image),
             scenario=facts.model.scenario,
             problem=facts.model.problem,
             recipe=recipe,
@@ -247,7 +253,7 @@ class EditChain:
             with_ancestors=False,
             # The edit itself changes the report of a batch that it learns again.
             inspects_task=False,
-            parent=SpecVersion(
+            parent=StartingVersion(
                 version=line.manifest.version or 0,
                 manifest=line.manifest,
                 parts=list(line.parts.values()),
@@ -261,7 +267,9 @@ class EditChain:
             gpu_memory_share=settings.gpu_memory_share,
         )
 
-    def get_next_parent(self, line: Line, number: int, out: Path) -> Line:
+    def get_next_parent(
+        self, line: EditedVersionState, number: int, out: Path
+    ) -> EditedVersionState:
         """Return the version that the next learning process starts from, after one has learned a
         task.
         """
@@ -292,7 +300,7 @@ class EditChain:
         parts = {**own, **{name: part for name, part in earlier.items() if name not in own}}
         return replace(line, manifest=manifest, parts=parts)
 
-    def complete_last_result(self, line: Line, out: Path) -> None:
+    def complete_result_with_unchanged_tasks(self, line: EditedVersionState, out: Path) -> None:
         """Complete the last result of an edit with parts of unchanged tasks and the changed class
         rows.
 
@@ -366,12 +374,12 @@ class EditChain:
             class_numbers=self._class_numbers,
         )
 
-    def _describe_learned_task(self, number: int, folder: Path) -> SpecTask:
+    def _describe_learned_task(self, number: int, folder: Path) -> TaskToLearn:
         data, task = self._edited.get(number), self._facts.tasks[number]
         if data is None:
             assert task.train_sha256 is not None, "checked when the facts were read"
-            earlier = fetch_earlier_task(self._blobs, task, None, None)
-            return SpecTask(
+            earlier = fetch_files_of_earlier_task(self._blobs, task, None, None)
+            return TaskToLearn(
                 number=number,
                 classes=sorted(task.classes),
                 held_out=earlier.held_out,
@@ -385,7 +393,7 @@ class EditChain:
             train, known = data.files["train"], None
         else:
             train, known = rewrite.write_feature_dataset(folder, data.rows, data.train, data.names)
-        return SpecTask(
+        return TaskToLearn(
             number=number,
             classes=sorted(data.after.classes),
             held_out=held_out,
@@ -409,7 +417,9 @@ class EditChain:
                 continue
             if data is None:
                 kept = self._held_out_features.get(number)
-                listed.append(fetch_earlier_task(self._blobs, facts.tasks[number], None, kept))
+                listed.append(
+                    fetch_files_of_earlier_task(self._blobs, facts.tasks[number], None, kept)
+                )
             else:
                 has_images = data.held_out is not None and bool(data.held_out.remaining_labels)
                 listed.append(
@@ -429,7 +439,7 @@ class EditChain:
             return None
         return fetch_blob_if_sound(self._blobs, kept)
 
-    def _reorder_head_classes(self, line: Line) -> Line:
+    def _reorder_head_classes(self, line: EditedVersionState) -> EditedVersionState:
         """Return the network head with the edited classes in the order of their first appearance.
 
         Sums and features of the edited tasks are left out: they are learned again.
@@ -448,14 +458,16 @@ class EditChain:
         numbers = [GONE if name is None else position.get(name, GONE) for name in named]
         self._record_class_numbers(numbers)
         manifest = line.manifest.model_copy(update={"classes": new})
-        return renumber_line(replace(line, manifest=manifest, parts=kept), numbers, folder)
+        return renumber_edited_version(
+            replace(line, manifest=manifest, parts=kept), numbers, folder
+        )
 
     def _record_class_numbers(self, numbers: list[int]) -> None:
         """Record the new number of each class, if any class has another one."""
         if numbers != list(range(len(numbers))):
             self._class_numbers = numbers
 
-    def _add_unread_features(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
+    def _add_features_no_job_reads(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
         """Return the parts with those features that no job reads: they have numbers of classes."""
         facts = self._facts
         unread = [part for name, part in facts.features.items() if name not in parts]
@@ -490,7 +502,7 @@ class EditChain:
         return list({**kept, **ordered})
 
 
-def _write_spec(folder: Path, spec: JobSpec) -> Path:
+def _write_process_spec(folder: Path, spec: JobSpec) -> Path:
     path = folder / "spec.json"
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
     return path

@@ -13,11 +13,11 @@ from core.contract.responses.task_image import Split
 from core.database.label_names import list_label_names
 from core.database.tables import Task
 from core.edits import record, rewrite
-from core.edits.checks import Changes
+from core.edits.checks import EditChanges
 from core.edits.rewrite import EditedLabels, FeatureRows
 from core.errors import Invalid, StoreCorrupt
 from core.execution.editing.facts import EditFacts
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class EditedData:
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
 
-    def describe_report(self, changes: Changes) -> EditedReport:
+    def describe_report(self, changes: EditChanges) -> EditedReport:
         """Return what the task's report shows after the edit."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
@@ -60,7 +60,9 @@ class EditedData:
         return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
-def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
+def build_edited_data(
+    blobs: BlobStorage, facts: EditFacts, number: int, folder: Path
+) -> EditedData:
     """Apply an edit to a task's data, store the new files, and return them.
 
     Args:
@@ -72,7 +74,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
     """
     folder.mkdir(parents=True)
     task, changes = facts.tasks[number], facts.changes
-    before = record.describe_editable_data(task)
+    before = record.describe_task_for_edit_journal(task)
     names = list_label_names(facts.model, task.classes)
     rows = _read_feature_rows(blobs, facts, number) if facts.is_learned_from_features else None
     train_path = None if before.train is None else blobs.fetch_verified_file(before.train)
@@ -86,9 +88,9 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
     if held_out_path is not None:
         labels = rewrite.read_labels(held_out_path, names)
         edits = changes.images.get((number, "held_out"), {})
-        held_out = rewrite.edit_labels(labels, edits, changes.classes)
+        held_out = rewrite.apply_edit_to_labels(labels, edits, changes.classes)
     if number in changes.dropped:
-        train, held_out = (_mark_all_removed(part) for part in (train, held_out))
+        train, held_out = (_mark_all_images_removed(part) for part in (train, held_out))
     elif train is not None and not train.remaining_labels:
         raise Invalid(
             f"Task {number} would have no training image left. Remove the whole task instead: "
@@ -99,7 +101,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
         sized = before.model_copy(update={"bytes": {}})
         paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
         return EditedData(sized, gone, names, train, held_out, rows, {}, paths)
-    classes = _count_classes(task, changes, train, held_out)
+    classes = _count_images_of_labels(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
     stored: dict[str, Path] = {}
@@ -122,10 +124,12 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
     traces = before.traces
     if traces is not None:
         target = folder / "traces.safetensors"
-        traces, sizes["traces"] = _edit_traces(blobs, traces, target, (train, held_out), changes)
+        traces, sizes["traces"] = _store_edited_traces(
+            blobs, traces, target, (train, held_out), changes
+        )
         if traces is not None:
             stored[traces] = target
-    n_train, n_held_out = _count_images(facts, number, train, held_out)
+    n_train, n_held_out = _count_images_after_edit(facts, number, train, held_out)
     after = EditedTask(
         number=number,
         classes=classes,
@@ -154,11 +158,11 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
     )
 
 
-def _mark_all_removed(part: EditedLabels | None) -> EditedLabels | None:
+def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
     return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
-def _read_feature_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
+def _read_feature_rows(blobs: BlobStorage, facts: EditFacts, number: int) -> FeatureRows:
     main, rest = (facts.features.get(name) for name in rewrite.get_feature_part_names(number))
     assert main is not None, "checked when the facts were read"
     rows = rewrite.read_feature_rows(
@@ -185,7 +189,9 @@ def _edit_train_labels(
     edits = facts.changes.images.get((number, "train"), {})
     if rows is None:
         assert path is not None
-        return rewrite.edit_labels(rewrite.read_labels(path, names), edits, facts.changes.classes)
+        return rewrite.apply_edit_to_labels(
+            rewrite.read_labels(path, names), edits, facts.changes.classes
+        )
     known = facts.head.manifest.classes or []
     labels = [known[row] for row in rows.classes.tolist()]
     if len(labels) != (facts.tasks[number].n_train or 0):
@@ -199,10 +205,10 @@ def _edit_train_labels(
             f"which image each belongs to. Only its classes can be edited, once its training "
             f"images are gone."
         )
-    return rewrite.edit_labels(labels, edits, facts.changes.classes)
+    return rewrite.apply_edit_to_labels(labels, edits, facts.changes.classes)
 
 
-def _count_images(
+def _count_images_after_edit(
     facts: EditFacts, number: int, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> tuple[int, int | None]:
     """Return the numbers of training and held-out images after the edit.
@@ -223,8 +229,8 @@ def _count_images(
     )
 
 
-def _count_classes(
-    task: Task, changes: Changes, train: EditedLabels | None, held_out: EditedLabels | None
+def _count_images_of_labels(
+    task: Task, changes: EditChanges, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
     """Return the number of images of each label after the edit."""
     if train is not None and (held_out is not None or not task.n_held_out):
@@ -254,10 +260,10 @@ def _count_classes(
 
 
 def _read_removed_paths(
-    blobs: Blobs,
+    blobs: BlobStorage,
     digest: str | None,
     parts: tuple[EditedLabels | None, EditedLabels | None],
-    changes: Changes,
+    changes: EditChanges,
 ) -> list[str]:
     """Return the paths of removed images, as far as traces are stored.
 
@@ -268,29 +274,29 @@ def _read_removed_paths(
         return []
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _complete_labels(path, parts, changes)
-        return rewrite.read_removed_paths(path, train, held_out)
+        train, held_out = _complete_edited_labels(path, parts, changes)
+        return rewrite.read_paths_of_removed_images(path, train, held_out)
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return []
 
 
-def _complete_labels(
-    traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: Changes
+def _complete_edited_labels(
+    traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: EditChanges
 ) -> tuple[EditedLabels, EditedLabels]:
     stored = rewrite.read_traced_labels(traces)
     train, held_out = (
-        rewrite.edit_labels(labels, {}, changes.classes) if part is None else part
+        rewrite.apply_edit_to_labels(labels, {}, changes.classes) if part is None else part
         for labels, part in zip(stored, parts, strict=True)
     )
     return train, held_out
 
 
-def _edit_traces(
-    blobs: Blobs,
+def _store_edited_traces(
+    blobs: BlobStorage,
     digest: str,
     target: Path,
     parts: tuple[EditedLabels | None, EditedLabels | None],
-    changes: Changes,
+    changes: EditChanges,
 ) -> tuple[str | None, int]:
     """Return digest and size of the edited traces; None and 0 if they cannot be edited.
 
@@ -300,7 +306,7 @@ def _edit_traces(
     """
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _complete_labels(path, parts, changes)
+        train, held_out = _complete_edited_labels(path, parts, changes)
         if not rewrite.write_edited_traces(path, target, train, held_out):
             return None, 0
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
@@ -308,7 +314,7 @@ def _edit_traces(
     return blobs.put_file(target, link=True)
 
 
-def select_temperature(
+def select_fallback_temperature(
     facts: EditFacts,
     edited: Mapping[int, EditedData],
     taught: Sequence[int],

@@ -8,28 +8,28 @@ from sqlalchemy.orm import Session
 
 from core.contract.figures import KnnProbeResult
 from core.contract.recipe import Recipe
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
-from core.database.tables import Edit, Job, Model, Part, Result, Task, Version
+from core.database.tables import Edit, Job, Model, Part, Task, Version, VersionTaskResult
 from core.edits.accept import (
-    find_relearn_start,
+    find_version_to_relearn_from,
     read_feature_parts,
     read_taught_tasks,
 )
-from core.edits.checks import Changes, check_operations
+from core.edits.checks import EditChanges, check_operations
 from core.edits.operations import Operation
 from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid, PerennialError
-from core.execution.parent_parts import list_own_parts, list_parts_to_continue
-from core.execution.prepare import adapt_stored_recipe, find_erased_tasks
-from core.jobs.fence import Claim, lock_claimed_job
+from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
+from core.execution.prepare import adapt_stored_recipe, find_tasks_with_deleted_data
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.class_numbers import ClassNumbers, read_class_numbers
+from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.retention import damage
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class EditFacts:
 
     model: Model
     edit: Edit
-    changes: Changes
+    changes: EditChanges
     head: Version
     start: Version
     base: Version
     parts: list[Part]
-    numbers: ClassNumbers
+    numbers: AncestorClassNumbers
     base_parts: list[Part]
     features: dict[str, Part]
     held_out_counts: dict[int, dict[str, int]]
@@ -77,7 +77,7 @@ class EditFacts:
         return self.edit.way == "recompute"
 
 
-def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
+def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFacts:
     """Read the rows that an edit's job needs, and check that the edit can still be made.
 
     Raises:
@@ -93,10 +93,10 @@ def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts
         base = lineage.find_numbered_version(session, model, 0)
         assert head is not None and base is not None, "a job starts from a version of its model"
         taught = list_taught_tasks(head.manifest)
-        changes = _check_operations_again(session, model, edit, head)
+        changes = _check_edit_operations_again(session, model, edit, head)
         tasks = {
             task.number: task
-            for task in lineage.read_numbered_tasks(session, model, taught, with_reports=False)
+            for task in lineage.read_tasks_by_numbers(session, model, taught, with_reports=False)
         }
         if edit.way == "recompute":
             again, start = edit.tasks, head
@@ -112,16 +112,19 @@ def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts
             found = read_feature_parts(session, model, head, taught)
             features = {name: each.part for name, each in found.items()}
         else:
-            start, features = find_relearn_start(session, model, head, edit.tasks[0]), {}
+            start, features = find_version_to_relearn_from(session, model, head, edit.tasks[0]), {}
             again = taught[len(list_taught_tasks(start.manifest)) :]
             for number in again:
                 task = tasks[number]
                 if task.train_deleted_at is not None or task.data_deleted_at is not None:
                     raise _make_gone_error(f"The training images of task {number} were deleted")
-        parts, base_parts = list_parts_to_continue(session, start), list_own_parts(session, base)
+        parts, base_parts = (
+            list_parts_needed_to_continue(session, start),
+            list_parts_of_version_itself(session, base),
+        )
         # Learning from damaged parts would carry the damage into every later version.
         keys = [
-            Blobs.make_blob_key(part.sha256)
+            BlobStorage.make_blob_key(part.sha256)
             for part in (*parts, *base_parts)
             if not part.deleted_at
         ]
@@ -145,25 +148,27 @@ def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts
                 number: adapt_stored_recipe(settings, model, recipe.to_json())
                 for number, recipe in stored.items()
             },
-            erased=find_erased_tasks(session, model.id),
-            probe=_read_probe(session, start) if edit.way == "recompute" else None,
+            erased=find_tasks_with_deleted_data(session, model.id),
+            probe=_read_knn_probe(session, start) if edit.way == "recompute" else None,
         )
 
 
-def _read_probe(session: Session, version: Version) -> KnnProbeResult | None:
+def _read_knn_probe(session: Session, version: Version) -> KnnProbeResult | None:
     """Return the k-NN probe of a version; None if it was not measured."""
     found = read_version_measurements(session, version.model_id, [version.number], {PROBE})
     document = found[version.number].get(PROBE)
     return None if document is None else KnnProbeResult.from_json(document)
 
 
-def _check_operations_again(session: Session, model: Model, edit: Edit, head: Version) -> Changes:
+def _check_edit_operations_again(
+    session: Session, model: Model, edit: Edit, head: Version
+) -> EditChanges:
     """Check the operations of an edit against the present lineage head."""
     operations = [Operation.model_validate(one) for one in edit.operations]
     tasks = read_taught_tasks(session, model, head.manifest)
     # The edit's own job makes its last task look as if it were queued.
     tasks = {
-        number: task if number not in head.manifest.tasks else task.copy_as_learned()
+        number: task if number not in head.manifest.tasks else task.copy_with_standing_learned()
         for number, task in tasks.items()
     }
     known = list(model.classes or head.manifest.classes or [])
@@ -182,8 +187,8 @@ def _check_operations_again(session: Session, model: Model, edit: Edit, head: Ve
 
 
 def _count_held_out(session: Session, head: Version) -> dict[int, dict[str, int]]:
-    query = select(Result.task, Result.per_class).where(
-        Result.model_id == head.model_id, Result.version == head.number
+    query = select(VersionTaskResult.task, VersionTaskResult.per_class).where(
+        VersionTaskResult.model_id == head.model_id, VersionTaskResult.version == head.number
     )
     return {
         task: {name: total for name, (_, total) in per_class.items()}
@@ -207,7 +212,7 @@ def _read_recorded_recipes(
         .where(
             Version.model_id == model.id,
             Version.task_number.in_(again),
-            Job.kind == str(Kind.LEARN),
+            Job.kind == str(JobKind.LEARN),
             Version.status == "published",
         )
         .order_by(Version.number)

@@ -7,14 +7,14 @@ from pathlib import Path
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import PER_TASK, Manifest
 from core.edits import rewrite
-from core.lineage.class_numbers import GONE, renumber_map
+from core.lineage.class_numbers import GONE, compose_class_maps
 
 _OF_CLASSES = ("head", "own")
 """Parts whose tensors have a row for each class, in a version that is solved from sums."""
 
 
 @dataclass(frozen=True)
-class Line:
+class EditedVersionState:
     """The version that the next process continues.
 
     Attributes:
@@ -28,7 +28,9 @@ class Line:
     class_numbers: list[list[int]]
 
 
-def renumber_line(line: Line, numbers: Sequence[int], folder: Path) -> Line:
+def renumber_edited_version(
+    line: EditedVersionState, numbers: Sequence[int], folder: Path
+) -> EditedVersionState:
     """Return a line whose classes have other numbers, with as many as its manifest names.
 
     The classifier's rows are moved. Sums and features stay as they are stored, and the job process
@@ -55,7 +57,7 @@ def renumber_line(line: Line, numbers: Sequence[int], folder: Path) -> Line:
     if is_extended:
         return replace(line, parts=parts)
     last = len(line.class_numbers)
-    maps = [*(renumber_map(known, numbers) for known in line.class_numbers), list(numbers)]
+    maps = [*(compose_class_maps(known, numbers) for known in line.class_numbers), list(numbers)]
     for name, part in parts.items():
         if part.type in PER_TASK:
             place = last if part.numbers is None else part.numbers

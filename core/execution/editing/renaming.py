@@ -5,16 +5,18 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from core.contract.architecture import Head
+from core.contract.architecture import TaskHeadDescription
 from core.contract.jobs.job_result import JobResult, MeasuredCell, ResultPart
 from core.contract.manifest import PER_TASK
 from core.database.session import Database
-from core.database.tables import Result
+from core.database.tables import VersionTaskResult
 from core.execution.editing.facts import EditFacts
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
-def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path) -> JobResult:
+def write_result_with_renamed_classes(
+    db: Database, blobs: BlobStorage, facts: EditFacts, out: Path
+) -> JobResult:
     """Write the lineage head as a job result with renamed classes.
 
     Nothing is learned or measured: its predictions are those of the head.
@@ -40,16 +42,16 @@ def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path
     }
     document = JobResult(
         parts=parts,
-        classes=_apply_new_names(facts, manifest.classes or []),
+        classes=_apply_new_class_names(facts, manifest.classes or []),
         heads=[
-            Head(task=head.task, classes=_apply_new_names(facts, head.classes))
+            TaskHeadDescription(task=head.task, classes=_apply_new_class_names(facts, head.classes))
             for head in manifest.heads or []
         ],
         method=manifest.method,
         normalise=manifest.normalise,
         environment=manifest.environment,
         steps=0,
-        results=_read_renamed_cells(db, facts),
+        results=_read_matrix_row_with_renamed_classes(db, facts),
         trainable=0,
         parameters=manifest.parameters or 0,
         images=0,
@@ -59,17 +61,17 @@ def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path
     return document
 
 
-def _apply_new_names(facts: EditFacts, names: list[str]) -> list[str]:
+def _apply_new_class_names(facts: EditFacts, names: list[str]) -> list[str]:
     renamed = [facts.changes.classes.get(name, name) for name in names]
     return [name for name in renamed if name is not None]
 
 
-def _read_renamed_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
+def _read_matrix_row_with_renamed_classes(db: Database, facts: EditFacts) -> list[MeasuredCell]:
     """Return the lineage head's row of the accuracy matrix, under the new class names."""
-    query = select(Result).where(
-        Result.model_id == facts.model.id,
-        Result.version == facts.head.number,
-        Result.task.in_(facts.taught),
+    query = select(VersionTaskResult).where(
+        VersionTaskResult.model_id == facts.model.id,
+        VersionTaskResult.version == facts.head.number,
+        VersionTaskResult.task.in_(facts.taught),
     )
     with db.read() as session:
         return [
@@ -83,5 +85,5 @@ def _read_renamed_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
                     for name, counts in cell.per_class.items()
                 },
             )
-            for cell in session.scalars(query.order_by(Result.task))
+            for cell in session.scalars(query.order_by(VersionTaskResult.task))
         ]

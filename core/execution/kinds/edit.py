@@ -6,24 +6,24 @@ together. A lost attempt starts over, from the same rows.
 
 from pathlib import Path
 
-from core.database.kinds import Kind as Name
+from core.database.kinds import JobKind as Name
 from core.execution.editing.chain import EditChain
 from core.execution.editing.facts import read_edit_facts
 from core.execution.kinds.kind import Kind, Work
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
-from core.retention.damage import DatabaseDamageMarks, reword_damage_errors
-from core.storage import Blobs
+from core.retention.damage import DatabaseDamageMarks, explain_damage_errors_of_model
+from core.storage import BlobStorage
 
 
 def _run_edit_job(work: Work) -> None:
     work.begin("prepare")
     facts = read_edit_facts(work.db, work.settings, work.claim)
-    blobs = Blobs(
+    blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
-    with reword_damage_errors(work.db, facts.model.id):
+    with explain_damage_errors_of_model(work.db, facts.model.id):
         chain.store_edited_files()
         if facts.edit.way == "rename":
             work.publish(chain.write_renamed_version())
@@ -37,7 +37,7 @@ def _run_edit_job(work: Work) -> None:
     for number in chain.relearned_tasks:
         if work.must_stop():
             raise IngestStopped
-        with reword_damage_errors(work.db, facts.model.id):
+        with explain_damage_errors_of_model(work.db, facts.model.id):
             spec = chain.write_task_spec(line, number)
         made = work.process(spec)
         if made is None:
@@ -46,8 +46,8 @@ def _run_edit_job(work: Work) -> None:
         hit_failpoint("edit-learned")
     if made is None:
         return
-    with reword_damage_errors(work.db, facts.model.id):
-        chain.complete_last_result(line, made)
+    with explain_damage_errors_of_model(work.db, facts.model.id):
+        chain.complete_result_with_unchanged_tasks(line, made)
     hit_failpoint("edit-finished")
     work.publish(made)
 

@@ -11,13 +11,13 @@ from sqlalchemy import delete
 
 from core.contract.jobs.export_job import ExportResult
 from core.contract.reports.report import ExportReport
-from core.database.kinds import Kind as Name
-from core.database.states import Action, find_next_state
-from core.database.tables import Export, Model
+from core.database.kinds import JobKind as Name
+from core.database.states import JobAction, find_next_job_state
+from core.database.tables import ExportedDownload, Model
 from core.errors import Unavailable
 from core.execution import exporters
 from core.execution.exporting import ExportRequest, prepare_export, read_requested_export
-from core.execution.kinds.kind import Advice, Done, Kind, Work
+from core.execution.kinds.kind import Done, JobLimitAdvice, Kind, Work
 from core.export.format import PartFile, Version
 from core.export.registry import FORMATS
 from core.failpoints import hit_failpoint
@@ -25,11 +25,11 @@ from core.ingest.ingest import IngestStopped
 from core.jobs.fence import lock_claimed_job
 from core.recipe.catalogue import load_catalogue
 from core.retention import damage, references
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.telemetry import EXPORT_BYTES, EXPORT_SECONDS
 from core.usage import stored_bytes
 
-ADVICE = Advice(
+ADVICE = JobLimitAdvice(
     time="(PERENNIAL_MAX_EXPORT_S). The version can be had as format=safetensors.",
     memory="Raise it, or take the version as format=safetensors.",
 )
@@ -37,19 +37,19 @@ ADVICE = Advice(
 
 def _run_export_job(work: Work) -> Done | None:
     """Run a claimed export job, unless too many are exporting."""
-    exporters.take_export_turn(work.db, work.claim, work.settings.max_exports)
+    exporters.begin_export_or_put_off(work.db, work.claim, work.settings.max_exports)
     try:
-        return _make_export(work)
+        return _make_version_download(work)
     # Also after an error, so that exports that wait look again at once.
     finally:
-        exporters.end_export_turn(work.db, work.claim)
+        exporters.end_export_and_release_waiting(work.db, work.claim)
 
 
-def _make_export(work: Work) -> Done | None:
+def _make_version_download(work: Work) -> Done | None:
     """Make the download of a version and its report; None if the process was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
-    blobs = Blobs(
+    blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
     spec = prepare_export(work.db, blobs, work.settings, order, work.folder)
@@ -60,7 +60,7 @@ def _make_export(work: Work) -> Done | None:
     if out is None:
         return None
     result = ExportResult.from_json(json.loads((out / "result.json").read_text()))
-    sha256, size = _store_export(work, blobs, order, out)
+    sha256, size = _store_version_download(work, blobs, order, out)
     EXPORT_SECONDS.observe(time.monotonic() - begin)
     EXPORT_BYTES.inc(size)
     report: ExportReport = {
@@ -84,7 +84,9 @@ def _make_export(work: Work) -> Done | None:
     return Done(report, [("info", summary)])
 
 
-def _store_export(work: Work, blobs: Blobs, order: ExportRequest, made: Path) -> tuple[str, int]:
+def _store_version_download(
+    work: Work, blobs: BlobStorage, order: ExportRequest, made: Path
+) -> tuple[str, int]:
     """Pack the output, store and register it, and return its digest and size in bytes.
 
     Raises:
@@ -104,17 +106,20 @@ def _store_export(work: Work, blobs: Blobs, order: ExportRequest, made: Path) ->
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
         # Raises if a stop was requested, before anything is registered.
-        find_next_state(job.state, Action.FINISH)
+        find_next_job_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
-        mine = (Export.version_id == order.version_id, Export.format == order.format)
+        mine = (
+            ExportedDownload.version_id == order.version_id,
+            ExportedDownload.format == order.format,
+        )
         # An earlier download of this version may still have its row.
-        session.execute(delete(Export).where(*mine))
+        session.execute(delete(ExportedDownload).where(*mine))
         now = work.db.now(session)
         session.add(
-            Export(
+            ExportedDownload(
                 version_id=order.version_id,
                 format=order.format,
                 sha256=sha256,

@@ -9,16 +9,16 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from core.bases.expected_base import load_expected_base, select_compared_tensors
+from core.bases.expected_base import load_expected_base, select_tensors_to_compare_with_expected
 from core.bases.hub import unfinished
-from core.bases.hub.downloader import download_in_process
+from core.bases.hub.downloader import download_in_separate_process
 from core.contract.base import ExpectedBase
-from core.contract.jobs.hub import DownloadRequest
-from core.contract.pretrained import Pretrained, build_pretrained
+from core.contract.jobs.hub import HubDownloadRequest
+from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.database.job_log import Line
-from core.database.kinds import Kind as Name
-from core.database.states import Action, find_next_state
-from core.database.tables import Model, Weights
+from core.database.kinds import JobKind as Name
+from core.database.states import JobAction, find_next_job_state
+from core.database.tables import FetchedWeights, Model
 from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
 from core.execution import weights as turns
 from core.execution.kinds.kind import Done, Kind, Work
@@ -35,7 +35,7 @@ from core.packaged import imagenet_base
 from core.processes import helper_process
 from core.recipe.catalogue import load_catalogue
 from core.retention import damage, references
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.usage import stored_bytes
 
 FILE = "model.safetensors"
@@ -50,12 +50,12 @@ def _run_fetch_job(work: Work) -> Done:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
         return Done(None)  # an earlier attempt made version 0 but could not report it
-    pretrained = _find_pretrained(work, model)
-    blobs = Blobs(
+    pretrained = _find_pretrained_weights(work, model)
+    blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
     max_fetches = work.settings.max_fetches
-    weights = turns.find_weights_or_take_turn(
+    weights = turns.find_weights_or_claim_fetching(
         work.db, blobs, work.claim, pretrained.repository, max_fetches
     )
     origin = "The weights were in the store already"
@@ -65,7 +65,7 @@ def _run_fetch_job(work: Work) -> Done:
             _make_version_zero(work, blobs, pretrained, weights)
         # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
-            turns.release_fetch_turn(work.db, work.claim)
+            turns.end_fetching_and_release_waiting(work.db, work.claim)
     else:
         _make_version_zero(work, blobs, pretrained, weights)
     log_lines: list[Line] = [
@@ -74,7 +74,7 @@ def _run_fetch_job(work: Work) -> Done:
     return Done(None, log_lines)
 
 
-def _find_pretrained(work: Work, model: Model) -> Pretrained:
+def _find_pretrained_weights(work: Work, model: Model) -> PretrainedWeights:
     """Return the catalogue's entry for the model's weights."""
     name = str(model.architecture.get("model"))
     entries = load_catalogue(work.settings)["pretrained"]
@@ -85,12 +85,12 @@ def _find_pretrained(work: Work, model: Model) -> Pretrained:
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
             f"names."
         )
-    return build_pretrained(name, entries[name])
+    return describe_pretrained_weights(name, entries[name])
 
 
 def _fetch_and_check_weights(
-    work: Work, blobs: Blobs, model: Model, pretrained: Pretrained
-) -> tuple[Weights, str]:
+    work: Work, blobs: BlobStorage, model: Model, pretrained: PretrainedWeights
+) -> tuple[FetchedWeights, str]:
     """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
@@ -99,7 +99,7 @@ def _fetch_and_check_weights(
     by_hand = work.settings.make_folder(BY_HAND) / f"{pretrained.name}.safetensors"
     if pretrained.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None
-        _convert_imagenet(work, pretrained, file)
+        _convert_imagenet_base(work, pretrained, file)
         origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
@@ -112,13 +112,13 @@ def _fetch_and_check_weights(
     # The size is known only now, and must count before the bytes are stored.
     _require_storage_room(work, file.stat().st_size)
     try:
-        _check_weights(file, expected)
+        _check_fetched_weights(file, expected)
     except BaseInvalid as error:
         # A retry would otherwise resume the same wrong file.
         file.unlink()
         raise WeightsUnavailable(
             f"What was brought does not fit {pretrained.name}: {error.detail} "
-            f"{_format_advice(work, pretrained)}"
+            f"{_format_manual_download_advice(work, pretrained)}"
         ) from error
     hit_failpoint("fetch-downloaded")
     sha256, size = blobs.put_file(file, move=True)
@@ -128,17 +128,17 @@ def _fetch_and_check_weights(
             work.settings.make_folder(unfinished.FOLDER), pretrained.repository
         )
     hit_failpoint("fetch-stored")
-    return Weights(
+    return FetchedWeights(
         repository=pretrained.repository, revision=revision, sha256=sha256, bytes=size
     ), origin
 
 
-def _download_weights(work: Work, pretrained: Pretrained) -> tuple[Path, str]:
+def _download_weights(work: Work, pretrained: PretrainedWeights) -> tuple[Path, str]:
     if work.settings.hub == "off":
         raise WeightsUnavailable(
-            f"PERENNIAL_HUB is off where the worker runs. {_format_advice(work, pretrained)}"
+            f"PERENNIAL_HUB is off where the worker runs. {_format_manual_download_advice(work, pretrained)}"
         )
-    request = DownloadRequest(
+    request = HubDownloadRequest(
         repository=pretrained.repository,
         file=FILE,
         folder=work.settings.make_folder(unfinished.FOLDER),
@@ -149,13 +149,17 @@ def _download_weights(work: Work, pretrained: Pretrained) -> tuple[Path, str]:
         work.progress("fetch", done, total)
 
     try:
-        file = download_in_process(request, work.must_stop, report_progress, work.settings.stall_s)
+        file = download_in_separate_process(
+            request, work.must_stop, report_progress, work.settings.stall_s
+        )
     except WeightsUnavailable as error:
-        raise WeightsUnavailable(f"{error.detail}. {_format_advice(work, pretrained)}") from error
+        raise WeightsUnavailable(
+            f"{error.detail}. {_format_manual_download_advice(work, pretrained)}"
+        ) from error
     return file.path, file.revision
 
 
-def _convert_imagenet(work: Work, pretrained: Pretrained, file: Path) -> None:
+def _convert_imagenet_base(work: Work, pretrained: PretrainedWeights, file: Path) -> None:
     """Write the ImageNet base in a separate process, since it imports torch."""
     try:
         # The process has another working directory.
@@ -169,34 +173,34 @@ def _convert_imagenet(work: Work, pretrained: Pretrained, file: Path) -> None:
     if why:
         raise WeightsUnavailable(
             f"{pretrained.repository} cannot be converted where the worker runs: {why}. "
-            f"{_format_advice(work, pretrained)}"
+            f"{_format_manual_download_advice(work, pretrained)}"
         )
 
 
-def _format_advice(work: Work, pretrained: Pretrained) -> str:
+def _format_manual_download_advice(work: Work, pretrained: PretrainedWeights) -> str:
     """Return advice for getting the weights without the Hub."""
     if pretrained.repository == imagenet_base.NAME:
         return (
-            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry(work)}; or create "
+            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry_request(work)}; or create "
             "the model with another base."
         )
     return (
         f"Put {FILE} of {pretrained.repository} as {BY_HAND}/{pretrained.name}.safetensors into "
         "the data directory of each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub "
         "(HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
-        f"and {_format_retry(work)}."
+        f"and {_format_retry_request(work)}."
     )
 
 
-def _format_retry(work: Work) -> str:
+def _format_retry_request(work: Work) -> str:
     return words.describe_fetch_request(work.claim.job_id)
 
 
-def _check_weights(file: Path, expected: ExpectedBase) -> None:
+def _check_fetched_weights(file: Path, expected: ExpectedBase) -> None:
     """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
     tensors = read_safetensors_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
-    check_expected_tensors(*select_compared_tensors(tensors, expected))
+    check_expected_tensors(*select_tensors_to_compare_with_expected(tensors, expected))
     check_finite_tensors(file, tensors)
 
 
@@ -211,11 +215,13 @@ def _require_storage_room(work: Work, size: int) -> None:
     if used + size > limit:
         raise StorageFull(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
-            f"{size}. Delete models, a task's data or a model's memory, and {_format_retry(work)}."
+            f"{size}. Delete models, a task's data or a model's memory, and {_format_retry_request(work)}."
         )
 
 
-def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights: Weights) -> None:
+def _make_version_zero(
+    work: Work, blobs: BlobStorage, pretrained: PretrainedWeights, weights: FetchedWeights
+) -> None:
     """Make version 0, and record where the weights are stored.
 
     Raises:
@@ -225,9 +231,9 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
         # Raises if a stop was requested, before anything is made.
-        find_next_state(job.state, Action.FINISH)
+        find_next_job_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         # it was deleted as unused after it was stored
         if weights.sha256 is None or not blobs.has(weights.sha256):
             raise Unavailable("The weights were removed before a version named them.")
@@ -235,8 +241,8 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
         if model.base_job is None:
             return
         part, origin = version_zero.build_weights_part(pretrained, weights)
-        start = version_zero.Start(
-            [part], origin, version_zero.find_pixel_statistics(pretrained, model)
+        start = version_zero.VersionZeroStart(
+            [part], origin, version_zero.find_pixel_statistics_of_weights(pretrained, model)
         )
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
         version_zero.add_version_zero(
@@ -244,7 +250,7 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
         )
         model.base_job = None
         # The row exists since a job took the turn to fetch them (`core.execution.weights`).
-        row = session.get_one(Weights, weights.repository)
+        row = session.get_one(FetchedWeights, weights.repository)
         row.revision, row.sha256, row.bytes = weights.revision, weights.sha256, weights.bytes
         session.flush()
         stored_bytes.add_stored_bytes(session, model.owner_id, part.bytes)

@@ -8,9 +8,9 @@ from core.contract.jobs.trial import TrialFigures
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.database.job_log import Line
 from core.database.session import Database
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.settings import Settings
-from core.storage import Store
+from core.storage import ObjectStorage
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Work:
     """
 
     db: Database
-    store: Store
+    store: ObjectStorage
     settings: Settings
-    claim: Claim
+    claim: JobClaim
     folder: Path
     must_stop: Callable[[], bool]
     progress: Callable[[str, int, int], None]
@@ -59,7 +59,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Advice:
+class JobLimitAdvice:
     """Advice for a person about a job that reached its limit of time or memory.
 
     The advice about time also names the setting of the limit.
@@ -84,7 +84,7 @@ class Kind:
         priority: jobs of an owner with the lowest number come first (`core.scheduling.turns`).
         longest_s: seconds that a job may run, over all its attempts; 0: no limit.
         run: does the work; returns None if the end of the job is recorded already. May raise
-            `Stopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOffSignal`
+            `IngestStopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOffSignal`
             to wait for its turn without a worker, and any other error: an outage puts the job off,
             a damaged object or a lost process counts as a lost attempt, all others fail it. Another
             attempt restarts the work.
@@ -97,4 +97,4 @@ class Kind:
     longest_s: Callable[[Settings], float]
     run: Callable[[Work], Done | None]
     able: Callable[[], bool] = lambda: True
-    advice: Advice = Advice()
+    advice: JobLimitAdvice = JobLimitAdvice()

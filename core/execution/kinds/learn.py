@@ -7,20 +7,20 @@ A job with trials learns the task once for each of them, and publishes one resul
 import shutil
 from pathlib import Path
 
-from core.database.kinds import Kind as Name
-from core.database.states import State
+from core.database.kinds import JobKind as Name
+from core.database.states import JobState
 from core.execution.kinds.kind import Kind, Work
 from core.execution.prepare import write_job_inputs
-from core.execution.trials import Trials, has_trials
+from core.execution.trials import ClaimedJobTrials, has_trials
 from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
-from core.ingest.ingest import IngestStopped, Monitor
+from core.ingest.ingest import DecodingMonitor, IngestStopped
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 def _run_learn_job(work: Work) -> None:
-    if work.claim.state is State.VALIDATING:
+    if work.claim.state is JobState.VALIDATING:
         _decode_job_archive(work)
     # Fetching datasets and parts may take long, and a stopped job needs none.
     if work.must_stop():
@@ -43,11 +43,11 @@ def _write_job_spec(work: Work, folder: Path) -> Path:
 
 def _learn_trials(work: Work) -> None:
     """Learn and measure the trials that are left, and publish the chosen one."""
-    blobs = Blobs(
+    blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
-    trials = Trials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
-    while (number := trials.begin_next()) is not None:
+    trials = ClaimedJobTrials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
+    while (number := trials.begin_next_trial()) is not None:
         hit_failpoint("trial-begun")
         folder = work.folder / f"trial-{number}"
         made = work.process(_write_job_spec(work, folder))
@@ -75,7 +75,7 @@ def _decode_job_archive(work: Work) -> None:
         work.progress("validate", done, total)
 
     try:
-        monitor = Monitor(report_progress, work.must_stop)
+        monitor = DecodingMonitor(report_progress, work.must_stop)
         validate_archive(work.db, work.store, work.claim, work.settings, folder, monitor)
     finally:
         # Before training, which may need the room on the disk.

@@ -16,19 +16,19 @@ from core.contract.jobs.measure_job import MeasureSpec
 from core.contract.reports.report import BatchCheck
 from core.database import job_log
 from core.database.jobs import change_job_state
-from core.database.kinds import Kind as Name
-from core.database.states import Action
+from core.database.kinds import JobKind as Name
+from core.database.states import JobAction
 from core.database.tables import Job, Model, Task
 from core.execution import batch_lines
 from core.execution.kinds.kind import Kind, Work
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
-from core.execution.parent_parts import list_own_parts
+from core.execution.parent_parts import list_parts_of_version_itself
 from core.ingest.ingest import IngestedBatch, IngestStopped
 from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage
 from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.usage import stored_bytes
 
 SPEC = "measure.json"
@@ -64,14 +64,14 @@ def _decode_held_out(work: Work) -> None:
         work, folder, lambda session, job: sorted(_find_measured_task(session, job).classes)
     )
     report, made = decoded.report, decoded.made
-    blobs = Blobs(
+    blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     files = [made.held_out, made.traces]
     digests = [blobs.put_file(file, link=True)[0] for file in files]
     with work.db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         for sha256, file in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(file)
@@ -89,7 +89,7 @@ def _decode_held_out(work: Work) -> None:
         now = work.db.now(session)
         for log_line in batch_lines.list_decoding_log_lines(made):
             job_log.add_log_line(session, job.id, log_line, now)
-        change_job_state(session, job, Action.START, now)
+        change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(file.stat().st_size for file in files)
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
@@ -102,15 +102,17 @@ def _prepare_measurement(work: Work) -> Path:
         StoreCorrupt: a part or the images are missing or damaged.
     """
     settings, claim = work.settings, work.claim
-    blobs = Blobs(work.store, settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db))
+    blobs = BlobStorage(
+        work.store, settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
+    )
     with work.db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
         task = _find_measured_task(session, job)
         version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
         assert version is not None and task.held_out_sha256 is not None, "they came with the model"
-        parts = list_own_parts(session, version)
-    with damage.reword_damage_errors(work.db, model.id):
+        parts = list_parts_of_version_itself(session, version)
+    with damage.explain_damage_errors_of_model(work.db, model.id):
         spec = MeasureSpec(
             work="measure",
             manifest=version.manifest,

@@ -12,8 +12,8 @@ from core.database.tables import Job, Model
 from core.edits.listing import read_class_aliases
 from core.errors import Rejected
 from core.execution.kinds.kind import Work
-from core.execution.validate import Archive, decode_batch, fetch_archive
-from core.ingest.ingest import IngestedBatch, Monitor
+from core.execution.validate import StoredArchive, decode_batch, fetch_archive
+from core.ingest.ingest import DecodingMonitor, IngestedBatch
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def decode_uploaded_batch(
     report = cast(BatchCheck | None, job.report)
     if job.archive_key is None or report is None:
         raise Rejected("The uploaded batch is gone; send it again.")
-    archive = Archive(
+    archive = StoredArchive(
         job.archive_key,
         report["sha256"],
         report["media_type"],
@@ -67,6 +67,6 @@ def decode_uploaded_batch(
         work.progress("validate", done, total)
 
     path = fetch_archive(work.db, work.store, model.id, archive, folder)
-    monitor = Monitor(report_progress, work.must_stop)
+    monitor = DecodingMonitor(report_progress, work.must_stop)
     made = decode_batch(path, archive, model, work.settings, folder, monitor)
     return DecodedUpload(job, model, report, made)

@@ -4,14 +4,14 @@ import time
 
 from core.contract.reports.report import BatchCheck
 from core.database.job_log import Line
-from core.database.kinds import Kind as Name
+from core.database.kinds import JobKind as Name
 from core.execution import batch_lines
-from core.execution.batch_traces import compare_with_earlier
+from core.execution.batch_traces import compare_batch_with_earlier_tasks
 from core.execution.kinds.kind import Done, Kind, Work
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.ingest.findings.contradictions import require_no_contradictions
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 
 LEARNED_LATER = (
@@ -25,11 +25,13 @@ def _run_validate_job(work: Work) -> Done:
     begin = time.monotonic()
     decoded = decode_uploaded_batch(work, work.folder, lambda _session, _job: None)
     job, model, report, made = decoded.job, decoded.model, decoded.report, decoded.made
-    blobs = Blobs(
+    blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
-    made = compare_with_earlier(work.db, blobs, model, None, made, near=is_looked_through)
+    made = compare_batch_with_earlier_tasks(
+        work.db, blobs, model, None, made, near=is_looked_through
+    )
     # As for a submission, contradictions with earlier tasks show only after decoding.
     require_no_contradictions(made.report)
     INGEST_SECONDS.observe(time.monotonic() - begin)

@@ -15,8 +15,8 @@ from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import model_card, onnx_card
 from core.export.format import Format, Version
-from core.export.image_reader import build_reader_files
-from core.export.zip_entries import add_text_entry, add_zip_entry
+from core.export.image_reader import build_image_reader_files
+from core.export.zip_entries import add_text_to_zip, add_zip_entry
 
 _COPY_BYTES = 1 << 20
 
@@ -31,7 +31,7 @@ class OnnxZip(Format):
 
     def explain_refusal(self, manifest: Manifest) -> str | None:
         """Return a sentence for a version without classes, which has no probabilities to export."""
-        if manifest.version == 0 or not onnx_card.collect_output_labels(manifest):
+        if manifest.version == 0 or not onnx_card.collect_labels_of_graph_outputs(manifest):
             return (
                 f"Version {manifest.version} has learned no classes yet, so it has no "
                 "probabilities to export. Submit a task first, or name a later version."
@@ -50,7 +50,7 @@ class OnnxZip(Format):
         # Weights near 2 GiB do not fit into the graph's file, and lie beside it.
         files = [graph, data] if data.exists() else [graph]
         config = {
-            **model_card.build_config(version),
+            **model_card.build_download_config(version),
             "onnx": onnx_card.describe_graph_signature(version.manifest, version.sure),
         }
         # Stored: weights hardly shrink, and another release of zlib would give other bytes.
@@ -58,15 +58,15 @@ class OnnxZip(Format):
             for file in files:
                 add_zip_entry(archive, file.name, file.stat().st_size, _read_file_chunks(file))
             # Not sorted: the order is that of the graph's outputs and columns.
-            add_text_entry(
+            add_text_to_zip(
                 archive,
                 "labels.json",
-                _dump_json(onnx_card.collect_output_labels(version.manifest)),
+                _dump_json(onnx_card.collect_labels_of_graph_outputs(version.manifest)),
             )
-            add_text_entry(archive, "config.json", _dump_json(config, sort=True))
-            add_text_entry(archive, "README.md", onnx_card.render_readme(version.manifest))
-            for name, text in build_reader_files(version.manifest.image).items():
-                add_text_entry(archive, name, text)
+            add_text_to_zip(archive, "config.json", _dump_json(config, sort=True))
+            add_text_to_zip(archive, "README.md", onnx_card.render_onnx_readme(version.manifest))
+            for name, text in build_image_reader_files(version.manifest.image).items():
+                add_text_to_zip(archive, name, text)
 
 
 def _dump_json(value: object, *, sort: bool = False) -> str:

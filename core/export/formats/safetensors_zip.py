@@ -9,10 +9,10 @@ import zipfile
 from pathlib import Path
 
 from core.export import model_card
-from core.export.card_code import find_family
+from core.export.card_code import find_architecture_family
 from core.export.format import Format, Version
-from core.export.image_reader import build_reader_files
-from core.export.zip_entries import add_text_entry, add_zip_entry
+from core.export.image_reader import build_image_reader_files
+from core.export.zip_entries import add_text_to_zip, add_zip_entry
 from core.files.merged import MergedTensors
 
 _BASE_PART = "base"
@@ -37,9 +37,11 @@ class SafetensorsZip(Format):
             StoreCorrupt: the parts do not fit together.
             DamagedPart: a part's bytes do not match its digest.
         """
-        classifier = _CLASSIFIERS.get(find_family(version.manifest, version.catalogue) or "")
+        classifier = _CLASSIFIERS.get(
+            find_architecture_family(version.manifest, version.catalogue) or ""
+        )
 
-        def get_merged_name(name: str) -> str | None:
+        def get_merged_tensor_name(name: str) -> str | None:
             """Return the merged name of a base's tensor, or None for its classifier.
 
             An uploaded base has the backbone's own names.
@@ -49,17 +51,17 @@ class SafetensorsZip(Format):
         # Parts that a job wrote have the network's names already, so `str` leaves them alone.
         merged = MergedTensors(
             [
-                (p.path, p.sha256, get_merged_name if p.name == _BASE_PART else str)
+                (p.path, p.sha256, get_merged_tensor_name if p.name == _BASE_PART else str)
                 for p in version.parts
             ]
         )
         config = json.dumps(
-            model_card.build_config(version), ensure_ascii=False, indent=2, sort_keys=True
+            model_card.build_download_config(version), ensure_ascii=False, indent=2, sort_keys=True
         )
         # Stored: weights hardly shrink, and another release of zlib would give other bytes.
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             add_zip_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
-            add_text_entry(archive, "config.json", config + "\n")
-            add_text_entry(archive, "README.md", model_card.render_readme(version))
-            for name, text in build_reader_files(version.manifest.image).items():
-                add_text_entry(archive, name, text)
+            add_text_to_zip(archive, "config.json", config + "\n")
+            add_text_to_zip(archive, "README.md", model_card.render_download_readme(version))
+            for name, text in build_image_reader_files(version.manifest.image).items():
+                add_text_to_zip(archive, name, text)

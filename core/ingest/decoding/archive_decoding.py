@@ -13,15 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from core.ingest.decoding import decoder
-from core.ingest.decoding.decoder import DIGEST_BYTES, REASON_BYTES, Plan
-from core.ingest.decoding.pool import Pool, Range, TooManyDeadly, TooSlow
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.decoder import DIGEST_BYTES, REASON_BYTES, DecodingPlan
+from core.ingest.decoding.pool import DecoderPool, DecodingTooSlow, Range, TooManyCrashingImages
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.inspect import open_file_read_only
-from core.ingest.layout import IGNORED, Layout
+from core.ingest.layout import IGNORED, ArchiveLayout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, ArchiveMembers, copy_unpacked_member
+from core.ingest.members import DEFLATED, ArchiveMembers, copy_unpacked_archive_member
 from core.ingest.reader import Contents
-from core.ingest.report import DecodingResult, build_crash_refusal, build_slow_refusal
+from core.ingest.report import (
+    DecodingResult,
+    build_refusal_of_crashing_images,
+    build_refusal_of_slow_images,
+)
 
 CPU_S = 60
 """CPU seconds that a decoder may spend on a few images."""
@@ -32,7 +36,7 @@ _IMAGES_PER_PROCESS = 1500
 
 
 @dataclass(frozen=True)
-class Monitor:
+class DecodingMonitor:
     """Callbacks of a run that may take long.
 
     Attributes:
@@ -44,11 +48,11 @@ class Monitor:
     stop: Callable[[], bool] = lambda: False
 
 
-UNMONITORED = Monitor()
+UNMONITORED = DecodingMonitor()
 
 
 @dataclass
-class Decoding:
+class ArchiveDecoding:
     """One decoding run: creates the result files, plans the ranges, runs the pool.
 
     Attributes:
@@ -63,10 +67,10 @@ class Decoding:
     scratch: Path
     image_size: int
     channels: int
-    resizing: Resizing
+    resizing: SquareResizing
     limits: Limits
-    pool: Pool
-    monitor: Monitor
+    pool: DecoderPool
+    monitor: DecodingMonitor
 
     def decode_archive(self, source: Path, contents: Contents) -> DecodingResult:
         """Decode every image of an uploaded archive; `source` is the file of its offsets.
@@ -127,7 +131,7 @@ class Decoding:
 
     def _build_decoding_plan(
         self, source: Path, count: int, columns: str, begin: int, shape: tuple[int, int, int]
-    ) -> Plan:
+    ) -> DecodingPlan:
         row_bytes = self.image_size * self.image_size * self.channels
         paths = {}
         for name, bytes_ in (
@@ -143,7 +147,7 @@ class Decoding:
                     # Sparse: rows take no room on the disk before they are decoded.
                     file.truncate(count * bytes_)
             paths[name] = str(path.absolute())
-        return Plan(
+        return DecodingPlan(
             archive=str(source.absolute()),
             rows=count,
             columns=columns,
@@ -164,7 +168,10 @@ class Decoding:
         )
 
     def _run_decoder_pool(
-        self, jobs: list[tuple[Plan, list[Range]]], names: Callable[[int], str], layout: Layout
+        self,
+        jobs: list[tuple[DecodingPlan, list[Range]]],
+        names: Callable[[int], str],
+        layout: ArchiveLayout,
     ) -> None:
         total = sum(b - a for _, ranges in jobs for a, b in ranges)
         before = 0
@@ -181,10 +188,10 @@ class Decoding:
 
             try:
                 self.pool.decode_ranges(plan, ranges, report_progress, self.monitor.stop)
-            except TooManyDeadly as error:
-                raise build_crash_refusal(self.pool.crashed, names, layout) from error
-            except TooSlow as error:
-                raise build_slow_refusal(self.pool.crashed, names, layout) from error
+            except TooManyCrashingImages as error:
+                raise build_refusal_of_crashing_images(self.pool.crashed, names, layout) from error
+            except DecodingTooSlow as error:
+                raise build_refusal_of_slow_images(self.pool.crashed, names, layout) from error
             before += count
 
     def _collect_decoding_results(
@@ -233,7 +240,7 @@ def _unpack_array_member(source: Path, members: ArchiveMembers, i: int, path: Pa
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         with open_file_read_only(source) as fd:
-            copy_unpacked_member(fd, members, i, out)
+            copy_unpacked_archive_member(fd, members, i, out)
     finally:
         os.close(out)
 

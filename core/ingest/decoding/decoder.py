@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 
 from core.errors import ImageInvalid
 from core.ingest import images
-from core.ingest.decoding.resizing import Resizing
-from core.ingest.members import DamagedFile, SizeMismatch, read_member
+from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.members import DamagedFile, UnpackedSizeMismatch, read_member
 
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING, GOOD_SMALL, GOOD_PROFILE_IGNORED = range(7)
 SMALL_SIDE = 48
@@ -33,7 +33,7 @@ _IMAGES_PER_RENEWAL = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class DecodingPlan:
     """Specification of what to decode and where to write it.
 
     Attributes:
@@ -76,10 +76,10 @@ class Plan:
         return json.dumps(asdict(self))
 
 
-class _Decoder:
-    def __init__(self, plan: Plan) -> None:
+class _RangeDecoder:
+    def __init__(self, plan: DecodingPlan) -> None:
         self.plan = plan
-        self.resizing = Resizing(plan.crop, plan.interpolation, plan.decoding)
+        self.resizing = SquareResizing(plan.crop, plan.interpolation, plan.decoding)
         self.row_bytes = plan.image_size * plan.image_size * plan.channels
         self.archive = os.open(plan.archive, os.O_RDONLY)
         self.columns = os.open(plan.columns, os.O_RDONLY) if plan.columns else -1
@@ -124,10 +124,10 @@ class _Decoder:
                 verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
             except (DamagedFile, ImageInvalid) as error:
                 verdict = self._reject_image_row(start + i, str(error))
-            # The limit of address space, see `harden_process`.
+            # The limit of address space, see `restrict_decoding_process`.
             except MemoryError:
                 verdict = self._reject_image_row(start + i, "decoding takes too much memory")
-            except SizeMismatch:
+            except UnpackedSizeMismatch:
                 verdict = LYING
             rows.append(pixels)
             verdicts[i] = verdict
@@ -155,7 +155,8 @@ class _Decoder:
         else:
             size, channels = plan.image_size, plan.channels
             squares = (
-                images.make_square_array(image, size, channels, self.resizing) for image in source
+                images.convert_to_square_array(image, size, channels, self.resizing)
+                for image in source
             )
             pixels = b"".join(image.tobytes() for image in squares)
         digests = (
@@ -205,16 +206,16 @@ def main() -> None:
     # The pool allows more time for the start than for an image, so it must know when that ends.
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    decoder: _Decoder | None = None
+    decoder: _RangeDecoder | None = None
     for message in sys.stdin:
         if message.startswith("{"):
-            plan = Plan(**json.loads(message))
+            plan = DecodingPlan(**json.loads(message))
             # Once, because limits of a process can only be lowered.
             if decoder is None:
                 # Discard the output of image decoders: a file may make them print megabytes.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-                images.harden_process(plan.memory_bytes, plan.cpu_s)
-            decoder = _Decoder(plan)
+                images.restrict_decoding_process(plan.memory_bytes, plan.cpu_s)
+            decoder = _RangeDecoder(plan)
             continue
         assert decoder is not None, "a range came before its plan"
         start, stop = map(int, message.split())

@@ -9,7 +9,7 @@ import io
 from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin
 
 from core.errors import ImageInvalid
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.image_file import Square, gif, jpeg, kinds, png
 from core.ingest.image_file.geometry import centre
 from core.ingest.image_file.square import MAX_RLE_BYTES, check_pixels, turn_of
@@ -19,7 +19,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 
 
 def decode_square_image(
-    data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing
 ) -> Square:
     """Decode one image file to a size × size image.
 
@@ -75,12 +75,12 @@ def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
 
 
 def crop_centre_square(
-    image: Image.Image, size: int, channels: int, resizing: Resizing
+    image: Image.Image, size: int, channels: int, resizing: SquareResizing
 ) -> Image.Image:
     """Return the centre of an image, size × size pixels of mode L or RGB, with alpha over white."""
     mode = "RGB" if channels == 3 else "L"
     if image.mode != mode or "transparency" in image.info:
-        image = _convert_to_plain_mode(image)
+        image = _convert_to_plain_pillow_mode(image)
     image = centre(image, size, resizing.compute_shorter_side(size), resizing.pillow_filter)
     if image.mode == "RGBA":
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
@@ -88,7 +88,7 @@ def crop_centre_square(
     return image if image.mode == mode else image.convert(mode)
 
 
-def _convert_to_plain_mode(image: Image.Image) -> Image.Image:
+def _convert_to_plain_pillow_mode(image: Image.Image) -> Image.Image:
     """Return the image in mode L, RGB or, if it has transparency, RGBA."""
     if image.mode in ("I", "F"):
         raise ImageInvalid("32-bit pixels; save it with 8 or 16 bits")

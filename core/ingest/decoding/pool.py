@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.ingest.decoding.decoder import BAD, CELL_BYTES, REASON_BYTES, Plan
+from core.ingest.decoding.decoder import BAD, CELL_BYTES, REASON_BYTES, DecodingPlan
 from core.ingest.limits import BAD_SHARE
 from core.machine import count_usable_cpus
 from core.processes import helper_process
@@ -42,11 +42,11 @@ class IngestStopped(Exception):
     """The caller's `stop` returned True; nothing of the batch is stored."""
 
 
-class TooManyDeadly(Exception):
+class TooManyCrashingImages(Exception):
     """So many images killed the decoder that the batch is unusable."""
 
 
-class TooSlow(Exception):
+class DecodingTooSlow(Exception):
     """The batch takes more CPU time than its number of images justifies."""
 
 
@@ -56,12 +56,12 @@ def choose_process_count() -> int:
 
 
 @dataclass
-class _Worker:
+class _DecoderProcess:
     process: "subprocess.Popen[bytes]"
     cell: Path
     since: float
     assigned: deque[Range] = field(default_factory=deque)
-    plan: Plan | None = None
+    plan: DecodingPlan | None = None
     last_row: int = 0
     spent_s: float = 0.0
     ready: bool = False
@@ -69,7 +69,7 @@ class _Worker:
 
 
 @dataclass
-class Pool:
+class DecoderPool:
     """Up to `processes` decoders.
 
     Attributes:
@@ -85,7 +85,7 @@ class Pool:
     crashed: list[int] = field(default_factory=list)
     _suspects: set[int] = field(default_factory=set)
     _todo: deque[Range] = field(default_factory=deque)
-    _workers: list[_Worker] = field(default_factory=list)
+    _workers: list[_DecoderProcess] = field(default_factory=list)
     _started: int = 0
     _failed_starts: int = 0
     _spent_s: float = 0.0
@@ -112,19 +112,19 @@ class Pool:
                 # A terminal's Ctrl-C is for the service, which ends its decoders itself.
                 process_group=0,
             )
-        self._workers.append(_Worker(process, cell, time.monotonic()))
-        self._send_line(self._workers[-1], f"{cell.absolute()}\n")
+        self._workers.append(_DecoderProcess(process, cell, time.monotonic()))
+        self._send_line_to_decoder(self._workers[-1], f"{cell.absolute()}\n")
 
     def decode_ranges(
         self,
-        plan: Plan,
+        plan: DecodingPlan,
         ranges: list[Range],
         progress: Callable[[int, int], None],
         stop: Callable[[], bool],
     ) -> None:
         """Decode all row ranges of a plan. Call this once per plan.
 
-        Raises Stopped, TooManyDeadly, TooSlow, and RuntimeError if no decoder can start.
+        Raises Stopped, TooManyCrashingImages, DecodingTooSlow, and RuntimeError if no decoder can start.
         """
         self._todo.extend(ranges)
         done, total = 0, sum(b - a for a, b in ranges)
@@ -139,7 +139,7 @@ class Pool:
                 # One range in work and one waiting: a decoder never waits for this process to wake
                 # up.
                 while worker.ready and len(worker.assigned) < 2 and self._todo:
-                    self._assign_range(worker, plan, self._todo.popleft())
+                    self._assign_row_range(worker, plan, self._todo.popleft())
             for worker in self._wait_for_decoder_output():
                 finished = self._read_decoder_output(worker, plan)
                 done += finished
@@ -150,7 +150,7 @@ class Pool:
                 self._spent_s + sum(w.spent_s for w in self._workers)
                 > BATCH_CPU_S + IMAGE_CPU_S * plan.rows
             ):
-                raise TooSlow
+                raise DecodingTooSlow
 
     def kill_decoders(self) -> None:
         """Kill all decoder processes."""
@@ -158,17 +158,17 @@ class Pool:
             helper_process.kill_helper_process(worker.process)
         self._workers.clear()
 
-    def _assign_range(self, worker: _Worker, plan: Plan, part: Range) -> None:
+    def _assign_row_range(self, worker: _DecoderProcess, plan: DecodingPlan, part: Range) -> None:
         # By identity, since decoders are used again for the next array's plan.
         if worker.plan is not plan:
             worker.plan = plan
-            self._send_line(worker, plan.to_json() + "\n")
+            self._send_line_to_decoder(worker, plan.to_json() + "\n")
         if not worker.assigned:
             worker.since, worker.last_row = time.monotonic(), 0
         worker.assigned.append(part)
-        self._send_line(worker, f"{part[0]} {part[1]}\n")
+        self._send_line_to_decoder(worker, f"{part[0]} {part[1]}\n")
 
-    def _send_line(self, worker: _Worker, text: str) -> None:
+    def _send_line_to_decoder(self, worker: _DecoderProcess, text: str) -> None:
         assert worker.process.stdin is not None
         try:
             worker.process.stdin.write(text.encode())
@@ -176,7 +176,7 @@ class Pool:
         except BrokenPipeError:
             return  # its death is noticed when its output closes
 
-    def _wait_for_decoder_output(self) -> list[_Worker]:
+    def _wait_for_decoder_output(self) -> list[_DecoderProcess]:
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
                 assert worker.process.stdout is not None
@@ -184,7 +184,7 @@ class Pool:
             # With a time-out, so that the caller's `stop` and stuck decoders are noticed.
             return [key.data for key, _ in selector.select(_TICK_S)]
 
-    def _read_decoder_output(self, worker: _Worker, plan: Plan) -> int:
+    def _read_decoder_output(self, worker: _DecoderProcess, plan: DecodingPlan) -> int:
         """Read a decoder's output; return the number of images that it has finished."""
         assert worker.process.stdout is not None
         # os.read returns what is there, where a buffered read would wait for more.
@@ -214,7 +214,7 @@ class Pool:
                 # Handled like any other death, when its output closes.
                 worker.process.kill()
 
-    def _handle_decoder_death(self, worker: _Worker, plan: Plan) -> int:
+    def _handle_decoder_death(self, worker: _DecoderProcess, plan: DecodingPlan) -> int:
         """After a decoder process died: reject its current image, and requeue its other rows.
 
         Returns:
@@ -245,11 +245,11 @@ class Pool:
         self._todo.extendleft(part for part in reversed(parts) if part[0] < part[1])
         return int(given_up)
 
-    def _reject_crashing_image(self, row: int, plan: Plan) -> None:
+    def _reject_crashing_image(self, row: int, plan: DecodingPlan) -> None:
         self.crashed.append(row)
         # With a larger share, the batch would be rejected in any case.
         if len(self.crashed) > max(1, min(MAX_CRASHES, int(BAD_SHARE * plan.rows))):
-            raise TooManyDeadly
+            raise TooManyCrashingImages
         # The reason precedes the verdict: a row with a verdict is complete.
         with Path(plan.reasons).open("r+b") as file:
             file.seek(row * REASON_BYTES)

@@ -16,7 +16,7 @@ converts them to sRGB.
 
 
 @dataclass(frozen=True)
-class Resizing:
+class SquareResizing:
     """Conversion of an image to a square.
 
     Attributes:
@@ -32,7 +32,7 @@ class Resizing:
     decoding: int = FIRST
 
     @staticmethod
-    def from_json(image: Mapping[str, object]) -> "Resizing":
+    def from_json(image: Mapping[str, object]) -> "SquareResizing":
         """Return the resizing in a model's `image`, in which each field may be missing."""
         crop, interpolation = image.get("crop"), image.get("interpolation")
         assert crop is None or isinstance(crop, int | float), "the API has checked it"
@@ -40,7 +40,7 @@ class Resizing:
         # The service may have been rolled back from the release that made the model.
         if not isinstance(decoding, int) or not FIRST <= decoding <= LATEST:
             raise ValueError(f"images of decoding {decoding!r} need a later version of the service")
-        return Resizing(crop, None if interpolation is None else str(interpolation), decoding)
+        return SquareResizing(crop, None if interpolation is None else str(interpolation), decoding)
 
     def compute_shorter_side(self, size: int) -> int:
         """Return the pixels of the shorter side after resizing, before a crop of `size` pixels."""
@@ -52,5 +52,5 @@ class Resizing:
         return geometry.resample(self.interpolation)
 
 
-USUAL = Resizing()
+USUAL = SquareResizing()
 """Default for models whose base has no setting."""

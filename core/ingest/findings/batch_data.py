@@ -13,7 +13,7 @@ from core.contract.reports.data_report import (
     NearDuplicates,
     NearEarlier,
 )
-from core.ingest.findings.traces import Traces
+from core.ingest.findings.traces import ImageTraces
 from core.statistics import near
 from core.statistics.near import Rows
 
@@ -31,7 +31,7 @@ class EarlierTaskTraces(NamedTuple):
     """An earlier task with its traces; None: it has none, or they are damaged."""
 
     number: int
-    traces: Traces | None
+    traces: ImageTraces | None
 
 
 def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
@@ -43,7 +43,9 @@ def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
     return {"balance": dict(counts), "imbalance_ratio": ratio, "few": few[:MAX_FEW]}
 
 
-def find_near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> NearDuplicates:
+def find_near_duplicates(
+    traces: ImageTraces, digests_repeat: npt.NDArray[np.bool_]
+) -> NearDuplicates:
     """Find near duplicates within a batch.
 
     Args:
@@ -71,7 +73,7 @@ def find_near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) 
 
 
 def add_earlier_duplicates(
-    duplicates: NearDuplicates, traces: Traces, earlier: Iterator[EarlierTaskTraces]
+    duplicates: NearDuplicates, traces: ImageTraces, earlier: Iterator[EarlierTaskTraces]
 ) -> NearDuplicates:
     """Add near duplicates in earlier tasks to those of a batch.
 
@@ -80,7 +82,7 @@ def add_earlier_duplicates(
         earlier: earlier tasks, the newest first.
     """
     compared, tasks, without = 0, list[NearEarlier](), list[int]()
-    complete, group, images = duplicates["complete"], list[tuple[int, Traces]](), 0
+    complete, group, images = duplicates["complete"], list[tuple[int, ImageTraces]](), 0
 
     def compare_task_group() -> None:
         nonlocal complete, images
@@ -119,7 +121,7 @@ def add_earlier_duplicates(
 
 
 def _find_duplicates_in_task(
-    number: int, rows: Rows, like: Rows, traces: Traces, earlier: Traces
+    number: int, rows: Rows, like: Rows, traces: ImageTraces, earlier: ImageTraces
 ) -> NearEarlier:
     """Return near duplicates of the batch in one task, first training images that were held out
     there."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from core.contract.reports.report import BatchReport, Conflict
 from core.errors import Rejected
 from core.ingest.findings.equal_images import find_equal_images
-from core.ingest.findings.traces import Digests, Traces
+from core.ingest.findings.traces import Digests, ImageTraces
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import quote_name
 from core.statistics import near
@@ -54,7 +54,7 @@ class _ListedContradictions:
 
 
 @dataclass
-class Contradictions:
+class LabelContradictions:
     """Contradictions of a batch: equal pixels under two labels, and nearly equal ones."""
 
     equal: _ListedContradictions = field(
@@ -63,7 +63,7 @@ class Contradictions:
     near: _ListedContradictions = field(default_factory=lambda: _ListedContradictions(REPORT_FILES))
 
     @classmethod
-    def from_report(cls, report: BatchReport) -> "Contradictions":
+    def from_report(cls, report: BatchReport) -> "LabelContradictions":
         """Return the contradicting labels in a stored report, so that more can be added."""
         return cls(
             _ListedContradictions(
@@ -86,7 +86,7 @@ class Contradictions:
         }
 
 
-def digest_pixels(images: _Images) -> Digests:
+def digest_image_pixels(images: _Images) -> Digests:
     """Return BLAKE2b digests of images uint8 [N, S, S, C] as uint8 [N, 16]."""
     digests = np.zeros((len(images), DIGEST_BYTES), np.uint8)
     for row, image in enumerate(images):
@@ -96,8 +96,8 @@ def digest_pixels(images: _Images) -> Digests:
 
 
 def find_batch_contradictions(
-    traces: Traces, picture: Picture, places: Rows | None = None
-) -> Contradictions:
+    traces: ImageTraces, picture: Picture, places: Rows | None = None
+) -> LabelContradictions:
     """Find images of a batch with equal pixels and different labels.
 
     Args:
@@ -113,11 +113,11 @@ def find_batch_contradictions(
     everything = np.ones(len(labels), np.bool_)
     # Without parts: two labels contradict each other wherever the images are.
     pairs = find_equal_images(pixels, labels, ~everything, everything).conflicts
-    contradictions = Contradictions()
+    contradictions = LabelContradictions()
     for first, row in starmap(order_row_pair, pairs):
         # The picture is passed as a function, because only the first few are made.
         contradictions.equal.add_conflict_picture(
-            _build_conflict(traces, first, traces, row, None), partial(picture, row)
+            _build_label_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     for first, row in starmap(
         order_row_pair,
@@ -126,15 +126,15 @@ def find_batch_contradictions(
         ),
     ):
         contradictions.near.add_conflict_picture(
-            _build_conflict(traces, first, traces, row, None), partial(picture, row)
+            _build_label_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     return contradictions
 
 
 def add_earlier_contradictions(
-    contradictions: Contradictions,
-    traces: Traces,
-    tasks: Sequence[tuple[int, Traces]],
+    contradictions: LabelContradictions,
+    traces: ImageTraces,
+    tasks: Sequence[tuple[int, ImageTraces]],
     picture: Picture,
 ) -> None:
     """Add images of a batch whose pixels equal an image of an earlier task with another label.
@@ -144,7 +144,7 @@ def add_earlier_contradictions(
     """
     pixels, labels = _get_digests_and_labels(traces)
     number_of = {name: number for number, name in enumerate(traces.classes)}
-    numbered = [_number_labels_commonly(theirs, number_of) for _, theirs in tasks]
+    numbered = [_number_labels_across_batches(theirs, number_of) for _, theirs in tasks]
     starts = np.cumsum([0, *map(len, numbered)])
     their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
     # The empty parts give shape and type where there are no tasks.
@@ -156,7 +156,7 @@ def add_earlier_contradictions(
     def build_conflict(first: int, row: int) -> Conflict:
         at = int(np.searchsorted(starts, first, "right")) - 1
         number, theirs = tasks[at]
-        return _build_conflict(theirs, first - int(starts[at]), traces, row, number)
+        return _build_label_conflict(theirs, first - int(starts[at]), traces, row, number)
 
     for first, row in _find_contradicting_pairs(their_pixels, their_labels, pixels, labels):
         contradictions.equal.add_conflict_picture(build_conflict(first, row), partial(picture, row))
@@ -165,7 +165,7 @@ def add_earlier_contradictions(
         contradictions.near.add_conflict_picture(build_conflict(first, row), partial(picture, row))
 
 
-def describe_conflicts(report: BatchReport) -> str | None:
+def describe_label_conflicts(report: BatchReport) -> str | None:
     """Return a sentence about contradicting labels; None where there are none."""
     count = report.get("conflicts_count", 0)
     if not count:
@@ -186,7 +186,7 @@ def describe_conflicts(report: BatchReport) -> str | None:
 def require_no_contradictions(report: BatchReport) -> None:
     """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
     them."""
-    sentence = describe_conflicts(report)
+    sentence = describe_label_conflicts(report)
     # Batches from before this policy lack it, and are learned as they are.
     if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
@@ -203,12 +203,12 @@ def require_no_contradictions(report: BatchReport) -> None:
     raise Rejected(f"{sentence} {advice}", extra={"report": report})
 
 
-def _get_digests_and_labels(traces: Traces) -> tuple[Digests, Rows]:
+def _get_digests_and_labels(traces: ImageTraces) -> tuple[Digests, Rows]:
     assert traces.pixels is not None and traces.labels is not None, "asked of traces that have both"
     return traces.pixels, traces.labels
 
 
-def _number_labels_commonly(traces: Traces, number_of: dict[str, int]) -> Rows:
+def _number_labels_across_batches(traces: ImageTraces, number_of: dict[str, int]) -> Rows:
     """Return the labels of traces in one common numbering, to which new classes are added."""
     _, labels = _get_digests_and_labels(traces)
     for name in traces.classes:
@@ -222,9 +222,11 @@ def _find_contradicting_pairs(
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
     # By half of each digest first: few of a large past are equal to any image of a small batch.
     candidates = np.flatnonzero(
-        np.isin(_view_digest_prefixes(pixels), _view_digest_prefixes(new_pixels))
+        np.isin(
+            _view_digest_prefixes_as_integers(pixels), _view_digest_prefixes_as_integers(new_pixels)
+        )
     )
-    earlier, new = _view_as_keys(pixels[candidates]), _view_as_keys(new_pixels)
+    earlier, new = _view_digests_as_bytes(pixels[candidates]), _view_digests_as_bytes(new_pixels)
     # Stable, so that the first of several equal images is the one that is named.
     order = np.argsort(earlier, kind="stable")
     ordered, order = earlier[order], candidates[order]
@@ -246,16 +248,16 @@ def _remove_equal_pairs(
             yield first, row
 
 
-def _view_digest_prefixes(digests: Digests) -> npt.NDArray[np.uint64]:
+def _view_digest_prefixes_as_integers(digests: Digests) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(digests).view(np.uint64)[:, 0]
 
 
-def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:
+def _view_digests_as_bytes(digests: Digests) -> npt.NDArray[np.bytes_]:
     return np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").ravel()
 
 
-def _build_conflict(
-    theirs: Traces, first: int, traces: Traces, row: int, task: int | None
+def _build_label_conflict(
+    theirs: ImageTraces, first: int, traces: ImageTraces, row: int, task: int | None
 ) -> Conflict:
     _, labels = _get_digests_and_labels(traces)
     _, their_labels = _get_digests_and_labels(theirs)

@@ -48,7 +48,7 @@ def find_equal_images(
     """
     rows = np.flatnonzero(good)
     repeated = np.zeros(len(good), np.bool_)
-    # Without rows, the greatest label in `_find_first_rows` does not exist.
+    # Without rows, the greatest label in `_find_first_row_of_each_pair` does not exist.
     if not rows.size:
         return EqualImages([], [], repeated)
     # As raw bytes (V), because strings (S) ignore zeros at the end.
@@ -57,17 +57,17 @@ def find_equal_images(
     first_of = rows[first[group]]  # per row, the first row with its bytes
     later = first_of != rows
     duplicates = list(zip(rows[later].tolist(), first_of[later].tolist(), strict=True))
-    at = _find_first_rows(group, labels[rows])  # one row per bytes and class
+    at = _find_first_row_of_each_pair(group, labels[rows])  # one row per bytes and class
     at = at[later[at]]
     conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
     repeated[rows] = True
     # By part as well: an image of both parts stays in both, and `warn_of_leaked_images` warns of
     # it.
-    repeated[rows[_find_first_rows(group, 2 * labels[rows] + test[rows])]] = False
+    repeated[rows[_find_first_row_of_each_pair(group, 2 * labels[rows] + test[rows])]] = False
     return EqualImages(duplicates, conflicts, repeated)
 
 
-def report_duplicates(
+def build_duplicate_report(
     equal: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
 ) -> EqualBytes:
     """Return the report's fields about equal images."""
@@ -80,7 +80,7 @@ def report_duplicates(
     }
 
 
-def _find_first_rows(group: _Rows, labels: _Rows) -> _Rows:
+def _find_first_row_of_each_pair(group: _Rows, labels: _Rows) -> _Rows:
     """Return the index of the first row of each pair (group, label), rising."""
     pairs = group.astype(np.int64) * (int(labels.max()) + 1) + labels
     _, first = np.unique(pairs, return_index=True)

@@ -27,7 +27,7 @@ MAX_NAMES_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
-class Traces:
+class ImageTraces:
     """Hashes of both parts; `names`: the paths of the training part, then of the held-out part.
 
     Attributes:
@@ -49,7 +49,7 @@ class Traces:
         return np.concatenate([self.train, self.held_out])
 
 
-def write_traces(path: Path, traces: Traces) -> None:
+def write_image_traces(path: Path, traces: ImageTraces) -> None:
     """Write a file of traces; equal traces give equal bytes."""
     tensors: dict[str, npt.NDArray[Any]] = {
         "train": traces.train,
@@ -65,8 +65,8 @@ def write_traces(path: Path, traces: Traces) -> None:
     save_file(tensors, path)
 
 
-def read_traces(path: Path) -> Traces:
-    """Read a file that `write_traces` wrote. Raises ValueError for any other."""
+def read_image_traces(path: Path) -> ImageTraces:
+    """Read a file that `write_image_traces` wrote. Raises ValueError for any other."""
     try:
         tensors = load_file(path)
         train, held_out, names = (
@@ -84,13 +84,13 @@ def read_traces(path: Path) -> Traces:
     if not fits or not isinstance(names, list) or len(names) != count:
         raise ValueError(f"{path.name} holds no traces: its sizes do not add up")
     if pixels is None and labels is None:
-        return Traces(train, held_out, names)
-    if not _are_consistent(pixels, labels, classes, count):
+        return ImageTraces(train, held_out, names)
+    if not _are_traces_consistent(pixels, labels, classes, count):
         raise ValueError(f"{path.name} holds no traces: its labels do not fit its images")
-    return Traces(train, held_out, names, pixels, labels, classes)
+    return ImageTraces(train, held_out, names, pixels, labels, classes)
 
 
-def _are_consistent(pixels: object, labels: object, classes: object, count: int) -> bool:
+def _are_traces_consistent(pixels: object, labels: object, classes: object, count: int) -> bool:
     """Return True if there is a digest and a label for each of `count` images."""
     return (
         isinstance(pixels, np.ndarray)

@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
 from core.ingest import limits as bounds
-from core.ingest.layout import Layout
+from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import Limits
 from core.ingest.members import (
     DEFLATED,
     ArchiveMembers,
     DamagedFile,
-    SizeMismatch,
+    UnpackedSizeMismatch,
     read_member_by_row,
 )
 from core.ingest.names import normalise_label, quote_name
@@ -65,7 +65,7 @@ class NpzReader(Reader):
 
 
 @dataclass(frozen=True)
-class _Npy:
+class _NpyMember:
     """One member: dtype, shape and the offset of its elements within the unpacked member."""
 
     name: str
@@ -81,8 +81,8 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Cont
     Raises ArchiveHostile (pickle, ratio, wrong size), ArchiveInvalid (arrays of another form),
     ArchiveTooLarge, LabelsInvalid.
     """
-    layout = Layout("npz", of=array("l", bytes(0)))
-    arrays = _find_known_arrays(fd, members, layout)
+    layout = ArchiveLayout("npz", of=array("l", bytes(0)))
+    arrays = _find_known_npz_arrays(fd, members, layout)
     images, test = arrays["images"], arrays.get("test_images")
     for item in (images, test):
         if item is not None:
@@ -120,12 +120,14 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Cont
     )
 
 
-def _find_known_arrays(fd: int, members: ArchiveMembers, layout: Layout) -> dict[str, _Npy]:
+def _find_known_npz_arrays(
+    fd: int, members: ArchiveMembers, layout: ArchiveLayout
+) -> dict[str, _NpyMember]:
     """Return the known arrays by name, at least images and labels.
 
     Ignored members are counted in `layout`.
     """
-    arrays: dict[str, _Npy] = {}
+    arrays: dict[str, _NpyMember] = {}
     for i, name in enumerate(members.names):
         stem = name.removesuffix(".npy")
         # Read for every member: an object array anywhere is a pickle.
@@ -154,12 +156,12 @@ def _format_remedy(remedy: str) -> str:
     return f" {remedy}." if remedy else ""
 
 
-def _build_image_array(item: _Npy) -> ImageArray:
+def _build_image_array(item: _NpyMember) -> ImageArray:
     return ImageArray(item.name.removesuffix(".npy"), item.index, item.header_bytes, item.shape)
 
 
 def _add_array_labels(
-    layout: Layout,
+    layout: ArchiveLayout,
     numbers: dict[str, int],
     values: npt.NDArray[np.generic],
     names: list[str] | None,
@@ -199,7 +201,7 @@ def _decode_label_values(values: npt.NDArray[np.generic]) -> list[str]:
     return [_decode_label_value(value) for value in values.tolist()]
 
 
-def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _Npy | None:
+def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | None:
     """Return the npy header of member i, or None if it is not an npy array."""
     name = members.names[i]
     head = _read_first_bytes(fd, members, i)
@@ -257,7 +259,7 @@ def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _Npy | None:
         raise ArchiveHostile(
             f"The member {quote_name(name)} declares the shape {shape}, which is not the size it has."
         )
-    return _Npy(name, i, dtype, shape, begin + length)
+    return _NpyMember(name, i, dtype, shape, begin + length)
 
 
 def _read_first_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
@@ -273,7 +275,7 @@ def _read_first_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
     return data
 
 
-def _check_image_array(item: _Npy, members: ArchiveMembers, limits: Limits) -> None:
+def _check_image_array(item: _NpyMember, members: ArchiveMembers, limits: Limits) -> None:
     shape = item.shape
     if (
         item.dtype != np.uint8
@@ -305,7 +307,7 @@ def _check_image_array(item: _Npy, members: ArchiveMembers, limits: Limits) -> N
 
 
 def _read_label_array(
-    fd: int, members: ArchiveMembers, item: _Npy, limits: Limits
+    fd: int, members: ArchiveMembers, item: _NpyMember, limits: Limits
 ) -> npt.NDArray[np.generic]:
     """Read a one-dimensional array of labels; its size is limited by rows × label length."""
     i = item.index
@@ -328,7 +330,7 @@ def _read_label_array(
         )
     try:
         data = read_member_by_row(fd, members, i)
-    except SizeMismatch as error:
+    except UnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The member {quote_name(item.name)} does not unpack to its declared size."
         ) from error

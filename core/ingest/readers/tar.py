@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
-from core.ingest.kept_tables import KeptTables
-from core.ingest.layout import Layout
+from core.ingest.kept_tables import RetainedTableFiles
+from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import Limits
-from core.ingest.members import NO_CRC, STORED, ArchiveMembers, UnpackError, write_all_bytes
+from core.ingest.members import (
+    NO_CRC,
+    STORED,
+    ArchiveMembers,
+    UnpackError,
+    write_all_bytes_to_descriptor,
+)
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
 from core.ingest.reader import Contents, Reader, read_small_file
 from core.ingest.readers.tar_header import (
@@ -25,10 +31,10 @@ from core.ingest.readers.tar_header import (
     is_tar_header,
     parse_pax_header,
     parse_pax_size,
-    parse_size_field,
+    parse_tar_size_field,
     read_entry_name,
 )
-from core.ingest.rules.foreign import FIRST_BYTES, find_foreign_kind
+from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 
 _READ = 1 << 18
 _SLACK_BYTES = 1 << 20
@@ -52,7 +58,9 @@ class TarReader(Reader):
     def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Read the headers of a tar, which are spread over the whole file."""
         members = _scan_tar(FileSource(fd), limits).members
-        return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
+        return Contents(
+            members, ArchiveLayout("folders"), read=lambda i: read_small_file(fd, members, i)
+        )
 
 
 class GzipReader(Reader):
@@ -113,7 +121,7 @@ class GzipReader(Reader):
             os.close(copy)
 
 
-class Source(Protocol):
+class SequentialSource(Protocol):
     """Bytes from front to back."""
 
     position: int
@@ -254,7 +262,7 @@ class GzipSource:
                 f"bytes{self._describe_read_position()}."
             )
         if self._copy_to is not None:
-            write_all_bytes(self._copy_to, data)
+            write_all_bytes_to_descriptor(self._copy_to, data)
         return data
 
     def _describe_read_position(self) -> str:
@@ -267,7 +275,7 @@ def _count_leading_zero_blocks(data: bytes) -> int:
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
-def _scan_tar(source: Source, limits: Limits) -> "_TarScan":
+def _scan_tar(source: SequentialSource, limits: Limits) -> "_TarScan":
     scan = _TarScan(source, limits)
     scan.scan_tar_entries()
     return scan
@@ -276,7 +284,7 @@ def _scan_tar(source: Source, limits: Limits) -> "_TarScan":
 def _list_gzip_contents(source: GzipSource, limits: Limits) -> Contents:
     """List the contents of a gzip, which cannot be read twice, and retain possible label tables."""
     scan = _scan_tar(source, limits)
-    return Contents(scan.members, Layout("folders"), read=scan.tables.read_retained_file)
+    return Contents(scan.members, ArchiveLayout("folders"), read=scan.tables.read_retained_file)
 
 
 class _TarScan:
@@ -286,9 +294,9 @@ class _TarScan:
     ArchiveInvalid.
     """
 
-    def __init__(self, source: Source, limits: Limits) -> None:
+    def __init__(self, source: SequentialSource, limits: Limits) -> None:
         self.members = ArchiveMembers()
-        self.tables = KeptTables()
+        self.tables = RetainedTableFiles()
         self._source, self._limits = source, limits
         self._names: set[str] = set()
         self._headers = self._unpacked = 0
@@ -297,7 +305,7 @@ class _TarScan:
 
     def scan_tar_entries(self) -> None:
         while (block := self._read_next_header()) is not None:
-            kind, size = block[156:157], parse_size_field(block[124:136])
+            kind, size = block[156:157], parse_tar_size_field(block[124:136])
             # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
                 self._read_extended_header(kind, size)
@@ -324,7 +332,7 @@ class _TarScan:
         if len(block) != BLOCK or not is_tar_header(block):
             names = self.members.names
             after = f" after the entry {quote_name(names[-1])}" if names else ""
-            kind = None if names else find_foreign_kind(first=block[:FIRST_BYTES])
+            kind = None if names else find_unsupported_file_kind(first=block[:FIRST_BYTES])
             if kind is not None:
                 raise ArchiveInvalid(
                     f"What the gzip holds is no tar but {kind.description}. {kind.conversion_advice}."
@@ -380,7 +388,7 @@ class _TarScan:
         name = normalise_entry_path(raw)
         if isinstance(self._source, GzipSource):
             self._source.current = name
-        _check_entry_kind(kind, name, raw, size)
+        _check_tar_entry_type(kind, name, raw, size)
         # The oldest tars mark a folder by its slash alone.
         if kind == b"5" or raw.endswith("/"):
             self._source.skip_bytes(size + -size % BLOCK)
@@ -414,7 +422,7 @@ class _TarScan:
         self.members.append_member(name, offset, size, size, STORED, NO_CRC)
 
 
-def _check_entry_kind(kind: bytes, name: str, raw: str, size: int) -> None:
+def _check_tar_entry_type(kind: bytes, name: str, raw: str, size: int) -> None:
     if kind in (b"1", b"2"):
         raise ArchiveHostile(f"The entry {quote_name(name)} is a link.")
     if kind in (b"3", b"4", b"6"):
@@ -430,7 +438,7 @@ def _check_entry_kind(kind: bytes, name: str, raw: str, size: int) -> None:
         raise ArchiveHostile(f"The entry {quote_name(raw)} has no name.")
 
 
-def _read_exactly(source: Source, count: int) -> bytes:
+def _read_exactly(source: SequentialSource, count: int) -> bytes:
     data = source.read_bytes(count)
     if len(data) != count:
         raise ArchiveInvalid("The tar is cut off within an entry.")

@@ -41,7 +41,7 @@ def decode_entry_name(raw: bytes) -> str:
         return raw.decode("latin-1")
 
 
-def parse_size_field(raw: bytes) -> int:
+def parse_tar_size_field(raw: bytes) -> int:
     """Parse a size: octal digits, or GNU's base 256 if the first bit is set."""
     if raw[0] & 0x80:
         if raw[0] != 0x80:

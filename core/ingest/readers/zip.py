@@ -27,12 +27,12 @@ from core.ingest.members import (
     STORED,
     ArchiveMembers,
     DamagedFile,
-    SizeMismatch,
+    UnpackedSizeMismatch,
     read_member,
 )
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
 from core.ingest.reader import Contents, Reader, build_unlabelled_contents
-from core.ingest.zip_names import ZipNames, read_unicode_path
+from core.ingest.zip_names import ZipNameDecoder, read_unicode_path
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -81,14 +81,14 @@ class ZipReader(Reader):
 
 
 @dataclass(frozen=True)
-class _EndRecord:
+class _ZipEndRecord:
     entries: int
     directory_bytes: int
     directory_offset: int
 
 
 @dataclass(slots=True)
-class _Entry:
+class _ZipEntry:
     raw_name: bytes
     flags: int
     method: int
@@ -119,7 +119,7 @@ def scan_zip(
     starts = np.empty(end.entries, np.int64)
     stops = np.empty(end.entries, np.int64)
     unpacked, trial = 0, _TRIAL_BYTES
-    encoded = ZipNames(names)
+    encoded = ZipNameDecoder(names)
     for index, entry in enumerate(_read_central_directory(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
         name = normalise_entry_path(
@@ -155,14 +155,14 @@ def scan_zip(
                 _check_unpacked_size(fd, entry, data_offset, name)
         refuse_nested_archive(name, first)
         members.append_member(name, data_offset, entry.packed, entry.size, entry.method, entry.crc)
-    _require_no_overlap(fd, starts, stops)
+    _require_no_overlapping_entries(fd, starts, stops)
     if check_ratio:
         _check_compression_ratio(unpacked, file_bytes, limits)
     members.notes += filter(None, [encoded.build_encoding_note()])
     return members
 
 
-def _iterate_undeclared_names(fd: int, end: _EndRecord) -> Iterator[bytes]:
+def _iterate_undeclared_names(fd: int, end: _ZipEndRecord) -> Iterator[bytes]:
     """Yield the names beyond ASCII that do not state their encoding."""
     for entry in _read_central_directory(fd, end):
         name = entry.raw_name
@@ -176,7 +176,7 @@ def _check_compression_ratio(unpacked: int, file_bytes: int, limits: Limits) -> 
         raise ArchiveHostile(f"The archive of {file_bytes} bytes declares {too_tight}.")
 
 
-def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _EndRecord:
+def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _ZipEndRecord:
     tail_offset = max(0, file_bytes - _END.size - _MAX16)
     tail = os.pread(fd, _END.size + _MAX16, tail_offset)
     # The archive's comment may contain the signature: a record must end where the file ends.
@@ -226,7 +226,7 @@ def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _EndRecord:
         raise ArchiveHostile(
             "The zip's directory does not lie right before its end-of-directory record."
         )
-    return _EndRecord(total, size, offset)
+    return _ZipEndRecord(total, size, offset)
 
 
 def _read_zip64_end_record(
@@ -255,13 +255,13 @@ def _read_zip64_end_record(
     return where, tuple(wide)
 
 
-def _read_central_directory(fd: int, end: _EndRecord) -> Iterator[_Entry]:
+def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
     """Yield the directory's records in order; it must have exactly the declared number."""
     # In blocks, because a directory of many entries may have a hundred megabytes.
     buffer, at = b"", 0
     offset, left = end.directory_offset, end.directory_bytes
 
-    def fill_buffer(count: int) -> None:
+    def fill_bit_buffer(count: int) -> None:
         nonlocal buffer, at, offset, left
         if len(buffer) - at >= count:
             return
@@ -274,13 +274,13 @@ def _read_central_directory(fd: int, end: _EndRecord) -> Iterator[_Entry]:
             )
 
     for _ in range(end.entries):
-        fill_buffer(_CENTRAL.size)
+        fill_bit_buffer(_CENTRAL.size)
         (signature, _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes, comment_bytes, disk,
          _, attributes, header_offset) = _CENTRAL.unpack_from(buffer, at)  # fmt: skip
         if signature != b"PK\x01\x02":
             raise ArchiveHostile("The zip's directory holds something that is not an entry.")
         record_bytes = _CENTRAL.size + name_bytes + extra_bytes + comment_bytes
-        fill_buffer(record_bytes)
+        fill_bit_buffer(record_bytes)
         name_end = at + _CENTRAL.size + name_bytes
         raw_name = buffer[at + _CENTRAL.size : name_end]
         extra = buffer[name_end : name_end + extra_bytes]
@@ -295,7 +295,7 @@ def _read_central_directory(fd: int, end: _EndRecord) -> Iterator[_Entry]:
             raise ArchiveInvalid(
                 f"The entry {quote_name(raw_name)} lies in another part of a divided zip."
             )
-        yield _Entry(
+        yield _ZipEntry(
             raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16, extra
         )
         at += record_bytes
@@ -325,21 +325,21 @@ def _apply_zip64_fields(
 ) -> tuple[int, int, int, int]:
     """Replace size and offset fields that are all ones by those of the zip64 field."""
 
-    def take_next_value(bits: int) -> int:
+    def take_next_header_value(bits: int) -> int:
         if not values or len(values[0]) < bits // 8:
             raise ArchiveHostile(
                 f"The zip64 field of {quote_name(raw_name)} lacks a value that it should hold."
             )
         return int.from_bytes(values.pop(0)[: bits // 8], "little")
 
-    size = take_next_value(64) if size == _MAX32 else size
-    packed = take_next_value(64) if packed == _MAX32 else packed
-    header_offset = take_next_value(64) if header_offset == _MAX32 else header_offset
-    disk = take_next_value(32) if disk == _MAX16 else disk
+    size = take_next_header_value(64) if size == _MAX32 else size
+    packed = take_next_header_value(64) if packed == _MAX32 else packed
+    header_offset = take_next_header_value(64) if header_offset == _MAX32 else header_offset
+    disk = take_next_header_value(32) if disk == _MAX16 else disk
     return size, packed, header_offset, disk
 
 
-def _is_folder_entry(entry: _Entry, name: str) -> bool:
+def _is_folder_entry(entry: _ZipEntry, name: str) -> bool:
     """Reject entries that are neither plain files nor folders; return True for a folder."""
     if not entry.raw_name:
         raise ArchiveHostile("An entry has an empty name.")
@@ -369,7 +369,7 @@ def _is_folder_entry(entry: _Entry, name: str) -> bool:
     return is_folder
 
 
-def _check_entry_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) -> None:
+def _check_entry_sizes(entry: _ZipEntry, name: str, limits: Limits, check_ratio: bool) -> None:
     if entry.method == STORED:
         if entry.packed != entry.size:
             raise ArchiveHostile(
@@ -393,7 +393,7 @@ def _check_entry_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bo
         )
 
 
-def _check_local_header(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, bytes]:
+def _check_local_header(fd: int, entry: _ZipEntry, directory_offset: int) -> tuple[int, bytes]:
     """Compare the local header with the directory; return the data's offset and first bytes."""
     name = entry.raw_name
     start = entry.header_offset
@@ -440,7 +440,7 @@ def _check_local_header(fd: int, entry: _Entry, directory_offset: int) -> tuple[
     return data_offset, b""
 
 
-def _inflate_first_bytes(fd: int, entry: _Entry, data_offset: int) -> bytes:
+def _inflate_first_bytes(fd: int, entry: _ZipEntry, data_offset: int) -> bytes:
     """Return the first unpacked bytes of a deflated entry.
 
     The result is empty if its stream is damaged, which becomes a row of the report later.
@@ -453,11 +453,11 @@ def _inflate_first_bytes(fd: int, entry: _Entry, data_offset: int) -> bytes:
         return b""
 
 
-def _check_unpacked_size(fd: int, entry: _Entry, data_offset: int, name: str) -> None:
+def _check_unpacked_size(fd: int, entry: _ZipEntry, data_offset: int, name: str) -> None:
     """Unpack an entry up to one byte more than declared; damage is left to the decoder's report."""
     try:
         read_member(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
-    except SizeMismatch as error:
+    except UnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared {entry.size} bytes."
         ) from error
@@ -465,7 +465,7 @@ def _check_unpacked_size(fd: int, entry: _Entry, data_offset: int, name: str) ->
         return
 
 
-def _require_no_overlap(
+def _require_no_overlapping_entries(
     fd: int, starts: "np.ndarray[Any, Any]", stops: "np.ndarray[Any, Any]"
 ) -> None:
     order = np.argsort(starts, kind="stable")

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from core.ingest.rules import foreign, label_files, parts
-from core.ingest.rules.builder import MOST_NOTES, Builder
-from core.ingest.rules.choice import Choice, offer_name_pattern
-from core.ingest.rules.entries import ReadingOptions, RuleError
+from core.ingest.rules.builder import MOST_NOTES, BatchPlanBuilder
+from core.ingest.rules.choice import ClassFolderChoice, offer_file_name_pattern
+from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import (
     OUTSIDE,
     FolderPlace,
@@ -16,7 +16,7 @@ from core.ingest.rules.levels import (
 )
 from core.ingest.rules.names import (
     CSV_NAME,
-    get_folder,
+    get_parent_folder,
     is_clearly_no_image,
     is_image_path,
     normalise_label_text,
@@ -28,13 +28,13 @@ NO_IMAGE = "not an image, by its name"
 
 
 def assign_folder_classes(
-    builder: Builder, remaining: Sequence[int], options: ReadingOptions, known: Known
+    builder: BatchPlanBuilder, remaining: Sequence[int], options: ReadingOptions, known: Known
 ) -> None:
     """Assign each file the class and part of its folder, or leave it out.
 
     `known` returns the labels that the model knows.
 
-    Raises RuleError if no image is in a class folder, or if the folders can be read in several
+    Raises UnreadableBatchError if no image is in a class folder, or if the folders can be read in several
     ways.
     """
     names, plan = builder.names, builder.plan
@@ -49,7 +49,7 @@ def assign_folder_classes(
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
         raise _build_no_folders_error(builder, remaining)
-    chosen = Choice(
+    chosen = ClassFolderChoice(
         builder, remaining, options, levels, known, images_by_class
     ).choose_folder_labels()
     plan.kind = "split" if levels.parts else "folders"
@@ -58,11 +58,11 @@ def assign_folder_classes(
     plan.notes += levels.notes
     kinds = set(levels.parts.values())
     held_out = {part: parts.is_held_out_part(part, kinds) for part in kinds}
-    left_out = _LeftOut()
+    left_out = _LeftOutFileCounts()
     is_empty: dict[str, bool] = {}  # folder of a class → whether it has no images so far
     for index in remaining:
         name = names[index]
-        folder = get_folder(name)
+        folder = get_parent_folder(name)
         # Folders without images, such as one of notes, were not counted among `images`.
         if folder and folder not in places:
             places[folder] = levels.find_folder_place(folder)
@@ -100,7 +100,7 @@ def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Co
     is_any = False
     for index in remaining:
         name = names[index]
-        folder = get_folder(name)
+        folder = get_parent_folder(name)
         if is_image_path(name):
             is_any = True
             if folder:
@@ -111,7 +111,9 @@ def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Co
     return sure if is_any else perhaps
 
 
-def _build_no_folders_error(builder: Builder, remaining: Sequence[int]) -> RuleError:
+def _build_no_folders_error(
+    builder: BatchPlanBuilder, remaining: Sequence[int]
+) -> UnreadableBatchError:
     """Return the error for a batch without class folders, with findings and alternatives."""
     names = builder.names
     usual = (
@@ -120,10 +122,10 @@ def _build_no_folders_error(builder: Builder, remaining: Sequence[int]) -> RuleE
         f"{CSV_NAME} (path,label[,split])."
     )
     label_files_found = label_files.find_label_files(names, remaining)
-    remedies, by_names = offer_name_pattern(names, remaining)
+    remedies, by_names = offer_file_name_pattern(names, remaining)
     # The first kind is enough: its advice is the whole message.
     for kind, files in foreign.group_files_by_kind([names[index] for index in remaining]).items():
-        return RuleError(
+        return UnreadableBatchError(
             f"{usual} {quote_name(names[remaining[files[0]]])} is {kind.description}. {kind.conversion_advice}."
         )
     if builder.plan.left_out_warnings:
@@ -134,10 +136,10 @@ def _build_no_folders_error(builder: Builder, remaining: Sequence[int]) -> RuleE
         if label_files_found
         else ""
     )
-    return RuleError(f"{usual}{label_file_hint}{by_names}", remedies=remedies)
+    return UnreadableBatchError(f"{usual}{label_file_hint}{by_names}", remedies=remedies)
 
 
-class _LeftOut:
+class _LeftOutFileCounts:
     """Files without a class, counted by the reason."""
 
     def __init__(self) -> None:
@@ -164,7 +166,7 @@ class _LeftOut:
 
     def count_foreign_file(self, path: str) -> str:
         """Count a file that is not an image by its name; return the reason."""
-        kind = foreign.find_foreign_kind(path)
+        kind = foreign.find_unsupported_file_kind(path)
         if kind is None:
             return NO_IMAGE
         self._foreign[kind] += 1

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from core.ingest.rules.builder import IGNORED, Builder
+from core.ingest.rules.builder import IGNORED, BatchPlanBuilder
 from core.ingest.rules.by_folders import count_images_by_folder
-from core.ingest.rules.entries import ReadingOptions, RuleError
+from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import FolderPlace, find_class_folders
 from core.ingest.rules.names import CSV_NAME, is_clearly_no_image, is_image_path, quote_name
 from core.ingest.rules.sentences import format_count
@@ -13,7 +13,7 @@ from core.ingest.rules.words import is_container_folder
 
 
 def choose_label_table(
-    builder: Builder,
+    builder: BatchPlanBuilder,
     remaining: Sequence[int],
     options: ReadingOptions,
     find: Callable[[], FoundTable | None],
@@ -22,7 +22,7 @@ def choose_label_table(
 
     Beside plain class folders, it must be named as the label table or have labels for most images.
 
-    Raises RuleError if a table is meant, or needed, and cannot be read.
+    Raises UnreadableBatchError if a table is meant, or needed, and cannot be read.
     """
     names = builder.names
     is_named = (
@@ -43,7 +43,7 @@ def choose_label_table(
         reason = (
             f"{table.title} has labels for {labelled:,} of {format_count(len(images), 'image')}"
         )
-    except RuleError as error:
+    except UnreadableBatchError as error:
         if (
             is_meant
             or error.kind != "labels"
@@ -67,7 +67,7 @@ def _are_clearly_class_folders(
         # `tuple` knows no labels: the model is asked only where its classes may decide.
         levels = find_class_folders(images, options.class_level, tuple)
     # Folders that can be read in several ways are not clearly classes.
-    except RuleError:
+    except UnreadableBatchError:
         return False
     class_folders = {
         place.folder
@@ -78,7 +78,7 @@ def _are_clearly_class_folders(
 
 
 def assign_table_labels(
-    builder: Builder, remaining: Sequence[int], options: ReadingOptions, table: FoundTable
+    builder: BatchPlanBuilder, remaining: Sequence[int], options: ReadingOptions, table: FoundTable
 ) -> None:
     """Assign each file the class in a label table; leave out files that it does not list."""
     plan, names = builder.plan, builder.names

@@ -3,21 +3,25 @@
 from collections.abc import Mapping, Sequence
 
 from core.ingest.rules import label_files
-from core.ingest.rules.builder import MOST_NOTES, Builder
-from core.ingest.rules.entries import ReadingOptions, Remedy, RuleError
+from core.ingest.rules.builder import MOST_NOTES, BatchPlanBuilder
+from core.ingest.rules.entries import ReadingOptions, ReadingRemedy, UnreadableBatchError
 from core.ingest.rules.levels import FolderLevels, Known
 from core.ingest.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
 from core.ingest.rules.tables import suggest_name_pattern
-from core.ingest.rules.words import find_class_part_folders, get_folder_part, is_container_folder
+from core.ingest.rules.words import (
+    find_class_part_folders,
+    get_dataset_part_of_folder,
+    is_container_folder,
+)
 
 
-class Choice:
+class ClassFolderChoice:
     """Decision whether the names of class folders are labels, with remedies if they are not."""
 
     def __init__(
         self,
-        builder: Builder,
+        builder: BatchPlanBuilder,
         remaining: Sequence[int],
         options: ReadingOptions,
         levels: FolderLevels,
@@ -30,11 +34,11 @@ class Choice:
     def choose_folder_labels(self) -> dict[str, str]:
         """Return folder → class label, for labels that differ from the folder's name.
 
-        Raises RuleError if the folders may be mere containers.
+        Raises UnreadableBatchError if the folders may be mere containers.
         """
         plan, tally = self._builder.plan, self._tally
         if self._options.one_class and len(tally) > 1:
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"one_class=true was asked for, and the batch has "
                 f"{format_count(len(tally), 'class', 'classes')}: {format_counts_by_name(tally)}. Leave the "
                 f"option out.",
@@ -85,7 +89,9 @@ class Choice:
         above = [*self._levels.passed, name]
         return next((folder for folder in reversed(above) if not is_container_folder(folder)), name)
 
-    def _build_error(self, label_files_found: Sequence[label_files.LabelFile]) -> RuleError:
+    def _build_error(
+        self, label_files_found: Sequence[label_files.LabelFile]
+    ) -> UnreadableBatchError:
         tally = self._tally
         images = format_count(sum(tally.values()), "image")
         remedies = []
@@ -99,7 +105,9 @@ class Choice:
                 else f"1 image lies in the folder {path}"
             )
             remedies = [
-                Remedy("one_class", "true", f"Read all {images} as one class {quote_name(label)}")
+                ReadingRemedy(
+                    "one_class", "true", f"Read all {images} as one class {quote_name(label)}"
+                )
             ]
             alternative = (
                 f", or with -o layout=folders to call it {quote_name(name)}"
@@ -117,7 +125,7 @@ class Choice:
                 f"({format_counts_by_name(tally)})"
             )
             remedies = [
-                Remedy(
+                ReadingRemedy(
                     "layout",
                     "folders",
                     f"Read {format_first_names(sorted(tally), 3)} as classes",
@@ -127,7 +135,7 @@ class Choice:
                 "If the folders are the classes all the same, say so with -o layout=folders (in a "
                 "request ?layout=folders)."
             )
-        pattern_remedies, by_names = offer_name_pattern(self._builder.names, self._remaining)
+        pattern_remedies, by_names = offer_file_name_pattern(self._builder.names, self._remaining)
         remedies += pattern_remedies
         label_file_hint = f"; {label_files_found[0]}" if label_files_found else ""
         others_hint = (
@@ -136,7 +144,7 @@ class Choice:
             else ""
         )
         advice = label_files_found[0].program_advice if label_files_found else ""
-        return RuleError(
+        return UnreadableBatchError(
             f"The batch has no labels that are sure: {issue}{label_file_hint}{others_hint}."
             f"{advice} Put the images of each class in a folder of its name, or send their labels "
             f"as {CSV_NAME} with the first line path,label. {option_text}{by_names}",
@@ -150,7 +158,9 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
 
     Such names are accepted beside other classes.
     """
-    part_folders = [] if has_parts else [name for name in containers if get_folder_part(name)]
+    part_folders = (
+        [] if has_parts else [name for name in containers if get_dataset_part_of_folder(name)]
+    )
     container_folders = [name for name in containers if name not in part_folders]
     warnings = [
         f"The folder {quote_name(folder)} was taken as a class. For a training part and a test part, "
@@ -169,12 +179,14 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
     return warnings
 
 
-def offer_name_pattern(names: Sequence[str], remaining: Sequence[int]) -> tuple[list[Remedy], str]:
+def offer_file_name_pattern(
+    names: Sequence[str], remaining: Sequence[int]
+) -> tuple[list[ReadingRemedy], str]:
     """Return the remedy and sentence that offer labels from file names, if most fit a pattern."""
     pattern = suggest_name_pattern(names, [i for i in remaining if is_image_path(names[i])])
     if not pattern:
         return [], ""
-    remedy = Remedy(
+    remedy = ReadingRemedy(
         "names_pattern", pattern, f"Take the labels from the names of the files, {pattern}"
     )
     return [

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.ingest.rules.names import get_file_stem, get_folder, is_image_path, quote_name
+from core.ingest.rules.names import get_file_stem, get_parent_folder, is_image_path, quote_name
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".manifest", ".parquet", ".xlsx", ".xls", ".ods")
 _KNOWN: tuple[tuple[str, str], ...] = (
@@ -95,7 +95,7 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Lab
                 continue
         if description is not None:
             batch_files.append(LabelFile(index, path, description))
-    return [*batch_files, *_group_sidecar_files(names, aside)]
+    return [*batch_files, *_group_label_sidecar_files(names, aside)]
 
 
 def describe_label_file(file: str) -> str | None:
@@ -112,12 +112,12 @@ def describe_label_file(file: str) -> str | None:
     return "labels"
 
 
-def _group_sidecar_files(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
+def _group_label_sidecar_files(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
     of: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     for index in aside:
         path = names[index]
-        group = get_folder(path), path[path.rindex(".") :].lower()
+        group = get_parent_folder(path), path[path.rindex(".") :].lower()
         first.setdefault(group, index)
         of[group] += 1
     return [

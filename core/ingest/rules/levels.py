@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from core.ingest.rules import parts as part_rules
 from core.ingest.rules.builder import MOST_NOTES
-from core.ingest.rules.entries import Remedy, RuleError
+from core.ingest.rules.entries import ReadingRemedy, UnreadableBatchError
 from core.ingest.rules.names import normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
 from core.ingest.rules.words import (
     are_batch_folders,
-    get_folder_part,
+    get_dataset_part_of_folder,
     is_container_folder,
     is_date_folder,
 )
@@ -76,11 +76,11 @@ class FolderLevels:
     decided_by: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    steps: list[Callable[["Way"], NoClassReason | None]] = field(default_factory=list)
+    steps: list[Callable[["FolderPathWalk"], NoClassReason | None]] = field(default_factory=list)
 
     def find_folder_place(self, folder: str) -> FolderPlace | NoClassReason:
         """Return the place of the images in a folder, or the reason why they have no class."""
-        way = Way(folder.split("/"))
+        way = FolderPathWalk(folder.split("/"))
         for step in self.steps:
             wrong = step(way)
             if wrong is not None:
@@ -92,7 +92,7 @@ class FolderLevels:
 
 
 @dataclass
-class Way:
+class FolderPathWalk:
     """A walk down the path of a folder.
 
     Attributes:
@@ -128,15 +128,15 @@ def find_class_folders(
         known: returns the classes of the model.
         held_out_alone: True if parts without a training part are possible.
 
-    Raises RuleError if a part is missing, or if two readings are possible.
+    Raises UnreadableBatchError if a part is missing, or if two readings are possible.
     """
-    finder = _Finder(FolderLevels(), level, known, held_out_alone)
+    finder = _ClassFolderFinder(FolderLevels(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
     finder.find_class_folder_level(rows)
     return finder.levels
 
 
-class _Finder:
+class _ClassFolderFinder:
     def __init__(
         self, levels: FolderLevels, level: int | None, known: Known, held_out_alone: bool
     ) -> None:
@@ -150,14 +150,16 @@ class _Finder:
         parts = (
             {}
             if self._is_done
-            else part_rules.find_folder_parts((names for names, _ in rows), self._held_out_alone)
+            else part_rules.find_dataset_parts_of_top_folders(
+                (names for names, _ in rows), self._held_out_alone
+            )
         )
         if parts:
             rows = self._skip_wrapper_folders(
                 self._enter_part_folders(rows, parts), may_have_parts=False
             )
         while not self._is_done and rows:
-            rows = self._choose_or_pass_top(rows)
+            rows = self._choose_top_folders_or_descend(rows)
 
     def _skip_wrapper_folders(self, rows: Rows, may_have_parts: bool) -> Rows:
         """Pass a chain of single folders.
@@ -180,12 +182,12 @@ class _Finder:
             ):
                 break
             # A lone `train` or `test` is the part itself, which `parts_among` reads.
-            if may_have_parts and get_folder_part(top) and not has_parts:
+            if may_have_parts and get_dataset_part_of_folder(top) and not has_parts:
                 break
             if (
                 not may_have_parts
                 and not is_container_folder(top)
-                and not _has_branching_level(below)
+                and not _has_several_folders_above_images(below)
             ):
                 break  # after a part or a date, class folders must follow
             # A single folder may be the one class in a batch for a model that knows it.
@@ -205,7 +207,7 @@ class _Finder:
         """
         self.levels.parts = parts
         self.levels.notes += [
-            part_rules.describe_part_use(top, part, set(parts.values()))
+            part_rules.describe_how_folder_was_used(top, part, set(parts.values()))
             for top, part in sorted(parts.items())[:MOST_NOTES]
         ]
         inner: dict[str, list[str]] = {}
@@ -231,27 +233,27 @@ class _Finder:
                 part_rows = _strip_top_folder(part_rows)
             inner_rows += part_rows
 
-        def enter_part_folder(way: Way) -> NoClassReason | None:
+        def descend_into_part_folder(way: FolderPathWalk) -> NoClassReason | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
             if top not in parts:
                 reason = (
                     "which has no class folders"
-                    if get_folder_part(top)
+                    if get_dataset_part_of_folder(top)
                     else "which is no part of the batch"
                 )
                 return NoClassReason(f"in the folder {quote_name(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
             return next((wrong for name in inner[top] if (wrong := way.descend_folder(name))), None)
 
-        self.levels.steps.append(enter_part_folder)
+        self.levels.steps.append(descend_into_part_folder)
         return inner_rows
 
-    def _choose_or_pass_top(self, rows: Rows) -> Rows:
+    def _choose_top_folders_or_descend(self, rows: Rows) -> Rows:
         """Decide if the top folders are the classes; otherwise go down one level."""
-        uppers = _count_by_top_folder(rows)
-        lowers = _count_by_top_folder(_strip_top_folder(rows))
+        uppers = _count_images_by_top_folder(rows)
+        lowers = _count_images_by_top_folder(_strip_top_folder(rows))
         if self._chosen_level is not None:
             return self._descend_to_chosen_level(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
@@ -263,7 +265,7 @@ class _Finder:
             return self._mark_folders_as_classes(rows)
         if known_level == 2:
             self._depth += 1
-            return self._mark_folders_as_classes(self._pass_upper_folders(rows))
+            return self._mark_folders_as_classes(self._descend_below_upper_folders(rows))
         is_dates = all(map(is_date_folder, uppers)) or (
             self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers))
         )
@@ -281,7 +283,9 @@ class _Finder:
                 f"{subject} taken as {kind}, and the folders in "
                 f"{'them' if len(uppers) > 1 else 'it'} as classes"
             )
-            return self._skip_wrapper_folders(self._pass_upper_folders(rows), may_have_parts=False)
+            return self._skip_wrapper_folders(
+                self._descend_below_upper_folders(rows), may_have_parts=False
+            )
         if self._are_upper_folders_classes(rows, uppers, lowers, direct_images):
             return self._mark_folders_as_classes(rows)
         raise self._build_error(uppers, lowers, direct_images)
@@ -290,12 +294,12 @@ class _Finder:
         if self._chosen_level == self._depth:
             return self._mark_folders_as_classes(rows)
         if not is_deeper:
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"classes=level:{self._chosen_level} was asked for, and the folders of the batch "
                 f"have {format_count(self._depth, 'level')} below those that wrap them."
             )
         self._depth += 1
-        rows = self._pass_upper_folders(rows)
+        rows = self._descend_below_upper_folders(rows)
         return (
             self._mark_folders_as_classes(rows)
             if self._chosen_level == self._depth
@@ -316,7 +320,7 @@ class _Finder:
         if all(
             is_container_folder(name) or is_date_folder(name) for name in lowers
         ) or are_batch_folders(lowers):
-            parts = [name for name in sorted(lowers) if get_folder_part(name)]
+            parts = [name for name in sorted(lowers) if get_dataset_part_of_folder(name)]
             sentence = (
                 f"the folders {format_first_names(sorted(lowers), 3)} belong to the classes of the "
                 f"folders that they lie in"
@@ -333,12 +337,12 @@ class _Finder:
 
     def _build_error(
         self, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
-    ) -> RuleError:
+    ) -> UnreadableBatchError:
         at = self._depth
         remainder = (
             f", with {format_count(direct, 'image')} outside of them left out" if direct else ""
         )
-        return RuleError(
+        return UnreadableBatchError(
             f"The folders can be read in two ways: {format_count(len(uppers), 'class', 'classes')} "
             f"by the first level of "
             f"folders ({format_counts_by_name(uppers)}), or {format_count(len(lowers), 'class', 'classes')} "
@@ -346,12 +350,12 @@ class _Finder:
             f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request "
             f"?classes=level:{at}).",
             remedies=[
-                Remedy(
+                ReadingRemedy(
                     "classes",
                     f"level:{at}",
                     f"Read {format_first_names(sorted(uppers), 3)} as classes",
                 ),
-                Remedy(
+                ReadingRemedy(
                     "classes",
                     f"level:{at + 1}",
                     f"Read {format_first_names(sorted(lowers), 3)} as classes",
@@ -359,7 +363,7 @@ class _Finder:
             ],
         )
 
-    def _pass_upper_folders(self, rows: Rows) -> Rows:
+    def _descend_below_upper_folders(self, rows: Rows) -> Rows:
         self.levels.steps.append(lambda way: way.descend_folder(None))
         return _strip_top_folder(rows)
 
@@ -393,12 +397,12 @@ def _has_part_folders(rows: Rows) -> bool:
     """
     folders = [names for names, _ in rows]
     return part_rules.has_training_part(folders) or (
-        all(get_folder_part(names[0]) for names in folders)
+        all(get_dataset_part_of_folder(names[0]) for names in folders)
         and any(len(names) > 1 for names in folders)
     )
 
 
-def _has_branching_level(rows: Rows) -> bool:
+def _has_several_folders_above_images(rows: Rows) -> bool:
     """Return whether a level of several folders precedes the first image, counted from the top."""
     while rows:
         if len({names[0] for names, _ in rows}) > 1:
@@ -413,7 +417,7 @@ def _strip_top_folder(rows: Rows) -> Rows:
     return [(names[1:], number) for names, number in rows if len(names) > 1]
 
 
-def _count_by_top_folder(rows: Rows) -> Counter[str]:
+def _count_images_by_top_folder(rows: Rows) -> Counter[str]:
     """Return first name → number of images."""
     totals: Counter[str] = Counter()
     for names, number in rows:

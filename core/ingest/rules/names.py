@@ -121,6 +121,6 @@ def get_file_stem(path: str) -> str:
     return name.rpartition(".")[0] or name
 
 
-def get_folder(path: str) -> str:
+def get_parent_folder(path: str) -> str:
     """Return the folder that contains a file; "" at the top."""
     return path.rpartition("/")[0]

@@ -24,7 +24,7 @@ MAX_LEVEL = 9
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-def parse_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
+def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
     """Parse the options for reading a batch from texts by name; other names are ignored.
 
     Raises ValueError with a sentence that names the option and the allowed values.
@@ -49,8 +49,8 @@ def parse_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
     )
 
 
-def build_option_texts(options: ReadingOptions) -> dict[str, str]:
-    """Return texts by name from which `parse_option_texts` restores the reading options."""
+def build_reading_option_texts(options: ReadingOptions) -> dict[str, str]:
+    """Return texts by name from which `parse_reading_option_texts` restores the reading options."""
     defaults = ReadingOptions()
     texts = {
         "layout": options.layout if options.layout != defaults.layout else "",

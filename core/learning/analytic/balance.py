@@ -16,21 +16,21 @@ from torch import Tensor
 
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import split_into_row_blocks
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 
 
-def balance_class_sums(sums: Sums) -> Sums:
+def balance_class_sums(sums: FeatureSums) -> FeatureSums:
     """Return the class-balanced sums, with the same N; a class without examples keeps zeros."""
     counts, mu = sums.counts, discriminant.compute_class_means(sums)
     present = counts > 0
     each = sums.examples / int(present.sum())
     gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
     # Rounding leaves the matrix slightly asymmetric.
-    return Sums((gram + gram.T) / 2, each * mu.T, counts)
+    return FeatureSums((gram + gram.T) / 2, each * mu.T, counts)
 
 
-class LeftOut:
-    """Scores examples by `ridge.solve_ridge(balance(·), λ)` of all examples but themselves, for any
+class RidgeLeaveOneOut:
+    """Scores examples by `ridge.solve_ridge_regression(balance(·), λ)` of all examples but themselves, for any
     λ.
 
     Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
@@ -44,7 +44,7 @@ class LeftOut:
         labels: int64 [n]; the scores of a class's only example are NaN.
     """
 
-    def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
+    def __init__(self, sums: FeatureSums, h: Tensor, labels: Tensor) -> None:
         counts = sums.counts.to(h.dtype)
         mu = discriminant.compute_class_means(sums)
         # G less the part between classes: what is left is the scatter within them.
@@ -63,10 +63,12 @@ class LeftOut:
         residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)
         self._moved = torch.stack([-1 / (n - 1), n / (n - 1)], 1)  # the mean without h, in U
         former = torch.stack([torch.zeros_like(n), torch.ones_like(n)], 1)
-        removed = (self._unit * n / (n - 1))[:, None, None] * _outer_products(residual)
-        self._change = _outer_products(self._moved) - _outer_products(former) - removed
+        removed = (self._unit * n / (n - 1))[:, None, None] * _compute_outer_products(residual)
+        self._change = (
+            _compute_outer_products(self._moved) - _compute_outer_products(former) - removed
+        )
 
-    def select_examples(self, rows: Tensor | slice) -> LeftOut:
+    def select_examples(self, rows: Tensor | slice) -> RidgeLeaveOneOut:
         """Return the left-out statistics of some examples.
 
         `rows`: bool, int64 indices, or a slice.
@@ -76,7 +78,7 @@ class LeftOut:
             setattr(selected, name, getattr(self, name)[rows])
         return selected
 
-    def choose_strength(self, balanced: Sums) -> float:
+    def choose_strength(self, balanced: FeatureSums) -> float:
         """Choose λ by the least squared error of left-out scores, in the mean over classes.
 
         Generalised cross-validation needs no examples, but mistakes an exact fit of repeated images
@@ -92,7 +94,7 @@ class LeftOut:
         )
 
         def compute_weighted_error(strength: float) -> float:
-            return float((self.measure_errors(strength) * weights).sum())
+            return float((self.measure_squared_errors_of_examples(strength) * weights).sum())
 
         # Of equal errors the larger λ wins, as in `ridge.choose_strength`: its solution is the
         # smoother.
@@ -102,9 +104,11 @@ class LeftOut:
     def compute_scores(self, strength: float) -> Tensor:
         """Return the left-out scores at λ = `strength`, float64 [n, C]."""
         blocks = split_into_row_blocks(self._h)
-        return torch.cat([self.select_examples(rows)._score_block(strength) for rows in blocks])
+        return torch.cat(
+            [self.select_examples(rows)._compute_scores_of_block(strength) for rows in blocks]
+        )
 
-    def measure_errors(self, strength: float) -> Tensor:
+    def measure_squared_errors_of_examples(self, strength: float) -> Tensor:
         """Return the squared distance of each example's scores from its one-hot target, float64.
 
         The shape is [n].
@@ -122,7 +126,7 @@ class LeftOut:
             ]
         return torch.cat(parts)
 
-    def _score_block(self, strength: float) -> Tensor:
+    def _compute_scores_of_block(self, strength: float) -> Tensor:
         scores, own_scores = self._score_other_classes(strength)
         scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
         without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
@@ -198,5 +202,5 @@ class LeftOut:
         return left, moved[:, 0] - (left * moved).sum(1)
 
 
-def _outer_products(vectors: Tensor) -> Tensor:
+def _compute_outer_products(vectors: Tensor) -> Tensor:
     return vectors[:, :, None] * vectors[:, None, :]

@@ -13,7 +13,7 @@ from core.learning.evaluation.calibration.temperature import fit_temperature
 
 
 @dataclass(frozen=True)
-class Choice:
+class ClassifierChoice:
     """The classifier chosen to predict.
 
     Attributes:
@@ -29,7 +29,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOutExamples:
     """Retained examples that evaluate a classifier.
 
     Attributes:
@@ -68,7 +68,9 @@ class ExampleLimit:
         return min(self.most, max(self.least, self.scores // classes))
 
 
-def choose_better_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | None) -> Choice:
+def choose_better_head(
+    scores: Mapping[str, Tensor], labels: Tensor, current: str | None
+) -> ClassifierChoice:
     """Choose the head with the better balanced accuracy.
 
     Where two are within one standard error of their difference, the current head stays, so that
@@ -87,13 +89,13 @@ def choose_better_head(scores: Mapping[str, Tensor], labels: Tensor, current: st
     present = current if current is not None and current in scores else None
     standing = present or next(iter(scores))
     if not len(labels):
-        return Choice(standing, accuracy, float("nan"))
+        return ClassifierChoice(standing, accuracy, float("nan"))
     best = max(accuracy, key=lambda name: accuracy[name])  # the first of several equals
-    runner_up = standing if best != standing else _find_runner_up(accuracy, best)
+    runner_up = standing if best != standing else _find_second_best_head(accuracy, best)
     gain, error = average_over_classes(right[best] - right[runner_up], labels)
     if gain <= error:
         best = present or min(scores, key=lambda name: _compute_cross_entropy(scores[name], labels))
-    return Choice(best, accuracy, error)
+    return ClassifierChoice(best, accuracy, error)
 
 
 def average_over_classes(values: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -126,6 +128,6 @@ def _compute_cross_entropy(scores: Tensor, labels: Tensor) -> float:
     return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
 
 
-def _find_runner_up(accuracy: Mapping[str, float], best: str) -> str:
+def _find_second_best_head(accuracy: Mapping[str, float], best: str) -> str:
     """Return the most accurate head other than `best`."""
     return max((name for name in accuracy if name != best), key=lambda name: accuracy[name])

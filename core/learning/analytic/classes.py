@@ -15,15 +15,15 @@ from torch import Tensor
 
 from core.contract.manifest import ORDER, REST
 from core.learning.analytic import discriminant
-from core.learning.analytic.rows import FIELDS, Rows
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.rows import FIELDS, LabelledFeatureRows
+from core.learning.analytic.sums import FeatureSums
 from core.learning.class_map import DROPPED, ClassMap
 
 SUMS = ("gram", "cross", "counts", "rows")
-"""Tensors of a task's statistics: `Sums`, and the numbers of its classes."""
+"""Tensors of a task's statistics: `FeatureSums`, and the numbers of its classes."""
 
 
-def renumber_statistics(
+def renumber_sums_of_tasks(
     tensors: Mapping[str, Tensor], tasks: Sequence[int], classes: ClassMap
 ) -> dict[str, Tensor]:
     """Return the sums of tasks after a patch, without tasks that have no class left.
@@ -36,7 +36,9 @@ def renumber_statistics(
     patched: dict[str, Tensor] = {}
     for task in tasks:
         stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
-        renumbered = renumber_sums(Sums.from_tensors(stored), stored["rows"], classes)
+        renumbered = renumber_sums_of_task(
+            FeatureSums.from_tensors(stored), stored["rows"], classes
+        )
         if renumbered is not None:
             sums, rows = renumbered
             named = {**sums.to_tensors(), "rows": rows}
@@ -44,7 +46,9 @@ def renumber_statistics(
     return patched
 
 
-def renumber_sums(sums: Sums, rows: Tensor, classes: ClassMap) -> tuple[Sums, Tensor] | None:
+def renumber_sums_of_task(
+    sums: FeatureSums, rows: Tensor, classes: ClassMap
+) -> tuple[FeatureSums, Tensor] | None:
     """Return the sums of a task after a patch, and the new numbers of its classes, ascending.
 
     Return None if no class of the task is left.
@@ -59,26 +63,28 @@ def renumber_sums(sums: Sums, rows: Tensor, classes: ClassMap) -> tuple[Sums, Te
     if not kept.numel():
         return None
     if kept.numel() < rows.numel():
-        sums = drop_classes(sums, kept)
+        sums = drop_classes_from_sums(sums, kept)
     new, columns = numbers[kept].unique(return_inverse=True)  # type: ignore[no-untyped-call]
     cross = sums.cross.new_zeros(len(sums.cross), len(new)).index_add_(1, columns, sums.cross)
     counts = sums.counts.new_zeros(len(new)).index_add_(0, columns, sums.counts)
-    return Sums(sums.gram, cross, counts), new
+    return FeatureSums(sums.gram, cross, counts), new
 
 
-def drop_classes(sums: Sums, kept: Tensor) -> Sums:
+def drop_classes_from_sums(sums: FeatureSums, kept: Tensor) -> FeatureSums:
     """Return the sums over the classes `kept`, int64, with the scatter of the others estimated."""
     cross, counts = sums.cross[:, kept], sums.counts[kept]
     between = sums.cross @ discriminant.compute_class_means(sums)
-    remaining = Sums(sums.gram, cross, counts)
+    remaining = FeatureSums(sums.gram, cross, counts)
     # The scatter within classes, in proportion to the degrees of freedom that remain: Σ is kept.
     share = _count_degrees_of_freedom(remaining) / max(_count_degrees_of_freedom(sums), 1)
     gram = share * (sums.gram - between) + cross @ discriminant.compute_class_means(remaining)
     # Rounding leaves the matrix slightly asymmetric.
-    return Sums((gram + gram.T) / 2, cross, counts)
+    return FeatureSums((gram + gram.T) / 2, cross, counts)
 
 
-def renumber_features(tensors: Mapping[str, Tensor], task: int, classes: ClassMap) -> Rows | None:
+def renumber_retained_features(
+    tensors: Mapping[str, Tensor], task: int, classes: ClassMap
+) -> LabelledFeatureRows | None:
     """Return the retained features of a task after a patch, in the order of its dataset.
 
     Return None if none are retained.
@@ -90,21 +96,21 @@ def renumber_features(tensors: Mapping[str, Tensor], task: int, classes: ClassMa
     """
     prefixes = [f"{task}.", f"{task}.{REST}."]
     parts = [
-        Rows(*(tensors[f"{prefix}{name}"] for name in FIELDS))
+        LabelledFeatureRows(*(tensors[f"{prefix}{name}"] for name in FIELDS))
         for prefix in prefixes
         if f"{prefix}{FIELDS[0]}" in tensors
     ]
     if not parts:
         return None
-    rows = Rows.concatenate_rows(parts)
+    rows = LabelledFeatureRows.concatenate_rows(parts)
     order = tensors.get(f"{task}.{REST}.{ORDER}")
     if order is not None:
         rows = rows.select_rows(order.argsort())
     numbers = classes.renumber_labels(rows.classes)
     kept = numbers != DROPPED
-    return Rows(rows.features, numbers, rows.keys).select_rows(kept)
+    return LabelledFeatureRows(rows.features, numbers, rows.keys).select_rows(kept)
 
 
-def _count_degrees_of_freedom(sums: Sums) -> int:
+def _count_degrees_of_freedom(sums: FeatureSums) -> int:
     """Return the degrees of freedom of the scatter within classes."""
     return sums.examples - int((sums.counts > 0).sum())

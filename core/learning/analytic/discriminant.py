@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.analytic.linear import Linear, split_into_row_blocks
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.linear import LinearWeights, split_into_row_blocks
+from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
 Prior = Literal["uniform", "empirical"]
@@ -23,12 +23,12 @@ SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Shrinkages ρ to try besides that of OAS."""
 
 
-def compute_class_means(sums: Sums) -> Tensor:
+def compute_class_means(sums: FeatureSums) -> Tensor:
     """Return the class means μ, float64 [C, K]; zeros for a class without examples."""
     return (sums.cross / sums.counts.clamp(min=1)).T
 
 
-def compute_shared_covariance(sums: Sums) -> Tensor:
+def compute_shared_covariance(sums: FeatureSums) -> Tensor:
     """Return the shared covariance Σ about the class means, float64 [K, K]."""
     between = sums.cross @ compute_class_means(sums)
     # Each class mean costs a degree of freedom; with one image of each class none is left.
@@ -83,7 +83,9 @@ def factor_covariance(sigma: Tensor, size: float) -> Tensor:
         added = max(10 * added, torch.finfo(sigma.dtype).eps * max(size, 1.0))
 
 
-def solve_discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
+def solve_discriminant(
+    sums: FeatureSums, prior: Prior = "uniform", share: float | None = None
+) -> LinearWeights:
     """Return the linear classifier with logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c.
 
     Their mean over the classes with examples is subtracted; a class without examples gets −inf. The
@@ -105,10 +107,10 @@ def solve_discriminant(sums: Sums, prior: Prior = "uniform", share: float | None
         bias = bias + (sums.counts / sums.examples).log()
     # Classes without examples are left out of the mean: their zero rows would shift all others.
     weight, bias = weight - weight[present].mean(0), bias - bias[present].mean()
-    return Linear(weight.contiguous(), bias.masked_fill(~present, -torch.inf))
+    return LinearWeights(weight.contiguous(), bias.masked_fill(~present, -torch.inf))
 
 
-class LeftOut:
+class DiscriminantLeaveOneOut:
     """Scores examples by `solve_discriminant(·, "uniform", ρ)` of all examples but themselves, for
     any ρ.
 
@@ -124,7 +126,7 @@ class LeftOut:
         labels: int64 [n]; the scores of a class's only example are NaN.
     """
 
-    def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
+    def __init__(self, sums: FeatureSums, h: Tensor, labels: Tensor) -> None:
         sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
         freedom = sums.examples - int((sums.counts > 0).sum())
         values, basis = torch.linalg.eigh(sigma)
@@ -145,7 +147,7 @@ class LeftOut:
         floor = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
         self._least = max(floor, torch.finfo(h.dtype).tiny)
 
-    def select_examples(self, rows: Tensor | slice) -> LeftOut:
+    def select_examples(self, rows: Tensor | slice) -> DiscriminantLeaveOneOut:
         """Return the left-out statistics of some examples.
 
         `rows`: bool, int64 indices, or a slice.

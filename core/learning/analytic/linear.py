@@ -16,7 +16,7 @@ CACHE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearWeights:
     """Weights that score C classes from K features.
 
     Attributes:
@@ -39,12 +39,12 @@ def draw_projection_matrix(columns: int, width: int, seed: int) -> Tensor:
     return torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
 
 
-def project_features(features: Tensor, projection: Tensor) -> Tensor:
+def project_to_random_features(features: Tensor, projection: Tensor) -> Tensor:
     """Return the random features h, float32 [B, M], of features φ [B, D]."""
     return (features.float() @ projection.T.to(features.device)).relu()
 
 
-def append_ones(features: Tensor) -> Tensor:
+def append_column_of_ones(features: Tensor) -> Tensor:
     """Append a column of ones to features, [B, D + 1], so that the last weight is a bias."""
     return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
 

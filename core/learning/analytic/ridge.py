@@ -10,13 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 
 EXPONENTS = range(-8, 5)
 """Exponents of ten to try; λ is that power times the mean of G's diagonal."""
 
 
-def solve_ridge(sums: Sums, strength: float) -> Tensor:
+def solve_ridge_regression(sums: FeatureSums, strength: float) -> Tensor:
     """Return the ridge solution W, float64 [K, C].
 
     Args:
@@ -33,7 +33,7 @@ def solve_ridge(sums: Sums, strength: float) -> Tensor:
     return torch.cholesky_solve(sums.cross, factor)
 
 
-def choose_ridge_strength(sums: Sums) -> tuple[float, Tensor]:
+def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
     """Return the λ with the least GCV on the grid and its W, float64 [K, C]; of equal λ the larger.
 
     One eigendecomposition G = V diag(e) Vᵀ serves all: with A = VᵀQ, tr WᵀQ = Σ ‖A_i‖² / (e_i + λ),
@@ -47,7 +47,10 @@ def choose_ridge_strength(sums: Sums) -> tuple[float, Tensor]:
     best = min(
         list_ridge_strengths(scale),
         # Of equal scores the larger λ wins: its solution is the smoother.
-        key=lambda strength: (_compute_gcv(strength, values, energy, sums.examples), -strength),
+        key=lambda strength: (
+            _compute_cross_validation_score(strength, values, energy, sums.examples),
+            -strength,
+        ),
     )
     return best, vectors @ (rotated / (values + best)[:, None])
 
@@ -58,7 +61,9 @@ def list_ridge_strengths(scale: float) -> list[float]:
     return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]
 
 
-def _compute_gcv(strength: float, values: Tensor, energy: Tensor, examples: int) -> float:
+def _compute_cross_validation_score(
+    strength: float, values: Tensor, energy: Tensor, examples: int
+) -> float:
     """Return GCV(λ); infinity where no degrees of freedom are left."""
     shrunk = values + strength
     residual = examples - 2 * (energy / shrunk).sum() + (values * energy / shrunk.square()).sum()
@@ -69,7 +74,7 @@ def _compute_gcv(strength: float, values: Tensor, energy: Tensor, examples: int)
 
 
 def compute_left_out_scores(
-    sums: Sums, strength: float, weight: Tensor, h: Tensor, labels: Tensor
+    sums: FeatureSums, strength: float, weight: Tensor, h: Tensor, labels: Tensor
 ) -> Tensor:
     """Return the left-out scores of examples, float64 [n, C].
 

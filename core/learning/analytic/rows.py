@@ -19,7 +19,7 @@ FIELDS = ("features", "classes", "keys")
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledFeatureRows:
     """Feature rows of one task or more.
 
     Attributes:
@@ -35,19 +35,19 @@ class Rows:
     def __len__(self) -> int:
         return len(self.classes)
 
-    def select_rows(self, index: Tensor) -> Rows:
+    def select_rows(self, index: Tensor) -> LabelledFeatureRows:
         """Return the rows at an index, int64 or bool."""
-        return Rows(self.features[index], self.classes[index], self.keys[index])
+        return LabelledFeatureRows(self.features[index], self.classes[index], self.keys[index])
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return the tensors to store, under the names in `FIELDS`."""
         return {"features": self.features, "classes": self.classes, "keys": self.keys}
 
     @staticmethod
-    def concatenate_rows(parts: Iterable[Rows]) -> Rows:
-        """Concatenate one or more `Rows`."""
+    def concatenate_rows(parts: Iterable[LabelledFeatureRows]) -> LabelledFeatureRows:
+        """Concatenate one or more `LabelledFeatureRows`."""
         listed = list(parts)
-        return Rows(
+        return LabelledFeatureRows(
             torch.cat([part.features for part in listed]),
             torch.cat([part.classes for part in listed]),
             torch.cat([part.keys for part in listed]),
@@ -70,7 +70,7 @@ def digest_each_image(images: Tensor, seed: int) -> Tensor:
     )
 
 
-def draw_rows_per_class(rows: Rows, per_class: int) -> Tensor:
+def draw_rows_per_class(rows: LabelledFeatureRows, per_class: int) -> Tensor:
     """Draw up to `per_class` examples of each class, those with the smallest keys.
 
     Of a class's examples with the same key only the first is drawn: an identical twin left in the
@@ -82,7 +82,7 @@ def draw_rows_per_class(rows: Rows, per_class: int) -> Tensor:
     drawn = torch.zeros(len(rows), dtype=torch.bool)
     if not len(rows):
         return drawn
-    order = order_by_key(rows.keys)
+    order = sort_rows_by_key(rows.keys)
     classes = rows.classes.cpu()
     # The stable sort keeps the order of keys within a class.
     order = order[torch.sort(classes[order], stable=True).indices]  # by class, then by key
@@ -98,7 +98,7 @@ def draw_rows_per_class(rows: Rows, per_class: int) -> Tensor:
     return drawn
 
 
-def order_by_key(keys: Tensor) -> Tensor:
+def sort_rows_by_key(keys: Tensor) -> Tensor:
     """Return the order of keys uint8 [n, 16] compared as byte strings, int64 [n].
 
     Equal keys stay in their given order.

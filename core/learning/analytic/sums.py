@@ -19,7 +19,7 @@ CHUNK = 4096
 
 
 @dataclass(frozen=True)
-class Sums:
+class FeatureSums:
     """Sums over examples (second moments, sums by class and counts), in float64.
 
     Attributes:
@@ -33,9 +33,11 @@ class Sums:
     counts: Tensor
 
     @staticmethod
-    def make_empty_sums(features: int, classes: int, device: torch.device | None = None) -> Sums:
+    def make_empty_sums(
+        features: int, classes: int, device: torch.device | None = None
+    ) -> FeatureSums:
         """Return sums over no examples, all zeros."""
-        return Sums(
+        return FeatureSums(
             torch.zeros(features, features, dtype=torch.float64, device=device),
             torch.zeros(features, classes, dtype=torch.float64, device=device),
             torch.zeros(classes, dtype=torch.int64, device=device),
@@ -62,9 +64,9 @@ class Sums:
             self.cross.index_add_(1, classes, wide.T.contiguous())
             self.counts.add_(torch.bincount(classes, minlength=len(self.counts)))
 
-    def drop_last_feature(self) -> Sums:
+    def drop_last_feature(self) -> FeatureSums:
         """Return the sums over all features but the last."""
-        return Sums(self.gram[:-1, :-1], self.cross[:-1], self.counts)
+        return FeatureSums(self.gram[:-1, :-1], self.cross[:-1], self.counts)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return the tensors to store: of G the lower triangle by rows, float64 [K (K + 1) / 2]."""
@@ -73,18 +75,18 @@ class Sums:
         return {"gram": self.gram[rows, columns], "cross": self.cross, "counts": self.counts}
 
     @staticmethod
-    def from_tensors(tensors: Mapping[str, Tensor]) -> Sums:
+    def from_tensors(tensors: Mapping[str, Tensor]) -> FeatureSums:
         """Restore the sums from the tensors of `to_tensors`."""
-        return Sums(
+        return FeatureSums(
             _unpack_gram(tensors["gram"], len(tensors["cross"])),
             tensors["cross"],
             tensors["counts"],
         )
 
 
-def add_task_sums(
+def add_feature_sums_of_tasks(
     parts: Iterable[tuple[Mapping[str, Tensor], Sequence[int]]], classes: int
-) -> Sums:
+) -> FeatureSums:
     """Add the sums of several tasks.
 
     Args:
@@ -108,7 +110,7 @@ def add_task_sums(
         cross.index_add_(1, index, tensors["cross"])
         counts.index_add_(0, index, tensors["counts"])
     assert gram is not None, "there is a task"
-    return Sums(_unpack_gram(gram, len(cross)), cross, counts)
+    return FeatureSums(_unpack_gram(gram, len(cross)), cross, counts)
 
 
 def _unpack_gram(packed: Tensor, width: int) -> Tensor:

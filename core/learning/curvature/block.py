@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.curvature import factor
-from core.learning.curvature.factor import Factor
+from core.learning.curvature.factor import KroneckerFactor
 
 
-class Block(ABC):
+class CurvatureBlock(ABC):
     """Base class of curvature blocks, whose fields are tensors or factors.
 
     Blocks are immutable; merging makes a new one.
@@ -41,7 +41,7 @@ class Block(ABC):
     def trace(self) -> Tensor:
         """Return the trace of H, 0-dim."""
 
-    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Return the block with every factor in at most `limit` bytes.
 
         Where that is impossible, return a diagonal.
@@ -52,24 +52,24 @@ class Block(ABC):
         """
         return self
 
-    def pad_to_outputs(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
         """Return the block of a layer that has grown to `outputs` rows; new rows have no curvature.
 
         Raises ValueError for fewer rows than the block has, or a kind of block that cannot grow.
         """
         raise ValueError(f"a {self.kind} block cannot grow")
 
-    def average_with(self, other: Block, share: float) -> Block:
+    def average_with(self, other: CurvatureBlock, share: float) -> CurvatureBlock:
         """Return (1 - share) · self + share · other for each stored statistic.
 
         Raises ValueError for another kind or shape.
         """
         if type(other) is not type(self):
             raise ValueError(f"a {self.kind} block cannot be merged with a {other.kind} one")
-        merged: dict[str, Tensor | Factor] = {}
+        merged: dict[str, Tensor | KroneckerFactor] = {}
         for name, mine in self._get_fields().items():
             theirs = other._get_fields()[name]
-            if isinstance(mine, Factor) and isinstance(theirs, Factor):
+            if isinstance(mine, KroneckerFactor) and isinstance(theirs, KroneckerFactor):
                 merged[name] = mine.average_with(theirs, share)
                 continue
             assert isinstance(mine, Tensor) and isinstance(theirs, Tensor)
@@ -88,7 +88,7 @@ class Block(ABC):
         """
         tensors: dict[str, Tensor] = {}
         for name, value in self._get_fields().items():
-            if isinstance(value, Factor):
+            if isinstance(value, KroneckerFactor):
                 tensors |= {f"{name}.{key}": tensor for key, tensor in value.to_tensors().items()}
             else:
                 tensors[name] = value
@@ -100,7 +100,7 @@ class Block(ABC):
         return {
             name: value.tier
             for name, value in self._get_fields().items()
-            if isinstance(value, Factor)
+            if isinstance(value, KroneckerFactor)
         }
 
     @property
@@ -108,12 +108,12 @@ class Block(ABC):
         """Size of the block as stored, in bytes."""
         return sum(value.nbytes for value in self._get_fields().values())
 
-    def _get_fields(self) -> dict[str, Tensor | Factor]:
+    def _get_fields(self) -> dict[str, Tensor | KroneckerFactor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
-class Diagonal(Block):
+class DiagonalBlock(CurvatureBlock):
     """A diagonal H, with its diagonal as `values` [o, w]."""
 
     values: Tensor
@@ -127,9 +127,9 @@ class Diagonal(Block):
         """Return the product H d = values ∘ d."""
         return self.values * d
 
-    def pad_to_outputs(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
         """Return the block with zeros for the new rows."""
-        return Diagonal(_pad_zeros(self.values, outputs, rows_only=True))
+        return DiagonalBlock(_pad_zeros(self.values, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
         """Return the trace of H, the sum of the values."""
@@ -137,7 +137,7 @@ class Diagonal(Block):
 
 
 @dataclass(frozen=True, eq=False)
-class Kfac(Block):
+class KroneckerBlock(CurvatureBlock):
     """A Kronecker-factored H = G ⊗ A.
 
     A [w, w] is the mean of a aᵀ over examples and positions, G [o, o] the mean of Σ_s g gᵀ over
@@ -145,8 +145,8 @@ class Kfac(Block):
     arXiv 2311.00636.
     """
 
-    a: Factor
-    g: Factor
+    a: KroneckerFactor
+    g: KroneckerFactor
     kind: ClassVar[str] = "kfac"
 
     def count_displacement_columns(self, outputs: int) -> int:
@@ -158,32 +158,34 @@ class Kfac(Block):
         # One side at a time: the Kronecker product itself would have (o w)² entries.
         return self.a.multiply_rows(self.g.multiply_rows(d.T).T)
 
-    def pad_to_outputs(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
         """Return the block with zeros in G for the new rows."""
         return (
             self
             if outputs == self.g.size
-            else Kfac(self.a, factor.make_dense(_pad_zeros(self.g.to_dense(), outputs)))
+            else KroneckerBlock(
+                self.a, factor.make_dense_factor(_pad_zeros(self.g.to_dense(), outputs))
+            )
         )
 
     def trace(self) -> Tensor:
         """Return the trace of H, tr G · tr A."""
         return self.a.trace() * self.g.trace()
 
-    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Compress the factors A and G; if one fits in no tier, return the diagonal of G ⊗ A."""
         a, g = (
-            factor.compress_matrix(self.a.to_dense(), limit, kernel),
-            factor.compress_matrix(self.g.to_dense(), limit),
+            factor.compress_symmetric_matrix(self.a.to_dense(), limit, kernel),
+            factor.compress_symmetric_matrix(self.g.to_dense(), limit),
         )
         if a is None or g is None:
             # The smallest form there is, as large as the weight itself.
-            return Diagonal(torch.outer(self.g.diagonal(), self.a.diagonal()))
-        return Kfac(a, g)
+            return DiagonalBlock(torch.outer(self.g.diagonal(), self.a.diagonal()))
+        return KroneckerBlock(a, g)
 
 
 @dataclass(frozen=True, eq=False)
-class TKfac(Block):
+class TraceKroneckerBlock(CurvatureBlock):
     """A trace-restricted Kronecker-factored H = Q ⊗ P / δ.
 
     P = E Σ Mᵀ M, Q = E Σ M Mᵀ and δ = tr P = tr Q, so both partial traces are those of the exact
@@ -192,8 +194,8 @@ class TKfac(Block):
     positions.
     """
 
-    p: Factor
-    q: Factor
+    p: KroneckerFactor
+    q: KroneckerFactor
     delta: Tensor
     kind: ClassVar[str] = "tkfac"
 
@@ -207,29 +209,31 @@ class TKfac(Block):
         # overflow.
         return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._positive_delta)
 
-    def pad_to_outputs(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
         """Return the block with its output factor Q padded with zeros for new outputs."""
         if outputs == self.q.size:
             return self
-        return TKfac(self.p, factor.make_dense(_pad_zeros(self.q.to_dense(), outputs)), self.delta)
+        return TraceKroneckerBlock(
+            self.p, factor.make_dense_factor(_pad_zeros(self.q.to_dense(), outputs)), self.delta
+        )
 
     def trace(self) -> Tensor:
         """Return the trace of H, tr P · tr Q / δ."""
         # In this order the numbers stay near δ; the product of both traces could overflow.
         return self.p.trace() * (self.q.trace() / self._positive_delta)
 
-    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
         δ."""
         p, q = (
-            factor.compress_matrix(self.p.to_dense(), limit, kernel),
-            factor.compress_matrix(self.q.to_dense(), limit),
+            factor.compress_symmetric_matrix(self.p.to_dense(), limit, kernel),
+            factor.compress_symmetric_matrix(self.q.to_dense(), limit),
         )
         if p is None or q is None:
-            return Diagonal(
+            return DiagonalBlock(
                 torch.outer(self.q.diagonal() / self._positive_delta, self.p.diagonal())
             )
-        return TKfac(p, q, self.delta)
+        return TraceKroneckerBlock(p, q, self.delta)
 
     @property
     def _positive_delta(self) -> Tensor:
@@ -238,7 +242,7 @@ class TKfac(Block):
 
 
 @dataclass(frozen=True, eq=False)
-class ExactBlock(Block):
+class ExactBlock(CurvatureBlock):
     """A full H = matrix [o w, o w], for tests and for layers of a few numbers."""
 
     matrix: Tensor
@@ -258,13 +262,13 @@ class ExactBlock(Block):
 
 
 @dataclass(frozen=True, eq=False)
-class Gram(Block):
+class GramBlock(CurvatureBlock):
     """H = I ⊗ A, A [w, w]: a head's block under half the squared error, for any number of rows.
 
     All rows share A, so no row is stored separately, and rows that are added later have the same A.
     """
 
-    a: Factor
+    a: KroneckerFactor
     kind: ClassVar[str] = "gram"
 
     def count_displacement_columns(self, outputs: int) -> int:
@@ -279,18 +283,18 @@ class Gram(Block):
         """Return the trace of A alone: the number of rows is unknown here."""
         return self.a.trace()
 
-    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Compress the factor A. Raises ValueError when A fits in no tier of `limit` bytes."""
-        a = factor.compress_matrix(self.a.to_dense(), limit)
+        a = factor.compress_symmetric_matrix(self.a.to_dense(), limit)
         if a is None:
             raise ValueError(
                 f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes"
             )
-        return Gram(a)
+        return GramBlock(a)
 
 
 @dataclass(frozen=True, eq=False)
-class Channels(Block):
+class GroupedConvolutionBlock(CurvatureBlock):
     """The exact block of each output, none between outputs, for grouped convolutions.
 
     blocks: [o, w, w].
@@ -307,21 +311,31 @@ class Channels(Block):
         """Return the product H d: each output's block times its row of d."""
         return (self.blocks @ d[:, :, None]).squeeze(2)
 
-    def pad_to_outputs(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
         """Return the block with zeros for the new rows."""
-        return Channels(_pad_zeros(self.blocks, outputs, rows_only=True))
+        return GroupedConvolutionBlock(_pad_zeros(self.blocks, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
         """Return the trace of H, the sum of the blocks' traces."""
         return self.blocks.diagonal(dim1=1, dim2=2).sum()
 
 
-TYPES: dict[str, type[Block]] = {
-    t.kind: t for t in (Diagonal, Kfac, TKfac, ExactBlock, Gram, Channels)
+TYPES: dict[str, type[CurvatureBlock]] = {
+    t.kind: t
+    for t in (
+        DiagonalBlock,
+        KroneckerBlock,
+        TraceKroneckerBlock,
+        ExactBlock,
+        GramBlock,
+        GroupedConvolutionBlock,
+    )
 }
 
 
-def rebuild_block(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Block:
+def rebuild_curvature_block(
+    kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]
+) -> CurvatureBlock:
     """Rebuild a block from what `to_tensors`, `kind` and `tiers` of it returned.
 
     Raises ValueError for an unknown kind or tier.
@@ -329,11 +343,11 @@ def rebuild_block(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Ten
     if kind not in TYPES:
         raise ValueError(f"unknown kind of curvature {kind!r}; known: {', '.join(TYPES)}")
     # A dot separates a factor's name from its tensor: fields without one are plain tensors.
-    values: dict[str, Tensor | Factor] = {k: t for k, t in tensors.items() if "." not in k}
+    values: dict[str, Tensor | KroneckerFactor] = {k: t for k, t in tensors.items() if "." not in k}
     for name, tier in tiers.items():
         prefix = f"{name}."
         stored = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-        values[name] = factor.rebuild_factor(tier, stored)
+        values[name] = factor.rebuild_kronecker_factor(tier, stored)
     return TYPES[kind](**values)
 
 

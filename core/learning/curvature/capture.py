@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
-from core.learning.curvature.layers import PROJECTION, Layer, expand_parameter
+from core.learning.curvature.layers import PROJECTION, CurvatureLayer, expand_parameter_by_example
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -42,7 +42,7 @@ class CapturedPass:
     """A forward pass: `outputs` [B, C] with their graph, and the input of each layer that ran."""
 
     def __init__(
-        self, network: nn.Module, forward: Forward, layers: Sequence[Layer], x: Tensor
+        self, network: nn.Module, forward: Forward, layers: Sequence[CurvatureLayer], x: Tensor
     ) -> None:
         """Run one forward pass on x [B, …] and record it.
 
@@ -120,10 +120,10 @@ class CapturedPass:
         return lambda module, args, output: self._record_layer(name, args[0], output)
 
     @contextmanager
-    def _expand_parameter_temporarily(self, layer: Layer) -> Iterator[None]:
+    def _expand_parameter_temporarily(self, layer: CurvatureLayer) -> Iterator[None]:
         """Replace a bare parameter by one copy per example, for the time of the context."""
         # With a copy for each example, autograd keeps the examples' gradients apart.
-        rows = expand_parameter(layer.weight, self._examples)
+        rows = expand_parameter_by_example(layer.weight, self._examples)
         self.seen[layer.name] = LayerInput(rows.detach(), get_gradient_edge(rows), rows._version)
         # Set in the dictionary itself: `setattr` refuses a tensor that is no `nn.Parameter`.
         parameters: dict[str, Any] = layer.module._parameters

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.learning.curvature.block import Block, rebuild_block
+from core.learning.curvature.block import CurvatureBlock, rebuild_curvature_block
 from core.learning.precision import use_full_precision
 
 
 @dataclass(frozen=True, eq=False)
-class Curvature:
+class LayerCurvatures:
     """Curvature blocks by layer, as `layers_of` names the layers."""
 
-    blocks: Mapping[str, Block]
+    blocks: Mapping[str, CurvatureBlock]
 
     @torch.no_grad()
     def compute_penalty_and_gradient(
@@ -48,7 +48,7 @@ class Curvature:
                     raise ValueError(f"{bias} is given without {weight}")
                 continue
             of_weight, of_bias = displacements[weight], displacements.get(bias)
-            d = _join_displacement(layer, block, of_weight, of_bias)
+            d = _join_weight_and_bias_displacement(layer, block, of_weight, of_bias)
             # TF32 would round a penalty to ten bits, and the forecast of a loss with it.
             with use_full_precision(d.device):
                 r = block.multiply_by_curvature(d).to(d.dtype)
@@ -61,7 +61,7 @@ class Curvature:
         # Added on the device: a sum of Python floats would wait for the device once per layer.
         return gradients, torch.stack(values).sum() if values else torch.zeros(())
 
-    def average_with(self, other: Curvature, share: float) -> Curvature:
+    def average_with(self, other: LayerCurvatures, share: float) -> LayerCurvatures:
         """Return (1 - share) · self + share · other for each stored statistic.
 
         Raises ValueError for other layers, kinds or shapes.
@@ -69,7 +69,7 @@ class Curvature:
         if set(self.blocks) != set(other.blocks):
             different = ", ".join(sorted(set(self.blocks) ^ set(other.blocks)))
             raise ValueError(f"only one of two curvatures that are to be merged has {different}")
-        return Curvature(
+        return LayerCurvatures(
             {
                 name: block.average_with(other.blocks[name], share)
                 for name, block in self.blocks.items()
@@ -100,16 +100,16 @@ class Curvature:
         }
 
     @staticmethod
-    def from_tensors(tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> Curvature:
+    def from_tensors(tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> LayerCurvatures:
         """Rebuild the curvature from what `to_tensors` and `to_json` returned."""
         by_layer: dict[str, dict[str, Tensor]] = {layer: {} for layer in json}
         for key, tensor in tensors.items():
             # From the right, since a layer's name may be any path of modules.
             layer, _, field = key.rpartition("/")
             by_layer[layer][field] = tensor
-        return Curvature(
+        return LayerCurvatures(
             {
-                layer: rebuild_block(of["kind"], of["tiers"], by_layer[layer])
+                layer: rebuild_curvature_block(of["kind"], of["tiers"], by_layer[layer])
                 for layer, of in json.items()
             }
         )
@@ -126,7 +126,9 @@ def _get_parameter_names(layer: str, displacements: Mapping[str, Tensor]) -> tup
     return f"{layer}{joint}weight", f"{layer}{joint}bias"
 
 
-def _join_displacement(layer: str, block: Block, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _join_weight_and_bias_displacement(
+    layer: str, block: CurvatureBlock, weight: Tensor, bias: Tensor | None
+) -> Tensor:
     """Return the displacement d [o, w]: the weight by rows, the bias as last column.
 
     Only a block with a bias has that column. Raises ValueError where the columns do not fit the

@@ -15,15 +15,23 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from core.learning.curvature.block import Block, Channels, Diagonal, ExactBlock, Gram, Kfac, TKfac
+from core.learning.curvature.block import (
+    CurvatureBlock,
+    DiagonalBlock,
+    ExactBlock,
+    GramBlock,
+    GroupedConvolutionBlock,
+    KroneckerBlock,
+    TraceKroneckerBlock,
+)
 from core.learning.curvature.capture import CapturedPass, Forward
-from core.learning.curvature.factor import make_dense
+from core.learning.curvature.factor import make_dense_factor
 from core.learning.curvature.layers import (
-    Layer,
-    arrange_inputs,
-    arrange_output_gradients,
+    CurvatureLayer,
+    arrange_layer_inputs,
+    arrange_layer_output_gradients,
     compute_example_gradients,
-    find_measurable_layer,
+    find_layer_with_measurable_curvature,
 )
 from core.learning.precision import use_full_precision
 
@@ -54,7 +62,7 @@ class CurvatureEstimator:
         """
         self._network, self._forward = network, forward
         self._parts = {
-            name: _LayerSums(find_measurable_layer(network, name), kind)
+            name: _LayerSums(find_layer_with_measurable_curvature(network, name), kind)
             for name, kind in kinds.items()
         }
         self.n = 0
@@ -84,7 +92,7 @@ class CurvatureEstimator:
                     parts[name].add_probe_statistics(run.seen[name].a, g)
         self.n += x.shape[0]
 
-    def build_blocks(self, max_factor_bytes: int | None = None) -> dict[str, Block]:
+    def build_blocks(self, max_factor_bytes: int | None = None) -> dict[str, CurvatureBlock]:
         """Return the means over the examples by layer, each factor in at most `max_factor_bytes`.
 
         A factor takes the first tier that fits. Raises ValueError before the first example.
@@ -126,7 +134,7 @@ class CurvatureEstimator:
 class _LayerSums:
     """One layer's sums by name, in float32, or float64 where the weight is."""
 
-    layer: Layer
+    layer: CurvatureLayer
     kind: str
 
     def __post_init__(self) -> None:
@@ -166,7 +174,7 @@ class _LayerSums:
         """
         if self.kind not in ("kfac", "gram"):
             return
-        rows = arrange_inputs(self.layer, a.to(self.dtype))
+        rows = arrange_layer_inputs(self.layer, a.to(self.dtype))
         positions = rows.shape[1]
         if self.kind == "gram" and positions != 1:
             raise ValueError(
@@ -186,7 +194,7 @@ class _LayerSums:
             return
         a, g = a.to(self.dtype), g.to(self.dtype)
         if self.kind == "kfac":
-            rows = arrange_output_gradients(self.layer, g).flatten(0, 1)
+            rows = arrange_layer_output_gradients(self.layer, g).flatten(0, 1)
             self.sums["g"] += rows.T @ rows
         elif self.kind == "tkfac":
             p, q, delta = sum_gradient_products(self.layer, a, g)
@@ -204,34 +212,34 @@ class _LayerSums:
                 rows = m.flatten(1)
                 self.sums["matrix"] += rows.T @ rows
 
-    def build_block(self, n: int) -> Block:
+    def build_block(self, n: int) -> CurvatureBlock:
         """Return the block of the means over n examples."""
         # Divided only here: sums add up over batches of different sizes.
         mean = {name: total / n for name, total in self.sums.items()}
         match self.kind:
             case "diagonal":
-                return Diagonal(mean["values"])
+                return DiagonalBlock(mean["values"])
             case "kfac":
-                return Kfac(
-                    make_dense(_symmetrize_matrix(mean["a"])),
-                    make_dense(_symmetrize_matrix(mean["g"])),
+                return KroneckerBlock(
+                    make_dense_factor(_symmetrize_matrix(mean["a"])),
+                    make_dense_factor(_symmetrize_matrix(mean["g"])),
                 )
             case "tkfac":
-                return TKfac(
-                    make_dense(_symmetrize_matrix(mean["p"])),
-                    make_dense(_symmetrize_matrix(mean["q"])),
+                return TraceKroneckerBlock(
+                    make_dense_factor(_symmetrize_matrix(mean["p"])),
+                    make_dense_factor(_symmetrize_matrix(mean["q"])),
                     mean["delta"],
                 )
             case "gram":
-                return Gram(make_dense(_symmetrize_matrix(mean["a"])))
+                return GramBlock(make_dense_factor(_symmetrize_matrix(mean["a"])))
             case "channels":
-                return Channels(_symmetrize_matrix(mean["blocks"]))
+                return GroupedConvolutionBlock(_symmetrize_matrix(mean["blocks"]))
             case _:
                 return ExactBlock(_symmetrize_matrix(mean["matrix"]))
 
 
 def sum_gradient_products(
-    layer: Layer, a: Tensor, g: Tensor, by_positions: bool | None = None
+    layer: CurvatureLayer, a: Tensor, g: Tensor, by_positions: bool | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return Σ Mᵀ M [w, w], Σ M Mᵀ [o, o] and Σ |M|² over examples, for one probe.
 
@@ -244,21 +252,21 @@ def sum_gradient_products(
     """
     if by_positions is None:
         positions = g[0].numel() // layer.output_count
-        by_positions = _is_cheaper_by_positions(
+        by_positions = _is_position_product_cheaper(
             positions, layer.output_count, layer.parameters_per_output
         )
     if not by_positions:
         m = compute_example_gradients(layer, a, g)
         rows, columns = m.flatten(0, 1), m.transpose(0, 1).flatten(1)
         return rows.T @ rows, columns @ columns.T, m.square().sum()
-    x, y = arrange_inputs(layer, a), arrange_output_gradients(layer, g)
+    x, y = arrange_layer_inputs(layer, a), arrange_layer_output_gradients(layer, g)
     of_x, of_y = x @ x.transpose(1, 2), y @ y.transpose(1, 2)
     p = x.flatten(0, 1).T @ (of_y @ x).flatten(0, 1)
     q = y.flatten(0, 1).T @ (of_x @ y).flatten(0, 1)
     return p, q, (of_x * of_y).sum()
 
 
-def _is_cheaper_by_positions(t: int, o: int, w: int) -> bool:
+def _is_position_product_cheaper(t: int, o: int, w: int) -> bool:
     """Return true if [T, T] products need fewer multiplications per example than M [o, w]."""
     return 2 * t * t * (o + w) + t * (w * w + o * o) <= o * w * (t + w + o)
 

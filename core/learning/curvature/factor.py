@@ -28,7 +28,7 @@ MIN_RANK = 16  # below it, low rank is no use, and the next tier is taken
 MAX_RANK = 512
 
 
-class Factor(ABC):
+class KroneckerFactor(ABC):
     """Base class of symmetric positive matrices F [w, w].
 
     Factors are immutable; merging makes a new one.
@@ -55,9 +55,9 @@ class Factor(ABC):
 
     @abstractmethod
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the stored tensors, which `rebuild_factor` turns back into F, bit for bit."""
+        """Return the stored tensors, which `rebuild_kronecker_factor` turns back into F, bit for bit."""
 
-    def average_with(self, other: Factor, share: float) -> Factor:
+    def average_with(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
         """Return (1 - share) · self + share · other in this factor's tier.
 
         Raises ValueError for another size.
@@ -67,7 +67,7 @@ class Factor(ABC):
         return self._average_in_tier(other, share)
 
     @abstractmethod
-    def _average_in_tier(self, other: Factor, share: float) -> Factor: ...
+    def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor: ...
 
     def trace(self) -> Tensor:
         """Return the trace of F, 0-dim."""
@@ -80,7 +80,7 @@ class Factor(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(Factor):
+class DenseFactor(KroneckerFactor):
     """A whole symmetric `matrix` [w, w], stored according to `tier`.
 
     The function `dense` makes one, and rounds it for bf16.
@@ -111,11 +111,11 @@ class Dense(Factor):
         if self.tier == "full":
             return {"matrix": self.matrix}
         # The lower half mirrors the upper one.
-        triangle = self.matrix.masked_select(_make_upper_mask(self.matrix))
+        triangle = self.matrix.masked_select(_make_upper_triangle_mask(self.matrix))
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
-    def _average_in_tier(self, other: Factor, share: float) -> Factor:
-        return make_dense(
+    def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
+        return make_dense_factor(
             torch.lerp(self.matrix, other.to_dense().to(self.matrix), share), self.tier
         )
 
@@ -129,7 +129,7 @@ class Dense(Factor):
 
 
 @dataclass(frozen=True, eq=False)
-class LowRank(Factor):
+class LowRankFactor(KroneckerFactor):
     """A low-rank factor U diag(values) Uᵀ + diag(remainder), U = `vectors` [w, r] orthonormal.
 
     Trace and diagonal are those of F.
@@ -162,7 +162,7 @@ class LowRank(Factor):
         """Return the stored tensors: vectors, values and the remainder."""
         return {"vectors": self.vectors, "values": self.values, "rest": self.remainder}
 
-    def _average_in_tier(self, other: Factor, share: float) -> Factor:
+    def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
         """Merge by the leading directions of both roots side by side.
 
         The part of the diagonal that they do not cover goes into `remainder`.
@@ -170,8 +170,8 @@ class LowRank(Factor):
         rank = self.values.shape[0]
         addend = (
             other
-            if isinstance(other, LowRank)
-            else make_low_rank(other.to_dense().to(self.vectors), rank)
+            if isinstance(other, LowRankFactor)
+            else make_low_rank_factor(other.to_dense().to(self.vectors), rank)
         )
         diagonal = torch.lerp(self.diagonal(), addend.diagonal().to(self.remainder), share)
         roots = [
@@ -186,11 +186,11 @@ class LowRank(Factor):
         vectors, singular, _ = torch.linalg.svd(torch.cat(roots, 1), full_matrices=False)
         # The diagonal is merged exactly, so trace and diagonal lose nothing, however often factors
         # merge.
-        return _build_low_rank(vectors[:, :rank], singular[:rank].square(), diagonal)
+        return _build_low_rank_factor(vectors[:, :rank], singular[:rank].square(), diagonal)
 
 
 @dataclass(frozen=True, eq=False)
-class Uncorrelated(Factor):
+class UncorrelatedPixelsFactor(KroneckerFactor):
     """A factor channels [c, c] ⊗ I over the `kernel` pixels of a convolution.
 
     channels is the mean of F's blocks over pixels, which preserves the trace. `corner` [1] is the
@@ -234,11 +234,11 @@ class Uncorrelated(Factor):
         tensors = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
         return tensors if self.corner is None else tensors | {"corner": self.corner}
 
-    def _average_in_tier(self, other: Factor, share: float) -> Factor:
+    def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
         addend = (
             other
-            if isinstance(other, Uncorrelated)
-            else make_uncorrelated(other.to_dense().to(self.channels), self.kernel)
+            if isinstance(other, UncorrelatedPixelsFactor)
+            else make_uncorrelated_factor(other.to_dense().to(self.channels), self.kernel)
         )
         if addend.kernel != self.kernel:
             raise ValueError(
@@ -249,23 +249,25 @@ class Uncorrelated(Factor):
             assert addend.corner is not None
             corner = torch.lerp(self.corner, addend.corner.to(self.corner), share)
         channels = torch.lerp(self.channels, addend.channels.to(self.channels), share)
-        return Uncorrelated(channels, self.kernel, corner)
+        return UncorrelatedPixelsFactor(channels, self.kernel, corner)
 
 
-def make_dense(matrix: Tensor, tier: Tier = "full") -> Factor:
+def make_dense_factor(matrix: Tensor, tier: Tier = "full") -> KroneckerFactor:
     """Return a factor with all of a symmetric matrix [w, w], rounded to what `tier` can store."""
-    return Dense(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
+    return DenseFactor(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
 
 
-def make_low_rank(matrix: Tensor, rank: int) -> LowRank:
+def make_low_rank_factor(matrix: Tensor, rank: int) -> LowRankFactor:
     """Return the leading `rank` eigenvectors of a symmetric matrix, with its diagonal."""
     # `eigh` sorts ascending: the leading ones are the last.
     values, vectors = torch.linalg.eigh(matrix)
     # An eigenvalue below zero is rounding.
-    return _build_low_rank(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
+    return _build_low_rank_factor(
+        vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal()
+    )
 
 
-def make_uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
+def make_uncorrelated_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsFactor:
     """Return the mean of a matrix [w, w] over a kernel's pixels.
 
     w is channels · kernel, + 1 with a bias. Raises ValueError for another size.
@@ -277,12 +279,14 @@ def make_uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
         )
     end = channels * kernel
     blocks = matrix[:end, :end].view(channels, kernel, channels, kernel)
-    return Uncorrelated(
+    return UncorrelatedPixelsFactor(
         blocks.diagonal(dim1=1, dim2=3).mean(2), kernel, matrix[-1, -1:].clone() if bias else None
     )
 
 
-def compress_matrix(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | None:
+def compress_symmetric_matrix(
+    matrix: Tensor, limit: int | None, kernel: int = 1
+) -> KroneckerFactor | None:
     """Return a symmetric matrix [w, w] in the first tier of at most `limit` bytes.
 
     Returns None if no tier fits.
@@ -296,40 +300,42 @@ def compress_matrix(matrix: Tensor, limit: int | None, kernel: int = 1) -> Facto
     # Tiers in the order of their loss: the first two lose nothing.
     triangle = w * (w + 1) // 2
     if limit is None or w * w * each <= limit:
-        return make_dense(matrix)
+        return make_dense_factor(matrix)
     if triangle * each <= limit:
-        return make_dense(matrix, "packed")
+        return make_dense_factor(matrix, "packed")
     if triangle * 2 <= limit:
-        return make_dense(matrix, "packed bf16")
+        return make_dense_factor(matrix, "packed bf16")
     # Room for r vectors, r values and a diagonal.
     rank = min((limit // each - w) // (w + 1), MAX_RANK)
     if rank >= MIN_RANK:
-        return make_low_rank(matrix, rank)
+        return make_low_rank_factor(matrix, rank)
     if kernel > 1 and ((w // kernel) ** 2 + w % kernel) * each <= limit:
-        return make_uncorrelated(matrix, kernel)
+        return make_uncorrelated_factor(matrix, kernel)
     return None
 
 
-def rebuild_factor(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
+def rebuild_kronecker_factor(tier: str, tensors: Mapping[str, Tensor]) -> KroneckerFactor:
     """Rebuild a factor from its `to_tensors`. Raises ValueError for an unknown tier."""
     if tier == "full":
-        return Dense(tensors["matrix"])
+        return DenseFactor(tensors["matrix"])
     if tier in ("packed", "packed bf16"):
-        return Dense(
+        return DenseFactor(
             _unpack_triangle(tensors["triangle"]), "packed" if tier == "packed" else "packed bf16"
         )
     if tier == "low rank":
-        return LowRank(tensors["vectors"], tensors["values"], tensors["rest"])
+        return LowRankFactor(tensors["vectors"], tensors["values"], tensors["rest"])
     if tier == "uncorrelated":
-        return Uncorrelated(tensors["channels"], int(tensors["kernel"]), tensors.get("corner"))
+        return UncorrelatedPixelsFactor(
+            tensors["channels"], int(tensors["kernel"]), tensors.get("corner")
+        )
     raise ValueError(f"unknown storage tier {tier!r}")
 
 
-def _build_low_rank(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRank:
+def _build_low_rank_factor(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRankFactor:
     """Build the low-rank factor whose `remainder` makes up the given diagonal."""
     # Rounding may leave entries just below zero, which would make F indefinite.
     remainder = (diagonal - _compute_low_rank_diagonal(vectors, values)).clamp_min(0)
-    return LowRank(vectors.contiguous(), values.contiguous(), remainder)
+    return LowRankFactor(vectors.contiguous(), values.contiguous(), remainder)
 
 
 def _compute_low_rank_diagonal(vectors: Tensor, values: Tensor) -> Tensor:
@@ -337,7 +343,7 @@ def _compute_low_rank_diagonal(vectors: Tensor, values: Tensor) -> Tensor:
     return vectors.square() @ values
 
 
-def _make_upper_mask(matrix: Tensor) -> Tensor:
+def _make_upper_triangle_mask(matrix: Tensor) -> Tensor:
     """Return a mask that is true on and above the diagonal.
 
     A mask takes a sixteenth of the memory of two index tensors.
@@ -350,6 +356,6 @@ def _unpack_triangle(triangle: Tensor) -> Tensor:
     size = int((2 * triangle.numel()) ** 0.5)  # w² < w (w + 1) < (w + 1)²
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
     upper = values.new_zeros(size, size)
-    upper.masked_scatter_(_make_upper_mask(upper), values)
+    upper.masked_scatter_(_make_upper_triangle_mask(upper), values)
     # Without the diagonal, which would be added twice.
     return upper + upper.triu(1).T

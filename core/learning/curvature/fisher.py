@@ -86,7 +86,7 @@ def compute_log_probability_gradients(
     return [functional.one_hot(y, classes).to(p.dtype) - p]
 
 
-def make_basis_cotangents(outputs: Tensor) -> list[Tensor]:
+def make_basis_vector_cotangents(outputs: Tensor) -> list[Tensor]:
     """Return e_1 … e_C for every row of outputs [B, C]: C tensors [B, C] with Σ v vᵀ = I."""
     eye = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
     return [row.expand_as(outputs) for row in eye]

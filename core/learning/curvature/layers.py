@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from core.learning.networks.heads import Head
+from core.learning.networks.heads import ClassifierHead
 
 Form = Literal["convolution", "linear", "projection", "norm", "bare"]
 # Suffix for nn.MultiheadAttention: query, key and value form one layer without a module.
@@ -25,7 +25,7 @@ PROJECTION = ".in_proj"
 
 
 @dataclass(frozen=True)
-class Layer:
+class CurvatureLayer:
     """A layer with its weight and bias.
 
     `module` runs or owns the layer: the attention of a projection, the module of a bare parameter.
@@ -70,7 +70,7 @@ def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]
     names: dict[str, None] = {}
     for name in parameters:
         prefix, _, key = name.rpartition(".")
-        if key in ("weight", "bias") and _get_layer_form(modules[prefix]) is not None:
+        if key in ("weight", "bias") and _get_curvature_layer_form(modules[prefix]) is not None:
             names[prefix] = None
         elif key in ("in_proj_weight", "in_proj_bias") and isinstance(
             modules[prefix], nn.MultiheadAttention
@@ -81,13 +81,13 @@ def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]
     return list(names)
 
 
-def find_measurable_layer(network: nn.Module, name: str) -> Layer:
+def find_layer_with_measurable_curvature(network: nn.Module, name: str) -> CurvatureLayer:
     """Return the layer with a name from `list_layer_names`. Raises ValueError if it cannot be
     measured.
     """
     modules = dict(network.named_modules())
     if name in modules:
-        return _describe_layer(name, modules[name])
+        return _describe_curvature_layer(name, modules[name])
     prefix, _, key = name.rpartition(".")
     owner = modules.get(prefix)
     if name.endswith(PROJECTION) and isinstance(owner, nn.MultiheadAttention):
@@ -95,27 +95,27 @@ def find_measurable_layer(network: nn.Module, name: str) -> Layer:
     weight = owner._parameters.get(key) if owner is not None else None
     if owner is None or weight is None:
         raise ValueError(f"the network has no layer or parameter {name!r}")
-    if not (_has_batch_dimension(weight) or _is_channel_scale(weight)):
+    if not (_has_batch_dimension(weight) or _is_channel_scale_parameter(weight)):
         raise ValueError(
             f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured"
         )
-    return Layer(name, "bare", owner, weight, None, key)
+    return CurvatureLayer(name, "bare", owner, weight, None, key)
 
 
-def _get_layer_form(module: nn.Module) -> Form | None:
+def _get_curvature_layer_form(module: nn.Module) -> Form | None:
     """Return the form of a module; None for a module that is no layer."""
     if isinstance(module, nn.Conv2d):
         return "convolution"
-    if isinstance(module, nn.Linear | Head):
+    if isinstance(module, nn.Linear | ClassifierHead):
         return "linear"
     if isinstance(module, nn.BatchNorm2d | nn.LayerNorm):
         return "norm"
     return None
 
 
-def _describe_layer(name: str, module: nn.Module) -> Layer:
+def _describe_curvature_layer(name: str, module: nn.Module) -> CurvatureLayer:
     """Describe a module as a layer. Raises ValueError if it cannot be measured."""
-    form = _get_layer_form(module)
+    form = _get_curvature_layer_form(module)
     if form is None:
         raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
     if isinstance(module, nn.Conv2d) and (
@@ -127,10 +127,12 @@ def _describe_layer(name: str, module: nn.Module) -> Layer:
     weight, bias = module.weight, module.bias
     if not isinstance(weight, nn.Parameter):
         raise ValueError(f"{name} has no weight")
-    return Layer(name, form, module, weight, bias if isinstance(bias, nn.Parameter) else None)
+    return CurvatureLayer(
+        name, form, module, weight, bias if isinstance(bias, nn.Parameter) else None
+    )
 
 
-def _describe_attention(name: str, module: nn.MultiheadAttention) -> Layer:
+def _describe_attention(name: str, module: nn.MultiheadAttention) -> CurvatureLayer:
     """Describe an attention's input projection as a layer.
 
     Raises ValueError if it cannot be measured.
@@ -139,7 +141,7 @@ def _describe_attention(name: str, module: nn.MultiheadAttention) -> Layer:
         raise ValueError(
             f"{name}: only batch-first attention of one width without extra tokens can be measured"
         )
-    return Layer(name, "projection", module, module.in_proj_weight, module.in_proj_bias)
+    return CurvatureLayer(name, "projection", module, module.in_proj_weight, module.in_proj_bias)
 
 
 def _has_batch_dimension(parameter: Tensor) -> bool:
@@ -147,12 +149,12 @@ def _has_batch_dimension(parameter: Tensor) -> bool:
     return parameter.dim() >= 3 and parameter.shape[0] == 1
 
 
-def _is_channel_scale(parameter: Tensor) -> bool:
+def _is_channel_scale_parameter(parameter: Tensor) -> bool:
     """Return true for [channels, 1, 1], which multiplies [B, channels, height, width]."""
     return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
 
 
-def expand_parameter(parameter: Tensor, examples: int) -> Tensor:
+def expand_parameter_by_example(parameter: Tensor, examples: int) -> Tensor:
     """Return a leaf tensor with one copy of a bare parameter per example.
 
     It broadcasts as the parameter does.
@@ -167,7 +169,7 @@ def expand_parameter(parameter: Tensor, examples: int) -> Tensor:
     return rows.clone().requires_grad_()
 
 
-def arrange_inputs(layer: Layer, a: Tensor) -> Tensor:
+def arrange_layer_inputs(layer: CurvatureLayer, a: Tensor) -> Tensor:
     """Return a layer's input as rows [B, T, w] of T positions.
 
     A convolution's rows are patches in weight.flatten(1) order. A 1 is appended where there is a
@@ -186,14 +188,14 @@ def arrange_inputs(layer: Layer, a: Tensor) -> Tensor:
     return rows if layer.bias is None else functional.pad(rows, (0, 1), value=1.0)
 
 
-def arrange_output_gradients(layer: Layer, g: Tensor) -> Tensor:
+def arrange_layer_output_gradients(layer: CurvatureLayer, g: Tensor) -> Tensor:
     """Return a layer's output gradient as rows [B, T, o]."""
     if layer.form == "convolution":
         return g.flatten(2).transpose(1, 2)
     return g.reshape(g.shape[0], -1, g.shape[-1])
 
 
-def compute_example_gradients(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
+def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Tensor:
     """Return every example's gradient M [B, o, w].
 
     Args:
@@ -208,7 +210,9 @@ def compute_example_gradients(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
         weight = compute_conv_gradients(module, a, g).flatten(2)
         return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)
     if layer.form != "norm":
-        return arrange_output_gradients(layer, g).transpose(1, 2) @ arrange_inputs(layer, a)
+        return arrange_layer_output_gradients(layer, g).transpose(1, 2) @ arrange_layer_inputs(
+            layer, a
+        )
     first = isinstance(module, nn.BatchNorm2d) or _is_channels_first_norm(module)
     x = (
         normalise_by_running_stats(module, a)

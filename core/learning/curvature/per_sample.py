@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.learning.curvature.layers import compute_conv_gradients, normalise_by_running_stats
-from core.learning.networks.heads import Head
+from core.learning.networks.heads import ClassifierHead
 
 CHUNK = 32  # examples per pass
 GRADIENTS = 2**28  # numbers in memory at once under vmap: per-sample gradients of all parameters
@@ -65,18 +65,23 @@ class PerSampleGradients:
             scalars: logits [B, K] → gradients ∂s/∂logits [B, K], one per scalar.
         """
         self.n += x.shape[0]
-        if self._layers is not None and self._add_by_layer_formulas(self._layers, x, scalars):
+        if self._layers is not None and self._add_gradient_sizes_by_layer_formulas(
+            self._layers, x, scalars
+        ):
             return
         # A layer ran twice, or on other shapes: use vmap from now on.
         self._layers = None
-        self._add_by_vmap(x, scalars)
+        self._add_gradient_sizes_by_vmap(x, scalars)
 
     def compute_example_means(self) -> dict[str, Tensor]:
         """Return the sums divided by the number of examples."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
-    def _add_by_layer_formulas(
-        self, layers: list[_Layer], x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
+    def _add_gradient_sizes_by_layer_formulas(
+        self,
+        layers: list[_LayerParameters],
+        x: Tensor,
+        scalars: Callable[[Tensor], Sequence[Tensor]],
     ) -> bool:
         """Add a batch's sizes by closed forms of the layers.
 
@@ -109,7 +114,8 @@ class PerSampleGradients:
         passes = scalars(logits.detach())
         # Once for all scalars, which share the inputs.
         prepared = [
-            _prepare_input(layer.module, captured[layer.module][0], self._size) for layer in used
+            _prepare_layer_input(layer.module, captured[layer.module][0], self._size)
+            for layer in used
         ]
         for i, gradient in enumerate(passes if outputs else ()):
             last = i + 1 == len(passes)
@@ -121,7 +127,7 @@ class PerSampleGradients:
                     self._add_layer_sizes(layer, a, delta)
         return True
 
-    def _add_layer_sizes(self, layer: _Layer, a: Tensor, delta: Tensor) -> None:
+    def _add_layer_sizes(self, layer: _LayerParameters, a: Tensor, delta: Tensor) -> None:
         """Add one layer's sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
@@ -142,11 +148,13 @@ class PerSampleGradients:
         if layer.bias is not None:
             self.total[layer.bias] += bias
 
-    def _add_by_vmap(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
+    def _add_gradient_sizes_by_vmap(
+        self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
+    ) -> None:
         """Add with one gradient per example and scalar, through torch.func."""
         with torch.no_grad():
             passes = scalars(self._forward(x))
-        call = _Call(self._network, self._forward)
+        call = _ForwardCall(self._network, self._forward)
         # Detached: `grad` differentiates its own copies, not the network's parameters.
         values = {f"network.{name}": p.detach() for name, p in self._chosen.items()}
 
@@ -168,7 +176,7 @@ class PerSampleGradients:
 
 
 @dataclass
-class _Layer:
+class _LayerParameters:
     """A module and the names of its chosen parameters."""
 
     module: nn.Module
@@ -178,18 +186,18 @@ class _Layer:
 
 def _find_closed_form_layers(
     network: nn.Module, chosen: dict[str, nn.Parameter]
-) -> list[_Layer] | None:
+) -> list[_LayerParameters] | None:
     """Return the layers that own the chosen parameters; None if one has no closed form."""
     owner: dict[str, nn.Module] = {}
     for prefix, module in network.named_modules():
         for key, _ in module.named_parameters(recurse=False):
             owner[f"{prefix}.{key}" if prefix else key] = module
-    layers: dict[nn.Module, _Layer] = {}
+    layers: dict[nn.Module, _LayerParameters] = {}
     for name in chosen:
         module, key = owner[name], name.rpartition(".")[2]
         if not _has_closed_form(module) or key not in ("weight", "bias"):
             return None
-        setattr(layers.setdefault(module, _Layer(module)), key, name)
+        setattr(layers.setdefault(module, _LayerParameters(module)), key, name)
     return list(layers.values())
 
 
@@ -198,16 +206,16 @@ def _has_closed_form(module: nn.Module) -> bool:
     if type(module) is nn.Conv2d:
         return module.padding_mode == "zeros" and not isinstance(module.padding, str)
     # Compared by exact class: a subclass may compute something else.
-    return type(module) in (nn.Linear, nn.BatchNorm2d) or isinstance(module, Head)
+    return type(module) in (nn.Linear, nn.BatchNorm2d) or isinstance(module, ClassifierHead)
 
 
 def _has_expected_shape(module: nn.Module, a: Tensor, z: Tensor) -> bool:
     """Return true for an input of the expected dimensions and an output with a graph."""
-    dimensions = 2 if isinstance(module, nn.Linear | Head) else 4
+    dimensions = 2 if isinstance(module, nn.Linear | ClassifierHead) else 4
     return a.dim() == dimensions and z.requires_grad
 
 
-def _prepare_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
+def _prepare_layer_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     """Return the part of a layer's input that its closed form needs, the same for every scalar."""
     if isinstance(module, nn.Conv2d):
         return a
@@ -216,7 +224,7 @@ def _prepare_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     return size(a)
 
 
-class _Call(nn.Module):
+class _ForwardCall(nn.Module):
     """A forward function as a module, so that functional_call can substitute its parameters."""
 
     def __init__(self, network: nn.Module, function: Forward) -> None:

@@ -37,7 +37,9 @@ def derive_seed(*parts: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def draw_epoch_table(seed: int, task: int, epoch: int, n: int, columns: int = COLUMNS) -> Tensor:
+def draw_epoch_random_numbers(
+    seed: int, task: int, epoch: int, n: int, columns: int = COLUMNS
+) -> Tensor:
     """Return a table of uniform [0, 1) numbers, float64 [n, 1 + columns].
 
     Column 0 orders the epoch, the others drive augmentation.

@@ -20,11 +20,11 @@ from core.learning.data.transfer import (
     move_rows_to_device,
     move_tensor_to_device,
 )
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import DataError, Problem
 from core.learning.state import load_tensors
-from core.learning.training.context import Batch
+from core.learning.training.context import TrainingBatch
 
 __all__ = ["BatchSource", "DataError", "Dataset"]
 
@@ -107,7 +107,7 @@ class BatchSource:
         self,
         data: Dataset,
         known: Sequence[str],
-        inputs: Inputs,
+        inputs: InputNormaliser,
         augment: Augmentation,
         task: int | None,
     ) -> None:
@@ -133,7 +133,9 @@ class BatchSource:
             # Stored as [N, S, S, C]: selected rows are then channels_last without a copy.
             self._scaled = inputs(images).permute(0, 2, 3, 1)
 
-    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(
+        self, index: Tensor, table: Tensor | None, at: Tensor | None = None
+    ) -> TrainingBatch:
         """Return the batch of the images `index` int64 [B].
 
         Args:
@@ -152,10 +154,12 @@ class BatchSource:
             x = self._inputs(self._augment(self._select_images(index, at), None, table))
         return self.make_batch_from_inputs(index, x, at)
 
-    def make_batch_from_inputs(self, index: Tensor, x: Tensor, at: Tensor | None = None) -> Batch:
+    def make_batch_from_inputs(
+        self, index: Tensor, x: Tensor, at: Tensor | None = None
+    ) -> TrainingBatch:
         """Return the batch of the images `index` int64 [B] with given inputs x [B, …]."""
         at = move_tensor_to_device(index, self._inputs.device) if at is None else at
-        return Batch(
+        return TrainingBatch(
             x,
             self._collate(self._y, at),
             index,
@@ -164,7 +168,7 @@ class BatchSource:
             lambda rows: self._select_images(index[rows]),
         )
 
-    def iterate_batches_in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
+    def iterate_batches_in_order(self, rows: Tensor, size: int) -> Iterator[TrainingBatch]:
         """Yield batches of up to `size` images: these rows in this order, unaugmented."""
         for index in rows.split(size):  # type: ignore[no-untyped-call]
             yield self.make_batch(index, None)

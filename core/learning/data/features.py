@@ -26,7 +26,7 @@ from core.learning.data.dataset import BatchSource
 from core.learning.data.transfer import move_rows_to_device, move_tensor_to_device
 from core.learning.methods.method import Method
 from core.learning.recipe import is_head_parameter
-from core.learning.training.context import Batch, Context
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 MEMORY_BYTES = 256 << 20
 """Features up to this size are held in memory, larger ones in a memory-mapped scratch file."""
@@ -35,10 +35,10 @@ FILE_BYTES = 8 << 30
 BATCH = 32  # minimum number of images in one pass
 
 
-class CachedSource:
+class CachedFeatureSource:
     """Batches whose `x` are features float32 [B, D], for the training rows of a `BatchSource`."""
 
-    def __init__(self, ctx: Context, source: BatchSource, rows: Tensor) -> None:
+    def __init__(self, ctx: TaskTrainingContext, source: BatchSource, rows: Tensor) -> None:
         """Compute the features of `rows`, int64 [n], in one pass.
 
         Raises OSError when there is no room for the scratch file.
@@ -52,14 +52,18 @@ class CachedSource:
         self._table = create_feature_table(
             (len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device
         )
-        with use_network_frozen(ctx):
+        with use_network_without_gradients(ctx):
             for part in parts:
-                features = ctx.network.features(source.make_batch(part, None).x, ctx.head_argument)
+                features = ctx.network.features(
+                    source.make_batch(part, None).x, ctx.get_task_argument_of_forward
+                )
                 # One table for all rows of the dataset, so that a batch reads by the dataset's own
                 # numbers.
                 self._table[part.to(self._table.device)] = features.to(self._table)
 
-    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(
+        self, index: Tensor, table: Tensor | None, at: Tensor | None = None
+    ) -> TrainingBatch:
         """Return the batch of the rows `index` int64 [B].
 
         `table` must be None: cached features are of unaugmented images.
@@ -73,19 +77,19 @@ class CachedSource:
         )
 
 
-class StoredFeatures:
+class RememberedFeatures:
     """Features float32 [B, D] of images that a method remembers, uint8 [B, S, S, C].
 
     Each is computed once, as far as memory allows.
     """
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: TaskTrainingContext) -> None:
         self._ctx = ctx
         self._known: dict[bytes, Tensor] = {}
         self._bytes = 0
 
     def __call__(self, images: Tensor) -> Tensor:
-        with use_network_frozen(self._ctx):
+        with use_network_without_gradients(self._ctx):
             return torch.cat([self._get_stored_features(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
 
     def _get_stored_features(self, image: Tensor) -> Tensor:
@@ -94,7 +98,7 @@ class StoredFeatures:
         if key in self._known:
             return self._known[key]
         features = self._ctx.network.features(
-            self._ctx.inputs(image), self._ctx.head_argument
+            self._ctx.inputs(image), self._ctx.get_task_argument_of_forward
         ).float()
         # Beyond the limit features are computed again: the result is the same, only slower.
         if self._bytes + features.nbytes <= MEMORY_BYTES:
@@ -104,7 +108,7 @@ class StoredFeatures:
 
 
 @contextmanager
-def use_network_frozen(ctx: Context) -> Iterator[None]:
+def use_network_without_gradients(ctx: TaskTrainingContext) -> Iterator[None]:
     """Run the context without gradients, in eval mode and in the run's number format."""
     with torch.no_grad(), ctx.use_exact_evaluation_mode(), ctx.use_mixed_precision():
         yield
@@ -116,25 +120,25 @@ def create_feature_table(size: tuple[int, int], folder: Path, device: torch.devi
     The file is unlinked at once, so that its space is freed with the tensor. Raises OSError when
     the disk has no room.
     """
-    if compute_table_bytes(*size) <= MEMORY_BYTES:
+    if compute_feature_table_bytes(*size) <= MEMORY_BYTES:
         return torch.empty(size, device=device)
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         # The space is allocated now: a mapped page that the disk cannot hold would end the process.
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, compute_table_bytes(*size))
+            os.posix_fallocate(file.fileno(), 0, compute_feature_table_bytes(*size))
         else:  # macOS lacks it
-            file.truncate(compute_table_bytes(*size))
+            file.truncate(compute_feature_table_bytes(*size))
         # Shared, so that the system can write pages back to the file in place of swapping.
         flat = torch.from_file(file.name, shared=True, size=size[0] * size[1])
     return flat.view(size)
 
 
-def compute_table_bytes(n: int, width: int) -> int:
+def compute_feature_table_bytes(n: int, width: int) -> int:
     """Return the size of float32 [n, width], in bytes."""
     return 4 * n * width
 
 
-def explain_caching_obstacle(ctx: Context, method: Method) -> str:
+def explain_why_features_uncached(ctx: TaskTrainingContext, method: Method) -> str:
     """Return the reason why this stage's features cannot be cached, for a person; "" if they can.
 
     The trainable parameters must be selected, and every module in its training mode.
@@ -157,15 +161,15 @@ def explain_caching_obstacle(ctx: Context, method: Method) -> str:
             f'images are augmented again in every epoch (augment "{ctx.recipe.augment}"); send '
             f'augment "none"'
         )
-    needed = compute_table_bytes(ctx.num_images, ctx.network.backbone.width)
+    needed = compute_feature_table_bytes(ctx.num_images, ctx.network.backbone.width)
     if needed > FILE_BYTES:
         return f"they would take {needed:,} bytes, and {FILE_BYTES:,} are allowed"
     return ""
 
 
 def make_cached_source(
-    ctx: Context, method: Method, source: BatchSource, rows: Tensor
-) -> CachedSource | None:
+    ctx: TaskTrainingContext, method: Method, source: BatchSource, rows: Tensor
+) -> CachedFeatureSource | None:
     """Return the stage's cached features if its recipe requests them and nothing prevents it.
 
     The log records the decision. From then on `ctx.make_replay_inputs` also returns features for
@@ -173,7 +177,7 @@ def make_cached_source(
     """
     # Before the decision: the features of an earlier stage may be of a backbone that has moved.
     ctx.cached = None
-    why_not = explain_caching_obstacle(ctx, method)
+    why_not = explain_why_features_uncached(ctx, method)
     if ctx.recipe.features != "cached":
         if ctx.recipe.depth == 1 and not method.no_feature_cache:
             ctx.log(
@@ -188,5 +192,5 @@ def make_cached_source(
         f"The backbone does not move: the features of {rows.numel():,} images are computed once "
         f"and cached."
     )
-    ctx.cached = StoredFeatures(ctx)
-    return CachedSource(ctx, source, rows)
+    ctx.cached = RememberedFeatures(ctx)
+    return CachedFeatureSource(ctx, source, rows)

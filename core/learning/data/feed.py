@@ -9,20 +9,22 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import derive_seed, draw_epoch_table
+from core.learning.data.augment import derive_seed, draw_epoch_random_numbers
 from core.learning.data.sampler import make_shuffled_batches, make_stratified_batches
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.methods.method import Method
-from core.learning.training.context import Batch, Context
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-class Source(Protocol):
+class ExampleSource(Protocol):
     """Examples by row: images of the task, their cached features, or the pool of a balanced
     head."""
 
     labels: Tensor
 
-    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(
+        self, index: Tensor, table: Tensor | None, at: Tensor | None = None
+    ) -> TrainingBatch:
         """Return the batch of the rows `index` int64 [B], on the CPU; `table` [B, columns] drives
         augmentation.
 
@@ -31,7 +33,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Epoch:
+class EpochBatches:
     """Batches of one epoch, with their rows on the CPU and, copied at once, on the device.
 
     Attributes:
@@ -41,7 +43,7 @@ class Epoch:
             augmented.
     """
 
-    source: Source
+    source: ExampleSource
     rows: Sequence[Tensor]
     placed: Sequence[Tensor]
     table: Tensor | None
@@ -49,7 +51,7 @@ class Epoch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def get_batch(self, number: int) -> Batch:
+    def get_batch(self, number: int) -> TrainingBatch:
         """Return a batch by its number, from 0."""
         index, at, table = self.rows[number], self.placed[number], self.table
         if table is not None:
@@ -72,17 +74,17 @@ class BatchFeed:
     """
 
     method: Method
-    source: Source
+    source: ExampleSource
     rows: Tensor
     steps: int
     size: int
     sampler: str
     augmented: bool
 
-    def build_epoch(self, ctx: Context, number: int) -> Epoch:
+    def build_epoch(self, ctx: TaskTrainingContext, number: int) -> EpochBatches:
         """Return an epoch by its number, as a function of seed, task and number."""
         n = len(self.source.labels)
-        table = draw_epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
+        table = draw_epoch_random_numbers(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._plan_batches(ctx, number, table[:, 0])
         # All batches of the epoch in one copy: a copy in each step would make a GPU wait.
         placed = move_tensor_to_device(torch.cat(rows), ctx.device).split(
@@ -91,9 +93,9 @@ class BatchFeed:
         numbers = (
             ctx.augment.move_table_to_device(table[:, 1:], ctx.device) if self.augmented else None
         )
-        return Epoch(self.source, rows, placed, numbers)
+        return EpochBatches(self.source, rows, placed, numbers)
 
-    def _plan_batches(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
+    def _plan_batches(self, ctx: TaskTrainingContext, epoch: int, order: Tensor) -> list[Tensor]:
         """Return the index batches of an epoch; `order`, float [N], ranks the source's rows."""
         if self.sampler == "shuffled":
             return make_shuffled_batches(order, self.rows, self.size)

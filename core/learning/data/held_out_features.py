@@ -16,9 +16,9 @@ from torch import Tensor
 from core.contract.jobs.job_result import FeaturesFile
 from core.contract.jobs.job_spec import JobSpec
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.probe import compute_features
+from core.learning.evaluation.probe import compute_image_features
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
 
 MEMORY_BYTES = 256 << 20
@@ -101,7 +101,7 @@ class HeldOutFeatures:
 def replace_images_by_features(
     network: Network,
     parts: Mapping[int, Dataset],
-    inputs: Inputs,
+    inputs: InputNormaliser,
     kept: Mapping[int, Tensor],
     alive: Callable[[], None],
 ) -> dict[int, Dataset]:
@@ -126,7 +126,7 @@ def replace_images_by_features(
         # Checked before the pass: one part may exceed the limit, but no further one is computed.
         if rows is None and room > 0 and len(data):
             head = task if network.scenario == "task" else None
-            rows = compute_features(network, data.images, inputs, head).cpu()
+            rows = compute_image_features(network, data.images, inputs, head).cpu()
             room -= rows.nbytes
             alive()
         replaced[task] = (

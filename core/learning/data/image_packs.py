@@ -23,7 +23,7 @@ from torch import Tensor
 
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import PER_TASK, REST, TOTALS
-from core.learning.state import TYPES, State, load_tensors, renumber_task_tensors
+from core.learning.state import TYPES, MethodState, load_tensors, renumber_task_tensors
 from core.learning.training.output import Part
 
 UNUSED_ROWS = 20
@@ -31,7 +31,7 @@ UNUSED_ROWS = 20
 IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
-def restore_state(
+def restore_method_state(
     parts: Iterable[LocalPart], class_numbers: Sequence[Sequence[int]] = ()
 ) -> dict[str, dict[str, Tensor]]:
     """Return the state in a version's parts: type → tensors, with images uint8 [N, S, S, C].
@@ -46,7 +46,7 @@ def restore_state(
     whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
     state = {
-        kind: _restore_images(load_tensors(whole[kind]), collect_image_packs(kind, listed))
+        kind: _restore_packed_images(load_tensors(whole[kind]), collect_image_packs(kind, listed))
         for kind in kinds
     }
     for part in listed:
@@ -63,7 +63,7 @@ def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tens
 
     The files may vanish once they are opened.
     """
-    start = _format_pack_name(kind, "")
+    start = _format_image_pack_part_name(kind, "")
     named = {part.name: part.path for part in parts if part.name.startswith(start)}
     return {
         int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()
@@ -71,7 +71,7 @@ def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tens
 
 
 def list_state_parts(
-    state: State, task: int, packs: Mapping[str, Mapping[int, Tensor]]
+    state: MethodState, task: int, packs: Mapping[str, Mapping[int, Tensor]]
 ) -> list[Part]:
     """Return the parts of a method's state that a version stores, except for its totals.
 
@@ -83,7 +83,7 @@ def list_state_parts(
     for kind, tensors in state.collect_tensors_by_type(without=(TOTALS,)).items():
         # Parts of earlier tasks are stored with the versions that learned them.
         if kind in PER_TASK:
-            parts += select_task_parts(kind, task, tensors)
+            parts += select_state_parts_of_task(kind, task, tensors)
         else:
             parts += build_state_parts(kind, tensors, packs[kind])
     return parts
@@ -105,12 +105,12 @@ def build_state_parts(
         items = (tasks == task).nonzero().squeeze(1)
         # A pack for each task, so that deleting a task's data deletes whole files.
         pack, rows[items] = _build_image_pack(images, items, packs.get(task))
-        pack_parts.append((_format_pack_name(kind, task), kind, {IMAGES: pack}))
+        pack_parts.append((_format_image_pack_part_name(kind, task), kind, {IMAGES: pack}))
     without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
     return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
 
 
-def select_task_parts(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
+def select_state_parts_of_task(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
     """Return the parts of one task's state among that of all tasks: the one that later jobs read,
     and the remainder if any."""
     of_this_task = {name: t for name, t in tensors.items() if name.startswith(f"{task}.")}
@@ -141,7 +141,9 @@ def _build_image_pack(
     return images[first], torch.tensor([row[digest] for digest in digests])
 
 
-def _restore_images(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> dict[str, Tensor]:
+def _restore_packed_images(
+    tensors: dict[str, Tensor], packs: Mapping[int, Tensor]
+) -> dict[str, Tensor]:
     """Return the tensors of a part, with the images that its rows point to."""
     if ROWS not in tensors:
         return tensors
@@ -161,7 +163,7 @@ def _restore_images(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> 
     return {**tensors, IMAGES: images}
 
 
-def _format_pack_name(kind: str, task: int | str) -> str:
+def _format_image_pack_part_name(kind: str, task: int | str) -> str:
     return f"{kind}.{IMAGES}.{task}"
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from core.contract.architecture import Normalisation
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, move_network_to_device, use_full_precision
+from core.learning.precision import InputNormaliser, move_network_to_device, use_full_precision
 
 BATCH = 32
 """Images per forward pass."""
@@ -26,7 +26,7 @@ MEMORY_BYTES = 256 << 20
 """Bytes of features above which they are recomputed at each read."""
 
 
-class KnownFeatures(Inputs):
+class KnownFeatures(InputNormaliser):
     """Inputs that replace known images [N, C, S, S] by their features float32 [N, D].
 
     Networks return such features unchanged (`Network.features`). A batch with any unknown image

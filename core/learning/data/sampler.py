@@ -18,7 +18,7 @@ from torch import Tensor
 
 from core.learning.data.augment import derive_seed
 from core.learning.methods.method import Method
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 HEAD = "head.weight"
 
@@ -84,7 +84,9 @@ def count_batches(sampler: str, n: int, size: int) -> int:
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
 
 
-def compute_batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
+def compute_share_of_new_images_in_batch(
+    ctx: TaskTrainingContext, method: Method, labels: Tensor
+) -> float:
     """Return the share of the recipe's batch size that a step takes from the task's images, in (0,
     1].
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from core.contract.jobs.control_request import ControlRequest
-from core.learning.training.control import Control
+from core.learning.training.control import LoopControl
 
 EXIT_RANK_LOST = 4
 """Exit status of a rank after another rank ended.
@@ -32,8 +32,8 @@ torchrun, not a timeout, detects the end of a rank.
 _REQUESTS: Sequence[ControlRequest | None] = (None, *ControlRequest)
 
 
-class Ranks:
-    """A single process as rank 0 of 1, and the interface of `Group`. Only rank 0 writes."""
+class ProcessRanks:
+    """A single process as rank 0 of 1, and the interface of `TorchrunRanks`. Only rank 0 writes."""
 
     rank = 0
     count = 1
@@ -68,7 +68,7 @@ class Ranks:
         return own
 
 
-class Group(Ranks):
+class TorchrunRanks(ProcessRanks):
     """A process of a group that torchrun has started: gloo on the CPU, NCCL on CUDA."""
 
     def __init__(self, device: torch.device) -> None:
@@ -107,7 +107,7 @@ class SharedControl:
         control: rank 0's pipe; on other ranks it never has a request.
     """
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: LoopControl) -> None:
         self._control = control
         self._asked: ControlRequest | None = None
         self.pending = False
@@ -127,4 +127,4 @@ class SharedControl:
         self.pending = self._asked is not None
 
 
-ALONE = Ranks()
+ALONE = ProcessRanks()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Slice:
+class BatchSlice:
     """Slice `number` (from 0) of the `of` slices of a batch of `images` images."""
 
     number: int = 0
@@ -53,7 +53,7 @@ class Slice:
         return 1.0 if self.of == 1 else taken / count / self.loss_weight
 
 
-WHOLE = Slice()
+WHOLE = BatchSlice()
 """The only slice of an uncut batch."""
 
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.distributed.ranks import Ranks, SharedControl
-from core.learning.distributed.slices import WHOLE, Slice, count_batch_slices
+from core.learning.distributed.ranks import ProcessRanks, SharedControl
+from core.learning.distributed.slices import WHOLE, BatchSlice, count_batch_slices
 from core.learning.networks.norms import BatchNorm
-from core.learning.training.context import Batch, Context
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 if TYPE_CHECKING:
     from core.learning.methods.method import Method
@@ -30,7 +30,7 @@ _SLICED = 6
 """Key that separates the seeds of slices from those of the epochs' tables."""
 
 
-def require_shardable_network(ctx: Context) -> None:
+def require_shardable_network(ctx: TaskTrainingContext) -> None:
     """Refuse slices of a network whose BatchNorm still has to learn its statistics.
 
     With slices BatchNorm is in eval mode, also in a first task, since statistics of a slice are not
@@ -54,10 +54,10 @@ class ShardedStep:
     """
 
     shards: int
-    ranks: Ranks
+    ranks: ProcessRanks
     control: SharedControl | None = None
 
-    def backward(self, ctx: Context, method: Method, batch: Batch) -> Tensor:
+    def backward(self, ctx: TaskTrainingContext, method: Method, batch: TrainingBatch) -> Tensor:
         """Set `.grad` of the trainable parameters to the batch's gradient, and return the loss.
 
         The loss is detached. Afterwards `ctx.scratch` holds the method's `gathered` tensors for the
@@ -67,7 +67,7 @@ class ShardedStep:
         slices = count_batch_slices(self.shards, images)
         parameters = list(ctx.trainable.values())
         # All vectors need one length to be gathered; slice 0 has the most rows.
-        widest = Slice(0, slices, images).count_slice_rows(images)
+        widest = BatchSlice(0, slices, images).count_slice_rows(images)
         request_number = 0 if self.control is None else self.control.encode_pending_request()
         vectors: list[Tensor] = []
         shapes: dict[str, torch.Size] = {}
@@ -76,7 +76,7 @@ class ShardedStep:
         # computed.
         with torch.random.fork_rng(devices):
             for number in self.ranks.get_slices_of_rank(slices):
-                part = ctx.part = Slice(number, slices, images)
+                part = ctx.part = BatchSlice(number, slices, images)
                 # Random draws depend on the slice's number, not on the rank that computes it.
                 torch.manual_seed(derive_seed(ctx.recipe.seed, ctx.task, ctx.step, _SLICED, number))
                 for parameter in parameters:
@@ -92,7 +92,7 @@ class ShardedStep:
                 shapes = {name: tensor.shape[1:] for name, tensor in gathered.items()}
                 vectors.append(
                     # Only slice 0 carries the request, so that the sum over slices is its number.
-                    _flatten_slice(
+                    _flatten_slice_result(
                         parameters,
                         loss.detach(),
                         0 if number else request_number,
@@ -107,7 +107,7 @@ class ShardedStep:
 
     def _combine_slices(
         self,
-        ctx: Context,
+        ctx: TaskTrainingContext,
         parameters: list[nn.Parameter],
         vectors: list[Tensor],
         shapes: dict[str, torch.Size],
@@ -135,7 +135,7 @@ class ShardedStep:
                 parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
                 parameter.grad.copy_(gradient.view(parameter.shape))
         counts = [
-            Slice(number, len(vectors), images).count_slice_rows(images)
+            BatchSlice(number, len(vectors), images).count_slice_rows(images)
             for number in range(len(vectors))
         ]
         begin = head + 1
@@ -149,16 +149,16 @@ class ShardedStep:
         return total[head - 1]
 
 
-def slice_batch(batch: Batch, part: Slice) -> Batch:
+def slice_batch(batch: TrainingBatch, part: BatchSlice) -> TrainingBatch:
     """Return a slice of a batch as a batch."""
     if part.of == 1:
         return batch
     rows = part.get_row_range(batch.y.shape[0])
     x, y, index = batch.x[rows], batch.y[rows], batch.index[rows]
-    return Batch(x, y, index, batch.task, lambda some: batch.raw(some + rows.start))
+    return TrainingBatch(x, y, index, batch.task, lambda some: batch.raw(some + rows.start))
 
 
-def _flatten_slice(
+def _flatten_slice_result(
     parameters: list[nn.Parameter], loss: Tensor, asked: int, rows: list[Tensor], widest: int
 ) -> Tensor:
     """Return the flat vector of one slice: gradients, flags, loss, request and rows.

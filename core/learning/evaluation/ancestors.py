@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_spec import JobSpec, SpecVersion
+from core.contract.jobs.job_spec import JobSpec, StartingVersion
 from core.contract.manifest import FEATURES, Manifest
 from core.learning.data import image_packs
 from core.learning.data.dataset import DataError, Dataset
@@ -26,7 +26,7 @@ from core.learning.state import load_tensors
 Which = Literal["parent", "base"]
 
 
-class Ancestors:
+class StartingVersions:
     """The two versions that a job starts from, which may be the same.
 
     `parent`: the version that the task continues. `base`: version 0 of the model.
@@ -79,24 +79,24 @@ class Ancestors:
             )
         return manifest
 
-    def load_network(self, which: Which, *, without_classes: bool = False) -> Network:
+    def load_version_network(self, which: Which, *, without_classes: bool = False) -> Network:
         """Return a version's network on the CPU; `without_classes` without its classes."""
         manifest = self.get_ancestor_manifest(which)
         if without_classes:
             manifest = manifest.model_copy(update={"classes": []})
-        return predicting.load_network(manifest, self._map_part_paths(which))
+        return predicting.load_version_network(manifest, self._map_part_paths(which))
 
     def load_backbone_parameters(self, which: Which) -> dict[str, Tensor]:
         """Return the parameters of a version's backbone on the CPU, by name."""
         return {
             name: p.detach()
-            for name, p in self.load_network(which).named_parameters()
+            for name, p in self.load_version_network(which).named_parameters()
             if name.startswith("backbone.")
         }
 
-    def load_predict(self, which: Which) -> Predict:
+    def load_prediction_function(self, which: Which) -> Predict:
         """Return a version's prediction function, with its own method and state."""
-        made_by = predicting.load_method(
+        made_by = predicting.load_prediction_method(
             self.get_ancestor_manifest(which), self._map_part_paths(which), self._device
         )
         return made_by.predict_logits
@@ -120,7 +120,7 @@ class Ancestors:
         # Without images no class is present, and nothing can be measured.
         return bool(names) and set(names) <= set(manifest.classes or [])
 
-    def _get_ancestor_version(self, which: Which) -> SpecVersion:
+    def _get_ancestor_version(self, which: Which) -> StartingVersion:
         return self._spec.parent if which == "parent" else self._spec.base
 
     def _map_part_paths(self, which: Which) -> dict[str, Path]:
@@ -148,8 +148,8 @@ def require_trainable_network(network: Network, method: Method, spec: JobSpec) -
         )
 
 
-def load_parent_state(
-    method: Method, parent: SpecVersion, device: torch.device, warn: Callable[[str], None]
+def load_method_state_of_parent(
+    method: Method, parent: StartingVersion, device: torch.device, warn: Callable[[str], None]
 ) -> None:
     """Load the parent's state: all of it for the same method, else the types that can be inherited.
 
@@ -159,7 +159,7 @@ def load_parent_state(
     before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}
     # JSON values of a deleted type describe tensors that are gone.
     values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
-    parts = image_packs.restore_state(parent.parts, parent.class_numbers)
+    parts = image_packs.restore_method_state(parent.parts, parent.class_numbers)
     if before is not None and before.name != method.name:
         left = sorted((set(parts) | set(values)) - set(method.inherited_state))
         parts = {kind: named for kind, named in parts.items() if kind in method.inherited_state}

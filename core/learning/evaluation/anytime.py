@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from core.contract.figures import Checkpoint
+from core.contract.figures import AdpCheckpoint
 
 MAX_GAP = 10
 """Largest number of steps between validations: v_0 = 0, v_k = v_{k-1} + min(k, MAX_GAP)."""
@@ -40,18 +40,18 @@ def is_adp_checkpoint(step: int) -> bool:
     return _is_square_number(5 * step * step + 4) or _is_square_number(5 * step * step - 4)
 
 
-class Curve:
+class AdpCurve:
     """ADP of one run: at each checkpoint, the test accuracy of the best-validated state so far.
 
     `points` are in rising `step`. An interrupted run has the points up to its interruption.
     """
 
-    def __init__(self, points: Sequence[Checkpoint] = ()) -> None:
+    def __init__(self, points: Sequence[AdpCheckpoint] = ()) -> None:
         self.points = list(points)
 
     def add_checkpoint(
         self, step: int, best_step: int, validation: float, test: Callable[[], Accuracy]
-    ) -> Checkpoint:
+    ) -> AdpCheckpoint:
         """Add the checkpoint `step` and return its point.
 
         Args:
@@ -65,7 +65,9 @@ class Curve:
         same = last is not None and last.best_step == best_step
         # The same state was tested at the last checkpoint: a test passes over all held-out images.
         accuracy = dict(last.accuracy) if last is not None and same else test()
-        point = Checkpoint(accuracy=accuracy, best_step=best_step, step=step, validation=validation)
+        point = AdpCheckpoint(
+            accuracy=accuracy, best_step=best_step, step=step, validation=validation
+        )
         self.points.append(point)
         return point
 

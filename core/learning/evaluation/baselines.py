@@ -8,7 +8,7 @@ of tasks. Where they are more accurate than the version, its features separate t
 head does not.
 
 With each learned class there is one more to be confused with. So an older version with fewer
-classes is compared with the discriminant restricted to these classes: `Baselines.later`.
+classes is compared with the discriminant restricted to these classes: `BaselineScores.later`.
 
 The images are those of the k-NN probe, whose features are computed already: no pass is added.
 """
@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.contract.figures import Baseline, Counts
+from core.contract.figures import BaselineResult, Counts
 from core.learning.analytic import discriminant
-from core.learning.analytic.sums import Sums
-from core.learning.evaluation.probe import Sample, group_duplicate_samples
+from core.learning.analytic.sums import FeatureSums
+from core.learning.evaluation.probe import ProbedImages, group_near_duplicate_probed_images
 from core.learning.networks import Network
 
 FOLDS = 5
@@ -46,7 +46,7 @@ NO_ROW = torch.iinfo(torch.int64).max
 """Value of `BaselineMasks.first` for an image that is classified correctly among all classes."""
 
 
-class Baselines(NamedTuple):
+class BaselineScores(NamedTuple):
     """Correct predictions of each classifier; None where there is too little data.
 
     `later`: task → row → images of the task that the discriminant classifies wrongly among all
@@ -54,8 +54,8 @@ class Baselines(NamedTuple):
     the task. None if no class is learned later than others.
     """
 
-    ncm: Baseline | None = None
-    lda: Baseline | None = None
+    ncm: BaselineResult | None = None
+    lda: BaselineResult | None = None
     later: dict[str, dict[str, int]] | None = None
 
 
@@ -72,13 +72,13 @@ class BaselineMasks(NamedTuple):
     first: Tensor | None
 
 
-def evaluate_baselines(
+def evaluate_feature_baselines(
     network: Network,
-    samples: Mapping[int, Sample],
+    samples: Mapping[int, ProbedImages],
     right: Mapping[int, Tensor],
     rows: Tensor | None = None,
     alike: Tensor | None = None,
-) -> Baselines:
+) -> BaselineScores:
     """Evaluate both classifiers on the tasks that the version can answer.
 
     In the task scenario they tell the classes of one task apart, as the version does; otherwise all
@@ -89,7 +89,7 @@ def evaluate_baselines(
         right: task → which of the version's predictions are right, bool [N].
         rows: int64 [labels], the row of the head that each label of the samples is; None: they are
             rows.
-        alike: the result of `group_duplicate_samples` for all samples; None: it is not known.
+        alike: the result of `group_near_duplicate_probed_images` for all samples; None: it is not known.
     """
     tasks = [task for task in samples if task in right]
     groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
@@ -104,7 +104,7 @@ def evaluate_baselines(
         head = group[0] if network.scenario == "task" else None
         # Groups of some tasks alone may be smaller: images of others may join two of them.
         known = alike if group == list(samples) else None
-        duplicates = group_duplicate_samples(parts) if known is None else known
+        duplicates = group_near_duplicate_probed_images(parts) if known is None else known
         usable_images = find_usable_images(labels, len(network.list_classes(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
         # A network that has diverged has no features to classify by.
@@ -135,10 +135,10 @@ def evaluate_baselines(
             )
     itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
-        return Baselines()
-    lda_baseline = _build_baseline(lda, itself)
-    return Baselines(
-        _build_baseline(ncm, itself),
+        return BaselineScores()
+    lda_baseline = _build_baseline_result(lda, itself)
+    return BaselineScores(
+        _build_baseline_result(ncm, itself),
         lda_baseline,
         later if grows and lda_baseline is not None else None,
     )
@@ -155,7 +155,7 @@ def find_usable_images(labels: Tensor, classes: int, groups: Tensor | None = Non
     """
     if not len(labels):
         return None
-    counts = torch.bincount(labels[find_first_of_each_group(labels, groups)[0]])
+    counts = torch.bincount(labels[find_first_image_of_each_group(labels, groups)[0]])
     enough = int((counts >= FEWEST_OF_A_CLASS).sum())
     if enough < 2 or enough < (1 - LEFT_OUT) * classes:
         return None
@@ -169,11 +169,11 @@ def assign_group_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     Images of a class are dealt in turn, in their order. `groups` is as in `find_usable_images`;
     near duplicates of a class are in the fold of the first of them.
     """
-    first, of = find_first_of_each_group(labels, groups)
+    first, of = find_first_image_of_each_group(labels, groups)
     return _assign_folds_by_class(labels[first])[of]
 
 
-def find_first_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+def find_first_image_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the rows of the first image of each group in each class, and each image's index into
     them.
 
@@ -210,7 +210,7 @@ def classify_by_cross_validation(
     Args:
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
-        rows: as of `evaluate_baselines`.
+        rows: as of `evaluate_feature_baselines`.
         groups: as of `find_usable_images`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
@@ -226,20 +226,22 @@ def classify_by_cross_validation(
         out = fold == one
         # Subtracted from the whole, so that each image is summed twice, and not once for each other
         # fold.
-        made_of = subtract_sums(whole, compute_class_sums(h[out], label[out], len(number), wide))
+        made_of = subtract_part_sums(
+            whole, compute_class_sums(h[out], label[out], len(number), wide)
+        )
         ncm[out] = (
             h[out] @ functional.normalize(discriminant.compute_class_means(made_of)).T
         ).argmax(1)
         if not wide:
             scores = discriminant.solve_discriminant(made_of)(h[out])
             lda[out] = scores.argmax(1)
-            first[out] = find_first_better_row(scores, label[out], of_head)
+            first[out] = find_first_row_scored_above_own_class(scores, label[out], of_head)
     if wide:
         return BaselineMasks((ncm == label).cpu(), None, None)
     return BaselineMasks((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
 
 
-def find_first_better_row(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+def find_first_row_scored_above_own_class(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
     """Return int64 [n], the first row of the head preferred to an image's own class, else `NO_ROW`.
 
     Among the classes before that row the image is classified correctly. Of equal scores the first
@@ -257,19 +259,19 @@ def find_first_better_row(scores: Tensor, labels: Tensor, rows: Tensor) -> Tenso
     return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 
-def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
+def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> FeatureSums:
     """Return sums over images by class; `wide` leaves out second moments."""
     if not wide:
-        sums = Sums.make_empty_sums(h.shape[1], classes, h.device)
+        sums = FeatureSums.make_empty_sums(h.shape[1], classes, h.device)
         sums.add_examples(h, labels)
         return sums
     cross = h.new_zeros(classes, h.shape[1]).index_add_(0, labels, h).T
-    return Sums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
+    return FeatureSums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
 
 
-def subtract_sums(whole: Sums, part: Sums) -> Sums:
+def subtract_part_sums(whole: FeatureSums, part: FeatureSums) -> FeatureSums:
     """Return the sums of all images except those in `part`."""
-    return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
+    return FeatureSums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
 
 def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
@@ -281,7 +283,7 @@ def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> d
 def _count_later_confusions(
     first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]
 ) -> dict[str, dict[str, int]]:
-    """Return task → row → images, as in `Baselines.later`. first, own: int64 [n], rows; of: int64
+    """Return task → row → images, as in `BaselineScores.later`. first, own: int64 [n], rows; of: int64
     [n], tasks."""
     rows_by_task = {}
     for task in tasks:
@@ -296,8 +298,8 @@ def _count_later_confusions(
     return rows_by_task
 
 
-def _build_baseline(by_task: Mapping[str, Counts], own: Tensor) -> Baseline | None:
+def _build_baseline_result(by_task: Mapping[str, Counts], own: Tensor) -> BaselineResult | None:
     if not by_task:
         return None
     correct, total = (sum(counts[i] for counts in by_task.values()) for i in (0, 1))
-    return Baseline(all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task))
+    return BaselineResult(all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task))

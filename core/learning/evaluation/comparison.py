@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import Predict, can_predict_task, predict_task
-from core.learning.evaluation.probe import Probe
+from core.learning.evaluation.evaluate import Predict, can_predict_task, predict_dataset
+from core.learning.evaluation.probe import VersionKnnProbe
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.problems.problem import Prediction
 from core.learning.recipe import is_head_parameter
 from core.statistics.near import Hashes
@@ -28,7 +28,7 @@ Report = Callable[[str, dict[str, Any], float | None], None]
 
 
 @dataclass(frozen=True)
-class Parent:
+class ComparedParent:
     """The version that a new one is compared with.
 
     Attributes:
@@ -43,10 +43,10 @@ class Parent:
 
 
 def count_changed_predictions(
-    parent: Parent,
+    parent: ComparedParent,
     parts: Mapping[int, Dataset],
     right: Mapping[int, Tensor],
-    inputs: Inputs,
+    inputs: InputNormaliser,
     report: Report,
 ) -> tuple[dict[str, dict[str, int]], dict[int, Prediction]]:
     """Compare predictions of parent and new version on the held-out parts of tasks both can
@@ -67,7 +67,7 @@ def count_changed_predictions(
             continue
         before = parent.known.get(task)
         if before is None:
-            predictions[task], scores = predict_task(
+            predictions[task], scores = predict_dataset(
                 parent.network, data, task, parent.predict, inputs, parent.temperature
             )
             before = data.problem.is_right(scores)
@@ -89,7 +89,7 @@ def count_correctness_changes(before: Tensor, after: Tensor) -> dict[str, int]:
 
 
 def run_knn_probe(
-    probe: Probe,
+    probe: VersionKnnProbe,
     parts: Mapping[int, Dataset],
     hashes: Mapping[int, Hashes | None],
     report: Report,
@@ -111,7 +111,7 @@ def run_knn_probe(
     return {"all": probe.probe_all_tasks(), "tasks": tasks}
 
 
-def update_norm(
+def compute_update_norm(
     network: Network, start: Mapping[str, Tensor], names: set[str]
 ) -> dict[str, float | None]:
     """Return ‖θ_new - θ_old‖₂ over the set S; for a grown parameter, over the part both versions

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.calibration.held_out import Logits
+from core.learning.evaluation.calibration.held_out import HeldOutLogits
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, use_full_precision
+from core.learning.precision import InputNormaliser, use_full_precision
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Prediction, Problem
 
@@ -37,7 +37,7 @@ Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
 
 
 @dataclass(frozen=True)
-class Result:
+class EvaluationResult:
     """Correct predictions and images, in total and by class label.
 
     `measure`: the problem's primary measure; None where it is `correct` / `total`.
@@ -75,18 +75,18 @@ def can_predict_task(network: Network, task: int, outputs: Sequence[str]) -> boo
 
 
 def score_task_images(
-    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
+    network: Network, data: Dataset, task: int, predict: Predict, inputs: InputNormaliser
 ) -> Tensor:
     """Return the scores [N] of a version's predictions on `data`."""
-    return predict_task(network, data, task, predict, inputs)[1]
+    return predict_dataset(network, data, task, predict, inputs)[1]
 
 
-def predict_task(
+def predict_dataset(
     network: Network,
     data: Dataset,
     task: int,
     predict: Predict,
-    inputs: Inputs,
+    inputs: InputNormaliser,
     temperature: float = 1.0,
 ) -> tuple[Prediction, Tensor]:
     """Return the predictions on `data`, and their scores [N]."""
@@ -101,21 +101,21 @@ def predict_task(
 
 
 def compute_task_logits(
-    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
-) -> Logits:
+    network: Network, data: Dataset, task: int, predict: Predict, inputs: InputNormaliser
+) -> HeldOutLogits:
     """Return a version's logits on `data`, with the true rows. `data.names` are class labels."""
     head = task if network.scenario == "task" else None
     classes = network.list_classes(head)
     parts = [
         part.float().cpu() for part in _predict_batches(network, data.images, head, predict, inputs)
     ]
-    return Logits(
+    return HeldOutLogits(
         torch.cat([torch.zeros(0, len(classes)), *parts]), data.convert_labels_to_targets(classes)
     )
 
 
 def compute_mean_loss(
-    network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs
+    network: Network, data: Dataset, task: int, losses: Losses, inputs: InputNormaliser
 ) -> float:
     """Return the mean loss over the images of a held-out part, in eval mode; nan without images."""
     head = task if network.scenario == "task" else None
@@ -136,18 +136,22 @@ def choose_batch_size(images: Tensor) -> int:
     return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))
 
 
-def count_correct_by_class(data: Dataset, scores: Tensor) -> Result:
-    """Count the scores [N] of `predict_task`, in total and by class."""
+def count_correct_by_class(data: Dataset, scores: Tensor) -> EvaluationResult:
+    """Count the scores [N] of `predict_dataset`, in total and by class."""
     problem, right = data.problem, data.problem.is_right(scores)
     per_class = problem.count_by_class(right, data.labels, data.names)
     # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
     is_share = scores.dtype == torch.bool or not len(scores)
     measure = None if is_share else problem.measure(scores)
-    return Result(int(right.sum()), len(data), per_class, measure)
+    return EvaluationResult(int(right.sum()), len(data), per_class, measure)
 
 
-def score_images(
-    network: Network, part: EvaluationImages, head: int | None, predict: Predict, inputs: Inputs
+def score_image_predictions(
+    network: Network,
+    part: EvaluationImages,
+    head: int | None,
+    predict: Predict,
+    inputs: InputNormaliser,
 ) -> Tensor:
     """Return the scores [N] of a network's predictions, on the CPU.
 
@@ -169,7 +173,7 @@ def score_images(
 
 
 def _predict_batches(
-    network: Network, images: Tensor, head: int | None, predict: Predict, inputs: Inputs
+    network: Network, images: Tensor, head: int | None, predict: Predict, inputs: InputNormaliser
 ) -> Iterator[Tensor]:
     """Yield the predicted scores of these images [B, C], batch after batch, in eval mode."""
     with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():

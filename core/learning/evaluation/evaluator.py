@@ -10,13 +10,13 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from core.contract.figures import (
+    AnswerChangeCounts,
     Calibration,
-    Change,
     Counts,
-    Figures,
-    Forecast,
     KnnProbeResult,
     LossRise,
+    LossRiseForecast,
+    VersionFigures,
 )
 from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
 from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion
@@ -26,18 +26,18 @@ from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import HeldOutFeatures, replace_images_by_features
 from core.learning.evaluation import stored_predictions
-from core.learning.evaluation.ancestors import Ancestors, Which
+from core.learning.evaluation.ancestors import StartingVersions, Which
 from core.learning.evaluation.anytime import Accuracy
-from core.learning.evaluation.baselines import Baselines, evaluate_baselines
+from core.learning.evaluation.baselines import BaselineScores, evaluate_feature_baselines
 from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.calibration.held_out import (
-    Logits,
-    choose_logits_stride,
+    HeldOutLogits,
+    choose_stride_of_stored_logits,
     concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature
 from core.learning.evaluation.comparison import (
-    Parent,
+    ComparedParent,
     count_changed_predictions,
     measure_weight_drift,
     run_knn_probe,
@@ -47,20 +47,20 @@ from core.learning.evaluation.evaluate import (
     compute_mean_loss,
     compute_task_logits,
     count_correct_by_class,
-    predict_task,
+    predict_dataset,
     score_task_images,
 )
-from core.learning.evaluation.probe import Probe
+from core.learning.evaluation.probe import VersionKnnProbe
 from core.learning.evaluation.trial import score_trial
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, move_network_to_device
+from core.learning.precision import InputNormaliser, move_network_to_device
 from core.learning.problems.problem import Prediction
 from core.learning.reports.duplicates import read_or_compute_hashes
 from core.learning.training import log_lines
-from core.learning.training.context import Context
-from core.learning.training.loop import NonFinite
+from core.learning.training.context import TaskTrainingContext
+from core.learning.training.loop import NonFiniteTrainingError
 from core.statistics.near import Hashes
 
 
@@ -76,8 +76,8 @@ class Evaluator:
     def __init__(
         self,
         spec: JobSpec,
-        ancestors: Ancestors,
-        inputs: Inputs,
+        ancestors: StartingVersions,
+        inputs: InputNormaliser,
         emit: Callable[[JobEvent], None],
         features: HeldOutFeatures | None = None,
     ) -> None:
@@ -109,13 +109,15 @@ class Evaluator:
                 held_out
             ):
                 continue
-            measured = network if version == "parent" else self._ancestors.load_network("base")
+            measured = (
+                network if version == "parent" else self._ancestors.load_version_network("base")
+            )
             move_network_to_device(measured, self._inputs.device)
-            predictions = predict_task(
+            predictions = predict_dataset(
                 measured,
                 held_out,
                 self._number,
-                self._ancestors.load_predict(version),
+                self._ancestors.load_prediction_function(version),
                 self._inputs,
                 self._ancestors.get_temperature(version),
             )
@@ -129,13 +131,17 @@ class Evaluator:
             }
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-    def measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
+    def measure_new_version(
+        self, network: Network, method: Method, ctx: TaskTrainingContext
+    ) -> VersionFigures:
         """Measure the new version, learned in `ctx`, on every task it can answer, and its change
         since its parent."""
         with use_eval_mode(network):
             return self._measure_new_version(network, method, ctx)
 
-    def _measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
+    def _measure_new_version(
+        self, network: Network, method: Method, ctx: TaskTrainingContext
+    ) -> VersionFigures:
         parts = self.read_held_out_parts()
         stored_features = self._features.kept
         measured_parts = replace_images_by_features(
@@ -147,20 +153,20 @@ class Evaluator:
         # Loaded again: the one that the task started from has been trained.
         older: dict[str, Network] = {}
         if self._ancestors.same or self._spec.with_ancestors:
-            older["parent"] = self._ancestors.load_network("parent")
+            older["parent"] = self._ancestors.load_version_network("parent")
         if not self._ancestors.same:
-            older["base"] = self._ancestors.load_network("base")
+            older["base"] = self._ancestors.load_version_network("base")
         for ancestor in older.values():
             move_network_to_device(ancestor, self._inputs.device)
         base = dict(older["parent" if self._ancestors.same else "base"].named_parameters())
-        figures = Figures(drift=measure_weight_drift(network, base))
+        figures = VersionFigures(drift=measure_weight_drift(network, base))
         if self._spec.with_ancestors:
             changes = self._compare_with_parent(older["parent"], parts, right)
             figures = figures.model_copy(update={"changes": changes})
         # The others compare classes.
         if not self._problem.has_classes:
             return figures
-        probe = Probe(network, len(parts), self._inputs, self._read_parent_probe())
+        probe = VersionKnnProbe(network, len(parts), self._inputs, self._read_parent_probe())
         hashes = self._collect_hashes(parts)
         neighbours = run_knn_probe(probe, measured_parts, hashes, self._emit_metric)
         if self._spec.with_ancestors:
@@ -178,11 +184,11 @@ class Evaluator:
 
     def _compare_with_parent(
         self, network: Network, parts: Mapping[int, Dataset], right: Mapping[int, Tensor]
-    ) -> dict[str, Change]:
+    ) -> dict[str, AnswerChangeCounts]:
         """Return how many predictions changed since the parent, by task; keep the parent's."""
-        parent = Parent(
+        parent = ComparedParent(
             network,
-            self._ancestors.load_predict("parent"),
+            self._ancestors.load_prediction_function("parent"),
             self._ancestors.get_temperature("parent"),
             self._read_parent_correctness(network, parts),
         )
@@ -192,7 +198,7 @@ class Evaluator:
         for task, of_task in predictions.items():
             # Those of the new task were measured before training, and stay.
             self.answers.setdefault(("parent", task), of_task)
-        return {task: Change(**counts) for task, counts in changes.items()}
+        return {task: AnswerChangeCounts(**counts) for task, counts in changes.items()}
 
     def build_result_fields(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""
@@ -219,7 +225,9 @@ class Evaluator:
         if data is None:
             return {}
         return {
-            name: Probe(network, 1, self._inputs).probe_task(number, data, hashes.get(number))
+            name: VersionKnnProbe(network, 1, self._inputs).probe_task(
+                number, data, hashes.get(number)
+            )
             for name, network in older.items()
         }
 
@@ -260,12 +268,12 @@ class Evaluator:
         return right_by_task
 
     def _evaluate_baselines(
-        self, network: Network, probe: Probe, right: Mapping[int, Tensor]
-    ) -> Baselines:
+        self, network: Network, probe: VersionKnnProbe, right: Mapping[int, Tensor]
+    ) -> BaselineScores:
         """Evaluate closed-form classifiers on the features; return none where held-out images are
         not retained."""
         if not self._spec.held_out_stays:
-            return Baselines()
+            return BaselineScores()
         rows = None
         if network.scenario == "class":
             row_of = {name: row for row, name in enumerate(network.list_classes(None))}
@@ -274,7 +282,7 @@ class Evaluator:
             rows = torch.tensor(
                 [row_of.get(name, len(row_of)) for name in probe.class_names], dtype=torch.int64
             )
-        baselines = evaluate_baselines(network, probe.samples, right, rows, probe.groups)
+        baselines = evaluate_feature_baselines(network, probe.samples, right, rows, probe.groups)
         for name, baseline in (("ncm", baselines.ncm), ("lda", baselines.lda)):
             if baseline is not None:
                 correct, total = baseline.all
@@ -283,16 +291,16 @@ class Evaluator:
                 )
         return baselines
 
-    def compare_loss_rise(
+    def compare_forecast_with_measured_loss_rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
-    ) -> Forecast:
+    ) -> LossRiseForecast:
         """Compare the loss that the method forecast for earlier tasks with the loss measured on
         them.
 
         In the units of the method's `compute_example_losses`; `before` is the parent's. The mean
         weighs tasks alike.
         """
-        parent = self._ancestors.load_network("parent")
+        parent = self._ancestors.load_version_network("parent")
         move_network_to_device(parent, self._inputs.device)
         tasks: dict[str, LossRise] = {}
         rises: list[float] = []
@@ -313,7 +321,7 @@ class Evaluator:
             self._emit_metric("loss_rise", {"task": task, **rise.to_json()}, after - before)
         measured = sum(rises) / len(rises) if rises else None
         self._emit_metric("predicted_loss_rise", {"measured": measured}, predicted)
-        return Forecast(predicted=predicted, measured=measured, tasks=tasks)
+        return LossRiseForecast(predicted=predicted, measured=measured, tasks=tasks)
 
     def measure_accuracy(self, network: Network, method: Method) -> Accuracy:
         """Return the primary measure of the present network on each task that it can answer, the
@@ -336,7 +344,11 @@ class Evaluator:
         self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
 
     def _measure_matrix_cells(
-        self, network: Network, method: Method, ctx: Context, parts: Mapping[int, Dataset]
+        self,
+        network: Network,
+        method: Method,
+        ctx: TaskTrainingContext,
+        parts: Mapping[int, Dataset],
     ) -> tuple[dict[int, Tensor], Calibration | None]:
         """Choose the new version's temperature and measure its cells.
 
@@ -357,12 +369,12 @@ class Evaluator:
         # Outputs that are no scores of classes have no temperature.
         if not self._problem.has_classes:
             return self._record_matrix_cells(
-                (task, data, predict_task(network, data, task, predict, self._inputs))
+                (task, data, predict_dataset(network, data, task, predict, self._inputs))
                 for task, data in answerable.items()
             ), None
         # Some of the images are enough for a temperature; predictions need all of them.
-        stride = choose_logits_stride(sizes)
-        logits: dict[int, Logits] = {}
+        stride = choose_stride_of_stored_logits(sizes)
+        logits: dict[int, HeldOutLogits] = {}
         for task, data in answerable.items():
             logits[task] = compute_task_logits(
                 network, data.select_every_nth_image(stride), task, predict, self._inputs
@@ -387,7 +399,7 @@ class Evaluator:
 
         def predict_by_logits(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
             if stride != 1:
-                return predict_task(network, data, task, predict, self._inputs, value)
+                return predict_dataset(network, data, task, predict, self._inputs, value)
             targets = logits[task].targets
             predictions = data.problem.decode(logits[task].values, targets, value)
             return predictions, data.problem.score(predictions, targets)
@@ -423,7 +435,7 @@ class Evaluator:
         return task if self._spec.scenario == "task" else None
 
     def score_trial(
-        self, network: Network, method: Method, ctx: Context
+        self, network: Network, method: Method, ctx: TaskTrainingContext
     ) -> dict[str, TrialScore | None]:
         """Return the score of a job that is a trial, as a field of its result.
 
@@ -445,15 +457,15 @@ class Evaluator:
         return self._ancestors.read_dataset(task.held_out, task.classes)
 
 
-def compute_forecast_loss_rise(
-    method: Method, ctx: Context
+def forecast_loss_rise_of_earlier_tasks(
+    method: Method, ctx: TaskTrainingContext
 ) -> tuple[float | None, dict[int, float]]:
     """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None for
     the first task."""
     predicted = None if ctx.first else method.forecast_loss_rise(ctx)
     by_task = method.forecast_by_task(ctx).items()
     if predicted is not None and not math.isfinite(predicted):
-        raise NonFinite(
+        raise NonFiniteTrainingError(
             f"the forecast of what earlier tasks lose is {predicted}: lower lr or set "
             f"optimizer.clip"
         )

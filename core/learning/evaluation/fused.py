@@ -25,7 +25,7 @@ def fuse_batch_norms(network: Network, image: Tensor, task: int | None) -> Netwo
     """
     fused = copy.deepcopy(network).eval()
     # By a pass and not by the order of declaration, which need not be that of the calls.
-    pairs = _find_fusable_pairs(fused, image, task)
+    pairs = _find_convolutions_before_batch_norms(fused, image, task)
     for conv_name, norm_name in pairs:
         conv, norm = fused.get_submodule(conv_name), fused.get_submodule(norm_name)
         assert isinstance(conv, nn.Conv2d) and isinstance(norm, _BatchNorm)
@@ -36,12 +36,16 @@ def fuse_batch_norms(network: Network, image: Tensor, task: int | None) -> Netwo
     return fused if pairs else None
 
 
-def _find_fusable_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple[str, str]]:
+def _find_convolutions_before_batch_norms(
+    network: Network, image: Tensor, task: int | None
+) -> list[tuple[str, str]]:
     """Return pairs of names: a convolution, and the batch norm that reads its output."""
     outputs: dict[int, tuple[str, Tensor]] = {}  # holds the tensors, so that no id is reused
     pairs: list[tuple[str, str]] = []
 
-    def record_module_io(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+    def record_module_inputs_and_outputs(
+        name: str, module: nn.Module
+    ) -> torch.utils.hooks.RemovableHandle:
         def record_layer_pair(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
             if isinstance(module, nn.Conv2d):
                 outputs[id(output)] = name, output
@@ -53,7 +57,7 @@ def _find_fusable_pairs(network: Network, image: Tensor, task: int | None) -> li
         return module.register_forward_hook(record_layer_pair)
 
     handles = [
-        record_module_io(name, module)
+        record_module_inputs_and_outputs(name, module)
         for name, module in network.named_modules()
         if isinstance(module, nn.Conv2d | _BatchNorm)
     ]

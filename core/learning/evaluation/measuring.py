@@ -11,21 +11,21 @@ from pathlib import Path
 import torch
 
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent
-from core.contract.jobs.job_result import AnswersFile, MeasuredCell, MeasuredVersion
+from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion, PredictionsFile
 from core.contract.jobs.measure_job import MeasureResult, MeasureSpec
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
 from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.evaluate import compute_task_logits, count_correct_by_class
-from core.learning.precision import Inputs, move_network_to_device, open_device_with_limit
+from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.problems.registry import get_problem
-from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
+from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
 
 RESULT = "result.json"
 _VERSION: MeasuredVersion = "new"
 
 
-def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
+def measure_version_by_spec(spec: MeasureSpec, emit: Emit) -> Path:
     """Measure the version of a spec on its images; return the folder with the result.
 
     Raises:
@@ -35,12 +35,12 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     emit(PhaseEvent(phase="measure"))
     device = open_device_with_limit(spec.device, spec.gpu_memory_share)
     manifest, paths = spec.manifest, {part.name: part.path for part in spec.parts}
-    network = predicting.load_network(manifest, paths)
-    method = predicting.load_method(manifest, paths, device)
+    network = predicting.load_version_network(manifest, paths)
+    method = predicting.load_prediction_method(manifest, paths, device)
     move_network_to_device(network, device)
     problem = get_problem(manifest.problem)
     data = Dataset.read_dataset_file(spec.held_out, spec.classes, problem)
-    inputs = Inputs(manifest.normalise, manifest.image.channels, device)
+    inputs = InputNormaliser(manifest.normalise, manifest.image.channels, device)
     logits = compute_task_logits(network, data, spec.task, method.predict_logits, inputs)
     predictions = problem.decode(logits.values, logits.targets, manifest.logit_divisor)
     scores = problem.score(predictions, logits.targets)
@@ -52,7 +52,7 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
     emit(LogEvent(level="info", message=text))
     spec.out.mkdir(parents=True, exist_ok=True)
-    files: list[AnswersFile] = stored_predictions.write_predictions(
+    files: list[PredictionsFile] = stored_predictions.write_predictions(
         spec.out, {(_VERSION, spec.task): predictions}
     )
     result = MeasureResult(
@@ -73,6 +73,6 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_measurement(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
         spec = MeasureSpec.from_json(json.loads(Path(spec_path).read_text()))
-        emit(DoneEvent(path=measure_version(spec, emit)))
+        emit(DoneEvent(path=measure_version_by_spec(spec, emit)))
 
-    return run_with_event_output(out_fd, before, run_measurement)
+    return run_and_report_events(out_fd, before, run_measurement)

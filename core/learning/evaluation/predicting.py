@@ -24,16 +24,16 @@ from core.learning.evaluation.evaluate import Predict
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network, build_network
-from core.learning.networks.families import rebuild_network
-from core.learning.networks.network import get_part_type
-from core.learning.precision import Inputs, use_full_precision
+from core.learning.networks.families import rebuild_described_network
+from core.learning.networks.network import get_type_of_part_name
+from core.learning.precision import InputNormaliser, use_full_precision
 from core.learning.problems.registry import get_problem
-from core.learning.state import State, load_tensors
+from core.learning.state import MethodState, load_tensors
 
 BASE_PART = "base"
 
 
-def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
+def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     """Load the version's network in eval mode, on the CPU, in float32.
 
     In version 0 the head may be missing: it is then zero rows for the classes that the manifest
@@ -55,21 +55,21 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         get_problem(manifest.problem).make_head,
     )
     first = manifest.version == 0
-    backbone = {name for name in part_paths if get_part_type(name) == "backbone"}
+    backbone = {name for name in part_paths if get_type_of_part_name(name) == "backbone"}
     if first and BASE_PART in part_paths:
         network = build_empty_network(architecture, image, scenario, heads)
         network.backbone.load_base_weights(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
         description = None if manifest.network is None else manifest.network.to_json()
-        network = rebuild_network(
+        network = rebuild_described_network(
             build_empty_network(architecture, image, scenario, heads), description
         )
         # By type: the parts of a method's state lie in the same folder.
-        types = {get_part_type(part) for part in network.list_part_names()}
+        types = {get_type_of_part_name(part) for part in network.list_part_names()}
         parts = {
             name: load_file(path)
             for name, path in part_paths.items()
-            if get_part_type(name) in types
+            if get_type_of_part_name(name) in types
         }
         # A base taken from another model's version has no head.
         if first and parts.keys() == backbone:
@@ -85,7 +85,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     return network.eval()
 
 
-def load_method(
+def load_prediction_method(
     manifest: Manifest, part_paths: Mapping[str, Path], device: torch.device | None = None
 ) -> Method:
     """Return the method that made the version, with only the state that its predictions read.
@@ -98,7 +98,7 @@ def load_method(
         method_type = registry.get_method(made.name)
     except KeyError as error:
         raise ValueError(f"the manifest names an {error.args[0]}") from error
-    method = method_type(method_type.Hyper.model_validate(made.hyper), State())
+    method = method_type(method_type.Hyper.model_validate(made.hyper), MethodState())
     # A replay buffer may be large, and no prediction reads it.
     kinds = method.predicts_with
     tensors = {kind: load_tensors(part_paths[kind]) for kind in kinds if kind in part_paths}
@@ -155,7 +155,7 @@ def predict_images(
     classes = network.list_classes(task)
     if not classes:
         raise ValueError("this version knows no classes yet")
-    inputs = Inputs(normalise, images.shape[3], next(network.parameters()).device)
+    inputs = InputNormaliser(normalise, images.shape[3], next(network.parameters()).device)
     # Restored below: callers predict with networks that they train.
     mode = network.training
     network.eval()

@@ -20,7 +20,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import choose_batch_size
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, use_full_precision
+from core.learning.precision import InputNormaliser, use_full_precision
 from core.learning.reports.duplicates import group_near_duplicates
 from core.statistics.near import Hashes
 
@@ -31,7 +31,7 @@ _ROWS = 1024  # rows compared at once
 
 
 @dataclass(frozen=True)
-class Sample:
+class ProbedImages:
     """Images of a task's held-out part that the probe compares.
 
     Attributes:
@@ -47,12 +47,12 @@ class Sample:
     hashes: Hashes | None = None
 
 
-def group_duplicate_samples(samples: Sequence[Sample]) -> Tensor:
+def group_near_duplicate_probed_images(samples: Sequence[ProbedImages]) -> Tensor:
     """Return a group number per image of all samples, equal for near duplicates, int64 [n]."""
     return group_near_duplicates([(len(sample.labels), sample.hashes) for sample in samples])
 
 
-class Probe:
+class VersionKnnProbe:
     """The probe of one version, task by task.
 
     Args:
@@ -69,7 +69,7 @@ class Probe:
         self,
         network: Network,
         tasks: int,
-        inputs: Inputs,
+        inputs: InputNormaliser,
         measured: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._network = network
@@ -77,7 +77,7 @@ class Probe:
         self._measured = measured or {}
         self._share = min(TASK_IMAGES, ALL_IMAGES // max(1, tasks))
         self._classes: dict[tuple[int | None, str], int] = {}
-        self.samples: dict[int, Sample] = {}
+        self.samples: dict[int, ProbedImages] = {}
         self.groups: Tensor | None = None
 
     @property
@@ -90,20 +90,20 @@ class Probe:
 
         hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
         """
-        at = choose_evenly_spaced(len(data), TASK_IMAGES)
+        at = choose_evenly_spaced_rows(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
         features, labels = (
-            compute_features(self._network, data.images[at], self._inputs, head),
+            compute_image_features(self._network, data.images[at], self._inputs, head),
             data.labels[at],
         )
         class_numbers = [
             self._classes.setdefault((head, name), len(self._classes)) for name in data.names
         ]
-        sampled = choose_evenly_spaced(len(at), self._share)
+        sampled = choose_evenly_spaced_rows(len(at), self._share)
         classes = torch.tensor(class_numbers)[labels[sampled]]
         looks = None if hashes is None else hashes[at.numpy()]
         few = None if looks is None else looks[sampled.numpy()]
-        self.samples[task] = Sample(
+        self.samples[task] = ProbedImages(
             at[sampled], features[sampled.to(features.device)], classes, few
         )
         correct, total = self._measured.get(task, (0, 0))
@@ -121,7 +121,7 @@ class Probe:
         if not self.samples:
             return [0, 0]
         samples = list(self.samples.values())
-        self.groups = group_duplicate_samples(samples)
+        self.groups = group_near_duplicate_probed_images(samples)
         return _count_correct_neighbours(
             torch.cat([s.features for s in samples]),
             torch.cat([s.labels for s in samples]),
@@ -129,8 +129,8 @@ class Probe:
         )
 
 
-def compute_features(
-    network: Network, images: Tensor, inputs: Inputs, head: int | None = None
+def compute_image_features(
+    network: Network, images: Tensor, inputs: InputNormaliser, head: int | None = None
 ) -> Tensor:
     """Return features float32 [N, width] of uint8 images, in eval mode; training modes are
     restored. Features in place of images are returned as they are, on the device."""
@@ -189,7 +189,7 @@ def classify_by_other_neighbours(
     return torch.cat(right) == labels
 
 
-def choose_evenly_spaced(n: int, most: int) -> Tensor:
+def choose_evenly_spaced_rows(n: int, most: int) -> Tensor:
     """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
     their shares."""
     count = min(n, most)

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from safetensors.torch import load
 from torch import Tensor
 
-from core.contract.jobs.job_result import AnswersFile, MeasuredVersion
+from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
 from core.learning.problems.problem import P, Prediction, Problem
 
 Kept = Mapping[tuple[MeasuredVersion, int], Prediction]
@@ -21,7 +21,7 @@ _PREFIX = "answers"
 _FILE = f"{_PREFIX}.bin"
 
 
-def write_predictions(folder: Path, kept: Kept) -> list[AnswersFile]:
+def write_predictions(folder: Path, kept: Kept) -> list[PredictionsFile]:
     """Write them to one file in `folder`, one after the other, and describe the parts of the file.
 
     A file for each task would cost more than its few hundred bytes. It is not synced to disk: a
@@ -36,7 +36,9 @@ def write_predictions(folder: Path, kept: Kept) -> list[AnswersFile]:
                 save({name: each.numpy() for name, each in predictions.to_tensors().items()})
             )
             described.append(
-                AnswersFile(version=version, task=task, file=_FILE, begin=begin, end=file.tell())
+                PredictionsFile(
+                    version=version, task=task, file=_FILE, begin=begin, end=file.tell()
+                )
             )
     return described
 

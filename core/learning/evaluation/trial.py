@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from core.contract.jobs.job_spec import SelectionPart
 from core.contract.jobs.trial import TrialScore
 from core.learning.analytic.choice import average_over_classes
-from core.learning.evaluation.ancestors import Ancestors
+from core.learning.evaluation.ancestors import StartingVersions
 from core.learning.evaluation.evaluate import can_predict_task, score_task_images
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.precision import Inputs
-from core.learning.training.context import Context
+from core.learning.precision import InputNormaliser
+from core.learning.training.context import TaskTrainingContext
 
 
 def score_trial(
     network: Network,
     method: Method,
-    ctx: Context,
+    ctx: TaskTrainingContext,
     parts: Sequence[SelectionPart],
-    ancestors: Ancestors,
+    ancestors: StartingVersions,
 ) -> TrialScore | None:
     """Return the score of a learned network: the mean over tasks of its accuracy on their images.
 
@@ -28,16 +28,16 @@ def score_trial(
     either.
     """
     if not parts:
-        return _score_left_out(method, ctx)
-    return _score_selection(network, method, ctx.inputs, parts, ancestors)
+        return _score_trial_by_left_out_examples(method, ctx)
+    return _score_on_selection_images(network, method, ctx.inputs, parts, ancestors)
 
 
-def _score_selection(
+def _score_on_selection_images(
     network: Network,
     method: Method,
-    inputs: Inputs,
+    inputs: InputNormaliser,
     parts: Sequence[SelectionPart],
-    ancestors: Ancestors,
+    ancestors: StartingVersions,
 ) -> TrialScore | None:
     counts: dict[str, list[int]] = {}
     for part in parts:
@@ -66,7 +66,9 @@ def _score_selection(
     )
 
 
-def _score_left_out(method: Method, ctx: Context) -> TrialScore | None:
+def _score_trial_by_left_out_examples(
+    method: Method, ctx: TaskTrainingContext
+) -> TrialScore | None:
     left_out = method.compute_left_out_scores(ctx)
     if left_out is None or not len(left_out[1]):
         return None

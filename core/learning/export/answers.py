@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from core.contract.architecture import Normalisation
-from core.contract.jobs.export_job import get_output_name, get_sure_output_name
+from core.contract.jobs.export_job import get_graph_output_name, get_sure_output_name
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 
 
-class Answers(nn.Module):
+class ProbabilityModule(nn.Module):
     """A version that maps uint8 [B, channels, size, size] to probabilities, a tensor for each head.
 
     Each is float32 [B, classes] and sums to 1. The numbers are those of
@@ -44,7 +44,7 @@ class Answers(nn.Module):
         self.temperature = temperature
         self.sure_from = sure_from
         self.normalise = normalise
-        resolved = Inputs(normalise, channels, torch.device("cpu")).normalise
+        resolved = InputNormaliser(normalise, channels, torch.device("cpu")).normalise
         # Buffers become constants of the graph, which then takes raw pixels.
         self.register_buffer("shift", torch.tensor([[[255 * mean]] for mean in resolved.mean]))
         self.register_buffer("scale", torch.tensor([[[1 / (255 * std)]] for std in resolved.std]))
@@ -52,7 +52,7 @@ class Answers(nn.Module):
     @property
     def output_names(self) -> list[str]:
         """Names of the graph's outputs, in their order."""
-        names = [get_output_name(task) for task in self.tasks]
+        names = [get_graph_output_name(task) for task in self.tasks]
         return (
             names
             if self.sure_from is None
@@ -64,7 +64,7 @@ class Answers(nn.Module):
 
         Masks are bool [B]; there are none without `sure_from`.
         """
-        # In the same order of operations as `Inputs`, so that both round alike.
+        # In the same order of operations as `InputNormaliser`, so that both round alike.
         x = (images.float() - self.shift) * self.scale
         scores = (self.method.predict_logits(self.network, x, task).float() for task in self.tasks)
         if self.temperature != 1:  # at 1 the graph gets no node for it

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from core.contract.jobs.export_job import INPUT, get_output_name, get_sure_output_name
+from core.contract.jobs.export_job import INPUT, get_graph_output_name, get_sure_output_name
 from core.learning.evaluation import predicting
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.export.graph import ExportFailed
 from core.learning.networks import Network
 
@@ -66,7 +66,7 @@ class ExportCheckResult:
 
 def compare_graph_with_version(
     path: Path,
-    answers: Answers,
+    answers: ProbabilityModule,
     image: tuple[int, int],
     held_out: Mapping[int, Images],
     threads: int,
@@ -98,10 +98,12 @@ def compare_graph_with_version(
         outputs = run(batch)
         for task in tasks:
             ours, may = _compute_expected_probabilities(answers, batch, task)
-            theirs = outputs[get_output_name(task)]
+            theirs = outputs[get_graph_output_name(task)]
             _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
-                _compare_sure_masks(theirs, outputs[get_sure_output_name(task)], answers.sure_from)
+                _check_sure_output_of_graph(
+                    theirs, outputs[get_sure_output_name(task)], answers.sure_from
+                )
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
             tolerance = max(tolerance, float(may.max(initial=0.0)))
         compared += len(batch)
@@ -109,7 +111,7 @@ def compare_graph_with_version(
     return ExportCheckResult(worst, tolerance, random, compared - random)
 
 
-def compute_allowed_differences(
+def compute_allowed_probability_differences(
     probabilities: NDArray[np.float32], moved: NDArray[np.float32], least: float
 ) -> NDArray[np.float64]:
     """Return the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
@@ -130,7 +132,7 @@ def _compute_sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _compute_expected_probabilities(
-    answers: Answers, batch: Images, task: int | None
+    answers: ProbabilityModule, batch: Images, task: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return the version's probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
@@ -144,7 +146,7 @@ def _compute_expected_probabilities(
         answers.network, batch, task, answers.normalise, scoring=scoring
     )
     minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
-    return ours, compute_allowed_differences(ours, torch.cat(moved).numpy(), minimum)
+    return ours, compute_allowed_probability_differences(ours, torch.cat(moved).numpy(), minimum)
 
 
 def _compare_probabilities(
@@ -166,7 +168,7 @@ def _compare_probabilities(
         )
 
 
-def _compare_sure_masks(
+def _check_sure_output_of_graph(
     probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
 ) -> None:
     """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""
@@ -178,7 +180,7 @@ def _compare_sure_masks(
 
 
 def _iterate_check_batches(
-    answers: Answers, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
+    answers: ProbabilityModule, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
 ) -> Iterator[tuple[Images, list[int | None]]]:
     """Yield batches, and the heads to compare on each."""
     for batch in noise:
@@ -207,20 +209,20 @@ def load_onnx_graph(path: Path, threads: int) -> Run:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise _build_graph_error(error) from error
+        raise _build_onnx_graph_error(error) from error
     names = [output.name for output in session.get_outputs()]
 
     def run_graph(images: Images) -> dict[str, NDArray[np.float32]]:
         try:
             outputs = session.run(None, {INPUT: np.ascontiguousarray(images.transpose(0, 3, 1, 2))})
         except Exception as error:
-            raise _build_graph_error(error) from error
+            raise _build_onnx_graph_error(error) from error
         return dict(zip(names, outputs, strict=True))
 
     return run_graph
 
 
-def _build_graph_error(error: Exception) -> ExportFailed:
+def _build_onnx_graph_error(error: Exception) -> ExportFailed:
     """Return the error for a graph that ONNX Runtime cannot run."""
     first_line = str(error).strip().partition("\n")[0]
     return ExportFailed(

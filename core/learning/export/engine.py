@@ -20,7 +20,7 @@ Probabilities = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Engine:
+class PredictionEngine:
     """A replacement for a version's network.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from core.contract.jobs.export_job import GRAPH, GRAPH_DATA, INPUT, OPSET
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 
 BATCH = "batch"
 """Name of the dynamic dimension, the number of images."""
@@ -33,7 +33,9 @@ class ExportFailed(Exception):
     """
 
 
-def write_onnx_graph(answers: Answers, channels: int, size: int, folder: Path) -> list[str]:
+def write_onnx_graph(
+    answers: ProbabilityModule, channels: int, size: int, folder: Path
+) -> list[str]:
     """Write the graph into a folder; return the names of its files, the graph first.
 
     Raises:
@@ -54,7 +56,7 @@ def write_onnx_graph(answers: Answers, channels: int, size: int, folder: Path) -
     return [GRAPH] if data is None else [GRAPH, data]
 
 
-def _trace_onnx_graph(answers: Answers, images: torch.Tensor) -> Any:
+def _trace_onnx_graph(answers: ProbabilityModule, images: torch.Tensor) -> Any:
     """Return the graph of `answers` with a dynamic batch, an `onnx_ir.Model`."""
     fast = torch.backends.mha.get_fastpath_enabled()
     # The fast path fuses operations for which ONNX has no node.

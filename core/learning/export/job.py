@@ -11,19 +11,19 @@ from pathlib import Path
 
 import torch
 
-from core.contract.jobs.export_job import OPSET, Exporter, ExportResult, ExportSpec
+from core.contract.jobs.export_job import OPSET, ExportPackageVersions, ExportResult, ExportSpec
 from core.contract.jobs.job_event import DoneEvent, PhaseEvent
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph_with_version
 from core.learning.state import load_tensors
-from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
+from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
 
 RESULT = "result.json"
 
 
-def export_graph(spec: ExportSpec, emit: Emit) -> Path:
+def export_version_graph(spec: ExportSpec, emit: Emit) -> Path:
     """Make and check the graph of a version; return the folder with its files and `result.json`.
 
     Raises:
@@ -34,10 +34,10 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
     manifest, image = spec.manifest, spec.manifest.image
     paths = {part.name: part.path for part in spec.parts}
     network, method = (
-        predicting.load_network(manifest, paths),
-        predicting.load_method(manifest, paths),
+        predicting.load_version_network(manifest, paths),
+        predicting.load_prediction_method(manifest, paths),
     )
-    module = Answers(
+    module = ProbabilityModule(
         network, method, manifest.normalise, image.channels, manifest.logit_divisor, spec.sure_from
     )
     spec.out.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
         batches=list(BATCHES),
         images=checked.images,
         held_out_images=checked.held_out_images,
-        exporter=Exporter(torch=torch.__version__, **_get_package_versions()),
+        exporter=ExportPackageVersions(torch=torch.__version__, **_get_package_versions()),
     )
     (spec.out / RESULT).write_text(json.dumps(result.to_json()))
     return spec.out
@@ -83,6 +83,6 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_export(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
         spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
-        emit(DoneEvent(path=export_graph(spec, emit)))
+        emit(DoneEvent(path=export_version_graph(spec, emit)))
 
-    return run_with_event_output(out_fd, before, run_export)
+    return run_and_report_events(out_fd, before, run_export)

@@ -21,14 +21,14 @@ def draw_rows_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Ten
         classes: int64 [N], on the CPU.
     """
     order = torch.randperm(classes.numel(), generator=generator)
-    earlier_counts = _count_earlier_of_class(classes[order])
+    earlier_counts = _count_earlier_items_of_class(classes[order])
     chance = torch.rand(classes.numel(), generator=generator, dtype=torch.float64)
     # The count rises class by class, so the draw goes round the classes; the fraction orders each
     # round by chance.
     return order[(earlier_counts + chance).argsort(stable=True)[:n]]
 
 
-def _count_earlier_of_class(classes: Tensor) -> Tensor:
+def _count_earlier_items_of_class(classes: Tensor) -> Tensor:
     """Return the number of earlier items of the same class for each item, int64 [N]."""
     by_class = classes.argsort(stable=True)
     _, sizes = classes[by_class].unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]

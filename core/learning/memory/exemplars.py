@@ -12,16 +12,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from core.learning.state import Section
+from core.learning.state import StateSection
 
 
-class Exemplars:
+class ExemplarBuffer:
     """A view of a state section: images uint8 [N, S, S, C], labels and tasks int64 [N].
 
     Holds no data itself.
     """
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: StateSection) -> None:
         self._section = section
 
     @property

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learning.class_map import DROPPED, ClassMap
-from core.learning.state import Section
+from core.learning.state import StateSection
 
 Covariance = Literal["shared", "diagonal", "full"]
 WIDEST = 2048
@@ -24,7 +24,7 @@ RIDGE = 1e-4
 
 
 @dataclass(frozen=True)
-class Gaussians:
+class ClassGaussians:
     """The Gaussians in a section of a method's state, by task.
 
     Tensors of task t:
@@ -36,7 +36,7 @@ class Gaussians:
       + 1) / 2]; `diagonal` [c, D].
     """
 
-    section: Section
+    section: StateSection
 
     def store_task_gaussians(
         self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance

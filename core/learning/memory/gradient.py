@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from core.learning.memory.replay import compute_items_cross_entropy, compute_logits_by_head
+from core.learning.memory.replay import compute_logits_by_head, compute_replay_cross_entropy
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import Method
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 Parameters = Sequence[nn.Parameter]
 
@@ -29,7 +29,7 @@ def read_gradient_vector(parameters: Parameters) -> Tensor:
 
 
 def compute_memory_gradient(
-    method: Method, ctx: Context, items: ReplayItems, parameters: Parameters
+    method: Method, ctx: TaskTrainingContext, items: ReplayItems, parameters: Parameters
 ) -> Tensor:
     """Return the gradient of the items' mean cross-entropy as one vector [d].
 
@@ -46,7 +46,7 @@ def compute_memory_gradient(
                     method, ctx, ctx.make_replay_inputs(items.images[part]), items.tasks[part]
                 )
                 # Weighted, so that the parts add up to the mean over all items.
-                loss = compute_items_cross_entropy(groups, items.labels[part]) * (
+                loss = compute_replay_cross_entropy(groups, items.labels[part]) * (
                     (part.stop - start) / n
                 )
             # Not `backward`, which would add to the step's own gradients.

@@ -12,18 +12,18 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from core.learning.memory.reservoir import ReplayItems, rescale_reservoir_counters
-from core.learning.state import Section
-from core.learning.training.context import Batch
+from core.learning.memory.reservoir import ReplayItems, rescale_reservoir_offer_counters
+from core.learning.state import StateSection
+from core.learning.training.context import TrainingBatch
 
 
-class TaskMemory:
+class PerTaskReplayBuffer:
     """A view of a state section as a replay buffer of `share` examples per task.
 
     Holds no data itself.
     """
 
-    def __init__(self, section: Section, share: int) -> None:
+    def __init__(self, section: StateSection, share: int) -> None:
         self._section = section
         self.share = share
 
@@ -37,7 +37,7 @@ class TaskMemory:
     def fit_buffer_to_share(self) -> None:
         """Fit the stored buffer, perhaps another method's, to the share before a task begins."""
         # Logits are of another method, and nothing would keep them up to date.
-        rescale_reservoir_counters(self._section, offers=1, logits=False)
+        rescale_reservoir_offer_counters(self._section, offers=1, logits=False)
         stored = self._section.tensors
         if not stored:
             return
@@ -50,7 +50,7 @@ class TaskMemory:
             torch.tensor(keep, dtype=torch.bool, device=stored["tasks"].device)
         )
 
-    def store_task_examples(self, batches: Iterable[Batch], task: int) -> None:
+    def store_task_examples(self, batches: Iterable[TrainingBatch], task: int) -> None:
         """Store min(share, N) of a task's N examples, given all of its batches, shuffled."""
         stored, room = self._section.tensors, self.share
         for batch in batches:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.augment import derive_seed, draw_epoch_table
+from core.learning.data.augment import derive_seed, draw_epoch_random_numbers
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.memory.exemplars import Exemplars
+from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.herding import select_rows_by_herding
 from core.learning.networks import Network
-from core.learning.training.context import Batch, Context
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 def compute_normalised_features(network: Network, x: Tensor) -> Tensor:
@@ -23,7 +23,10 @@ def compute_normalised_features(network: Network, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def choose_exemplars(
-    network: Network, batches: Iterable[Batch], count: int, alive: Callable[[], None] = lambda: None
+    network: Network,
+    batches: Iterable[TrainingBatch],
+    count: int,
+    alive: Callable[[], None] = lambda: None,
 ) -> dict[int, Tensor]:
     """Return label → raw images uint8 [min(count, n), S, S, C] in herding order, by unit features.
 
@@ -31,7 +34,7 @@ def choose_exemplars(
         network: the feature extractor.
         batches: all batches of the task; all but the last must have the same size.
         count: images per class.
-        alive: called for each class, see `Context`.
+        alive: called for each class, see `TaskTrainingContext`.
     """
     features, labels, images = _compute_batch_features(network, batches)
     lists: dict[int, Tensor] = {}
@@ -42,7 +45,9 @@ def choose_exemplars(
     return lists
 
 
-def draw_exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
+def draw_exemplars_for_batch(
+    ctx: TaskTrainingContext, exemplars: ExemplarBuffer
+) -> tuple[Tensor, Tensor] | None:
     """Return the exemplars for this step's batch: augmented inputs and their labels.
 
     Each epoch has its own order of the exemplars and gives every batch its share, so each is used
@@ -60,7 +65,9 @@ def draw_exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor
     return _build_exemplar_inputs(ctx, exemplars, begin, end) if begin < end else None
 
 
-def draw_exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
+def draw_exemplar_batch(
+    ctx: TaskTrainingContext, exemplars: ExemplarBuffer
+) -> tuple[Tensor, Tensor]:
     """Return a whole batch of exemplars, in cycles through the epoch's order.
 
     There must be at least one exemplar. Shapes as in `draw_exemplars_for_batch`.
@@ -70,14 +77,14 @@ def draw_exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Ten
 
 
 def _build_exemplar_inputs(
-    ctx: Context, exemplars: Exemplars, begin: int, end: int
+    ctx: TaskTrainingContext, exemplars: ExemplarBuffer, begin: int, end: int
 ) -> tuple[Tensor, Tensor]:
     """Return inputs and labels at positions begin … end - 1 of the epoch's order, which repeats."""
     key = ctx.epoch, exemplars.size
     # The order is a function of seed, task, epoch and size, so the cache needs no saving.
     if ctx.cache.get("epoch") != key:
         seed, columns = derive_seed(ctx.recipe.seed, 2), ctx.augment.columns
-        table = draw_epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
+        table = draw_epoch_random_numbers(seed, ctx.task, ctx.epoch, exemplars.size, columns)
         order, device = table[:, 0].argsort(stable=True), exemplars.images.device
         # In the epoch's order, so that a run of exemplars reads a run of the table.
         numbers = ctx.augment.move_table_to_device(table[order, 1:], device)
@@ -91,7 +98,7 @@ def _build_exemplar_inputs(
 
 
 def _compute_batch_features(
-    network: Network, batches: Iterable[Batch]
+    network: Network, batches: Iterable[TrainingBatch]
 ) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """Return features [N, D] and labels int64 [N] of all batches, and a loader of raw images.
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from core.learning.class_map import DROPPED, ClassMap
 from core.learning.memory.reservoir import SEEN
-from core.learning.state import Section
+from core.learning.state import StateSection
 
 _OF_HEAD = re.compile(r"(^|[./])head\.(weight|bias)\Z")
 """Names of tensors with a row for each class, such as the importance of the head's weights."""
 
 
-def renumber_memory(section: Section, classes: ClassMap) -> None:
+def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
     """Renumber the labels of remembered images, and remove the images of dropped classes.
 
     Logits of a merged class are the mean of its former ones, as its row of the head is.
@@ -40,7 +40,7 @@ def renumber_memory(section: Section, classes: ClassMap) -> None:
         section.json[SEEN] = _renumber_counts(section.json[SEEN], classes)
 
 
-def renumber_head_rows(section: Section, classes: ClassMap) -> None:
+def renumber_head_rows(section: StateSection, classes: ClassMap) -> None:
     """Average the rows of tensors that belong to the head's weights, such as their importance."""
     for name, tensor in list(section.tensors.items()):
         if _OF_HEAD.search(name):

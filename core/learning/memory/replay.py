@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.memory.reservoir import ReplayItems, Reservoir
+from core.learning.memory.reservoir import ReplayItems, ReservoirBuffer
 from core.learning.methods.method import Method
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 Groups = list[tuple[Tensor | None, Tensor]]
 """Pairs (rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
@@ -25,7 +25,9 @@ Draw = tuple[ReplayItems, Tensor, ReplayItems]
 """ReplayItems of a slice, their augmentation table [b, columns], and the items of all slices."""
 
 
-def draw_replay_items(ctx: Context, reservoir: Reservoir, size: int, count: int) -> list[Draw]:
+def draw_replay_items(
+    ctx: TaskTrainingContext, reservoir: ReservoirBuffer, size: int, count: int
+) -> list[Draw]:
     """Make `count` draws of up to `size` items, and return each one's part in `ctx.part`.
 
     The slices of a batch share the draws of its step, which are made with its first slice.
@@ -45,7 +47,9 @@ def draw_replay_items(ctx: Context, reservoir: Reservoir, size: int, count: int)
     return draws
 
 
-def make_inputs_of_items(ctx: Context, items: ReplayItems, table: Tensor) -> Tensor:
+def make_inputs_of_replay_items(
+    ctx: TaskTrainingContext, items: ReplayItems, table: Tensor
+) -> Tensor:
     """Return augmented, normalised inputs of the items, or their cached features.
 
     Args:
@@ -56,13 +60,15 @@ def make_inputs_of_items(ctx: Context, items: ReplayItems, table: Tensor) -> Ten
     return ctx.make_replay_inputs(ctx.augment(items.images, None, table))
 
 
-def compute_logits_by_head(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
+def compute_logits_by_head(
+    method: Method, ctx: TaskTrainingContext, x: Tensor, tasks: Tensor
+) -> Groups:
     """Return logits of items x [B, C, S, S] by head, for their tasks int64 [B] on the CPU."""
     return compute_logits_jointly(method, ctx, [(x, tasks)])[0]
 
 
 def compute_logits_jointly(
-    method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]
+    method: Method, ctx: TaskTrainingContext, parts: Sequence[tuple[Tensor, Tensor]]
 ) -> list[Groups]:
     """Return the logits of several (items, tasks) pairs, computed in one forward pass over all of
     them.
@@ -80,7 +86,7 @@ def compute_logits_jointly(
     ]
 
 
-def _compute_logits_by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
+def _compute_logits_by_head(ctx: TaskTrainingContext, features: Tensor, tasks: Tensor) -> Groups:
     """Compute each item's logits with the head of its task."""
     out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
@@ -89,7 +95,7 @@ def _compute_logits_by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Gr
     return out
 
 
-def compute_items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
+def compute_replay_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     """Return the mean cross-entropy over all items, each under its own head."""
     if groups[0][0] is None:
         return functional.cross_entropy(groups[0][1], labels)
@@ -102,7 +108,7 @@ def compute_items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     return torch.stack(losses).sum() / labels.shape[0]
 
 
-def compute_items_distillation(groups: Groups, stored: Tensor) -> Tensor:
+def compute_replay_distillation_loss(groups: Groups, stored: Tensor) -> Tensor:
     """Return the mean squared difference to the stored logits, over items and outputs.
 
     Heads only grow, so output i keeps its meaning. Outputs added since an item was stored have the

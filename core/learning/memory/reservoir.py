@@ -18,8 +18,8 @@ from torch import Tensor
 from core.learning.data.augment import COLUMNS, derive_seed
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.evenly import choose_balanced_slots, draw_rows_evenly
-from core.learning.state import Section
-from core.learning.training.context import Context
+from core.learning.state import StateSection
+from core.learning.training.context import TaskTrainingContext
 
 SEEN = "seen_by_class"
 """Counter of items offered, by class. Only balanced reservoirs have it."""
@@ -40,7 +40,7 @@ class ReplayItems:
     widths: Tensor | None
 
     @staticmethod
-    def get_section_rows(section: Section, rows: Tensor) -> ReplayItems:
+    def get_section_rows(section: StateSection, rows: Tensor) -> ReplayItems:
         """Return the rows int64 [B], on the CPU, of a section's buffer."""
         tensors = section.tensors
         tasks = section.copy_tensor_to_host("tasks").index_select(0, rows)
@@ -61,7 +61,7 @@ class ReplayItems:
         return ReplayItems(self.images[rows], self.labels[rows], self.tasks[rows], logits, widths)
 
 
-class Reservoir:
+class ReservoirBuffer:
     """A view of a state section as a reservoir of `capacity` items. It holds no data itself.
 
     Args:
@@ -71,7 +71,7 @@ class Reservoir:
 
     def __init__(
         self,
-        section: Section,
+        section: StateSection,
         capacity: int,
         seed: int,
         *,
@@ -112,7 +112,7 @@ class Reservoir:
 
         A buffer beyond the capacity shrinks by a uniform choice.
         """
-        rescale_reservoir_counters(self._section, offers=offers, logits=logits)
+        rescale_reservoir_offer_counters(self._section, offers=offers, logits=logits)
         if self.item_count > self.capacity:
             # Sorted, so that the items stay in their order.
             self._keep_only_rows(self._choose_random_rows(self.capacity).sort().values)
@@ -195,7 +195,7 @@ class Reservoir:
             self._section.json.pop(SEEN, None)  # counts by class would cover only some batches
             return choose_reservoir_slots(draws, self.offered_count, self.item_count, self.capacity)
         new = labels.cpu()
-        classes = _number_classes(new, torch.full_like(new, task)) if self._heads else new
+        classes = _number_labels_by_task(new, torch.full_like(new, task)) if self._heads else new
         slot_classes = self._get_classes().tolist() if self.item_count else []
         offered_by_class = {
             int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()
@@ -213,7 +213,7 @@ class Reservoir:
         """Return the class of each item, int64 [size], on the CPU."""
         labels = self._section.copy_tensor_to_host("labels")
         return (
-            _number_classes(labels, self._section.copy_tensor_to_host("tasks"))
+            _number_labels_by_task(labels, self._section.copy_tensor_to_host("tasks"))
             if self._heads
             else labels
         )
@@ -232,14 +232,16 @@ class Reservoir:
         if old.dim() == 2 and value.shape[1] != old.shape[1]:
             width = max(old.shape[1], value.shape[1])
             old, value = (torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in (old, value))
-        old = _extend_rows(old, size, self.capacity)
+        old = _grow_row_storage(old, size, self.capacity)
         # In place: the buffer may be large, and a step changes few of its rows.
         return old.index_copy_(0, at, value)
 
 
-def open_reservoir(ctx: Context, section: Section, capacity: int) -> Reservoir:
+def open_run_reservoir(
+    ctx: TaskTrainingContext, section: StateSection, capacity: int
+) -> ReservoirBuffer:
     """Return the reservoir of a run, balanced if its recipe says so."""
-    return Reservoir(
+    return ReservoirBuffer(
         section,
         capacity,
         derive_seed(ctx.recipe.seed, 1),
@@ -248,7 +250,7 @@ def open_reservoir(ctx: Context, section: Section, capacity: int) -> Reservoir:
     )
 
 
-def _number_classes(labels: Tensor, tasks: Tensor) -> Tensor:
+def _number_labels_by_task(labels: Tensor, tasks: Tensor) -> Tensor:
     """Return a class number for each label of each task, int64 [n]."""
     # Labels are far below 2³², so no two classes get one number.
     return (tasks << 32) + labels
@@ -277,7 +279,7 @@ def choose_reservoir_slots(
     return slots
 
 
-def rescale_reservoir_counters(section: Section, *, offers: int, logits: bool) -> None:
+def rescale_reservoir_offer_counters(section: StateSection, *, offers: int, logits: bool) -> None:
     """Rescale a buffer's counters to `offers` per example, and drop logits that are no longer
     stored."""
     json = section.json
@@ -292,7 +294,7 @@ def rescale_reservoir_counters(section: Section, *, offers: int, logits: bool) -
             section.tensors.pop(name, None)
 
 
-def _extend_rows(old: Tensor, size: int, capacity: int) -> Tensor:
+def _grow_row_storage(old: Tensor, size: int, capacity: int) -> Tensor:
     """Return `old` with `size` rows.
 
     Storage doubles, so filling costs linear time, not quadratic.

@@ -32,29 +32,29 @@ from torch.nn import functional
 from core.contract.manifest import FEATURES, ORDER, REST, STATISTICS, TOTALS
 from core.contract.projection import count_random_features
 from core.learning.analytic import balance, choice, discriminant, ridge
-from core.learning.analytic.choice import ExampleLimit, LeftOut
-from core.learning.analytic.classes import SUMS, renumber_features, renumber_statistics
+from core.learning.analytic.choice import ExampleLimit, LeftOutExamples
+from core.learning.analytic.classes import SUMS, renumber_retained_features, renumber_sums_of_tasks
 from core.learning.analytic.linear import (
-    Linear,
-    append_ones,
+    LinearWeights,
+    append_column_of_ones,
     draw_projection_matrix,
-    project_features,
+    project_to_random_features,
 )
 from core.learning.analytic.offsets import fit_class_offsets
 from core.learning.analytic.rows import (
     FIELDS,
-    Rows,
+    LabelledFeatureRows,
     digest_each_image,
     draw_rows_per_class,
-    order_by_key,
+    sort_rows_by_key,
 )
-from core.learning.analytic.sums import Sums, add_task_sums
+from core.learning.analytic.sums import FeatureSums, add_feature_sums_of_tasks
 from core.learning.class_map import ClassMap
-from core.learning.methods.method import AcceptedRecipes, Footprint, Method, Stage
+from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method, TrainingStage
 from core.learning.methods.registration import register
 from core.learning.networks import Network
-from core.learning.recipe import Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
 COSINE_TEMPERATURE = 1 / 16
@@ -92,14 +92,14 @@ UNTRAINED = (
 )
 
 
-class Adapt(Strict):
+class BackboneAdaptation(StrictRecipeModel):
     """Training of the backbone in the first task: number of epochs, and depth from 2 to 5."""
 
     epochs: Annotated[int, Field(ge=1, le=10_000)]
     depth: Annotated[int, Field(ge=2, le=5)]
 
 
-class AnalyticHyper(Strict):
+class AnalyticHyper(StrictRecipeModel):
     """Hyper-parameters of `analytic`.
 
     `head`: the classifier; "auto" chooses `lda` or `ridge`. `projection`: number of random
@@ -122,7 +122,7 @@ class AnalyticHyper(Strict):
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
     prior: discriminant.Prior = "uniform"
     keep: Literal["features", "sums"] = "features"
-    adapt: Adapt | None = None
+    adapt: BackboneAdaptation | None = None
 
 
 @register
@@ -156,7 +156,7 @@ class Analytic(Method):
     no_merge = "it solves for its classifier, and no weight moves after the first task"
     no_shards = "it takes no steps: each image passes through the network once"
     no_feature_cache = "it takes no steps: each image passes through the network once"
-    footprint = Footprint(copies=7.0, columns="projection")
+    footprint = MemoryFootprint(copies=7.0, columns="projection")
     immutable_hyperparameters = ("projection",)
     frozen_until_end_task = (STATISTICS, FEATURES, TOTALS)
     predicts_with = ("own", "projection")
@@ -184,11 +184,13 @@ class Analytic(Method):
             h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()
         ).amax(1)
 
-    def plan_stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Return one stage for the first task if `adapt` is set; otherwise nothing is trained."""
         adapt = self.hyper.adapt
         return (
-            [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
+            [TrainingStage("adapt", adapt.epochs, adapt.depth)]
+            if ctx.first and adapt is not None
+            else []
         )
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
@@ -208,7 +210,7 @@ class Analytic(Method):
             own_tensors[BIAS][rows],
         )
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Draw the projection of a new model, and warn of features with random weights."""
         if ctx.first and not ctx.network.pretrained and self.hyper.adapt is None:
             ctx.warn(UNTRAINED)
@@ -222,7 +224,7 @@ class Analytic(Method):
             )
             self.state["projection"].tensors[PROJECTION] = projection.to(ctx.device)
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Add the task's images to the stored sums, and solve for the classifier of all classes."""
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             self._store_task_sums(ctx)
@@ -231,20 +233,20 @@ class Analytic(Method):
     def renumber_classes(self, classes: ClassMap) -> None:
         """Merge or drop classes in the stored sums and features, whose sample is drawn again."""
         tasks, statistics = self._list_stored_tasks(), self.state[STATISTICS]
-        statistics.tensors = renumber_statistics(statistics.tensors, tasks, classes)
+        statistics.tensors = renumber_sums_of_tasks(statistics.tensors, tasks, classes)
         stored, self.state[FEATURES].tensors = self.state[FEATURES].tensors, {}
         for task in tasks:
-            rows = renumber_features(stored, task, classes)
+            rows = renumber_retained_features(stored, task, classes)
             if rows is not None and len(rows):
                 self._store_features(task, rows)
         self.state[TOTALS].clear_section()
 
-    def after_patch(self, ctx: Context) -> None:
+    def after_patch(self, ctx: TaskTrainingContext) -> None:
         """Solve for the classifier again."""
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             self._store_classifier(self._solve_for_classifier(ctx))
 
-    def compute_left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+    def compute_left_out_scores(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor] | None:
         """Return the left-out scores of retained examples and their classes; None for `ncm`."""
         return ctx.cache.get(LEFT_OUT_SCORES)
 
@@ -257,15 +259,15 @@ class Analytic(Method):
         for name in [name for name in stored if int(name.split(".")[0]) in tasks]:
             del stored[name]
 
-    def _store_task_sums(self, ctx: Context) -> None:
+    def _store_task_sums(self, ctx: TaskTrainingContext) -> None:
         """Store the task's sums and its images' features, in one pass in the dataset's order."""
-        first = ctx.network.find_first_class(ctx.head_argument)
-        sums: Sums | None = None
-        batches: list[Rows] = []
+        first = ctx.network.find_first_class(ctx.get_task_argument_of_forward)
+        sums: FeatureSums | None = None
+        batches: list[LabelledFeatureRows] = []
         for batch in ctx.in_order():
             phi = ctx.network.features(batch.x, batch.task).float()
             h = self._add_bias_column(self._project_features(phi))
-            sums = sums or Sums.make_empty_sums(h.shape[1], len(ctx.class_rows), h.device)
+            sums = sums or FeatureSums.make_empty_sums(h.shape[1], len(ctx.class_rows), h.device)
             sums.add_examples(h, torch.searchsorted(ctx.class_rows, batch.y))
             images = batch.raw(torch.arange(len(phi))).cpu()
             keys = (
@@ -273,14 +275,14 @@ class Analytic(Method):
                 if ctx.has_keys
                 else digest_each_image(images, ctx.recipe.seed)
             )
-            batches.append(Rows(phi.cpu(), batch.y.cpu() + first, keys))
+            batches.append(LabelledFeatureRows(phi.cpu(), batch.y.cpu() + first, keys))
         assert sums is not None, "a task has images"
         stored = {**sums.to_tensors(), "rows": ctx.class_rows + first}
         tensors = {f"{ctx.task}.{name}": tensor for name, tensor in stored.items()}
         self.state[STATISTICS].tensors.update(tensors)
-        self._store_features(ctx.task, Rows.concatenate_rows(batches))
+        self._store_features(ctx.task, LabelledFeatureRows.concatenate_rows(batches))
 
-    def _store_features(self, task: int, rows: Rows) -> None:
+    def _store_features(self, task: int, rows: LabelledFeatureRows) -> None:
         """Store the features that later jobs read, and the remaining ones separately."""
         is_drawn = draw_rows_per_class(rows, SAMPLE[self.hyper.keep])
         stored = self.state[FEATURES].tensors
@@ -292,7 +294,7 @@ class Analytic(Method):
             remaining[ORDER] = torch.cat([is_drawn.nonzero(), (~is_drawn).nonzero()]).squeeze(1)
             stored.update({f"{task}.{REST}.{name}": tensor for name, tensor in remaining.items()})
 
-    def _draw_retained_examples(self, classes: int) -> Rows | None:
+    def _draw_retained_examples(self, classes: int) -> LabelledFeatureRows | None:
         """Draw retained examples of all tasks, equally many of each class where possible.
 
         Returns None if none are stored. The number of classes never falls, so today's draw contains
@@ -301,23 +303,33 @@ class Analytic(Method):
         """
         tensors, totals = self.state[FEATURES].tensors, self.state[TOTALS].tensors
         tasks = sorted(
-            {int(name.split(".")[0]) for name in tensors} - set(self._get_tasks_of_totals())
+            {int(name.split(".")[0]) for name in tensors}
+            - set(self._list_tasks_covered_by_totals())
         )
-        parts = [Rows(*(totals[name].cpu() for name in FIELDS))] if FIELDS[0] in totals else []
-        parts += [Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks]
+        parts = (
+            [LabelledFeatureRows(*(totals[name].cpu() for name in FIELDS))]
+            if FIELDS[0] in totals
+            else []
+        )
+        parts += [
+            LabelledFeatureRows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS))
+            for task in tasks
+        ]
         if not parts:
             return None
-        rows = Rows.concatenate_rows(parts)
+        rows = LabelledFeatureRows.concatenate_rows(parts)
         return rows.select_rows(draw_rows_per_class(rows, max(1, LEFT_OUT // classes)))
 
-    def _get_tasks_of_totals(self) -> list[int]:
+    def _list_tasks_covered_by_totals(self) -> list[int]:
         """Return the numbers of the tasks that the totals cover."""
         covered = self.state[TOTALS].tensors.get(TASKS)
         return [] if covered is None else covered.tolist()
 
-    def _store_totals_and_examples(self, sums: Sums, rows: Rows | None) -> None:
+    def _store_totals_and_examples(
+        self, sums: FeatureSums, rows: LabelledFeatureRows | None
+    ) -> None:
         """Store the sums of all tasks, and the examples of them that later jobs may draw from."""
-        covered = [*self._get_tasks_of_totals(), *self._list_stored_tasks()]
+        covered = [*self._list_tasks_covered_by_totals(), *self._list_stored_tasks()]
         stored = self.state[TOTALS].tensors
         # Replaced, not added to: the new totals contain the old ones.
         stored.clear()
@@ -338,11 +350,11 @@ class Analytic(Method):
     def _project_features(self, phi: Tensor) -> Tensor:
         """Map features [B, D] to the random features [B, K]; unchanged without a projection."""
         drawn = self.state["projection"].tensors.get(PROJECTION)
-        return phi if drawn is None else project_features(phi, drawn)
+        return phi if drawn is None else project_to_random_features(phi, drawn)
 
     def _add_bias_column(self, h: Tensor) -> Tensor:
         """Return the features to sum over: plain ones get a column of ones for a ridge's bias."""
-        return h if self._has_projection else append_ones(h)
+        return h if self._has_projection else append_column_of_ones(h)
 
     @property
     def _has_projection(self) -> bool:
@@ -356,18 +368,20 @@ class Analytic(Method):
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
         if totals:
             yield totals, range(len(totals["counts"]))
-        for task in sorted(set(self._list_stored_tasks()) - set(self._get_tasks_of_totals())):
+        for task in sorted(
+            set(self._list_stored_tasks()) - set(self._list_tasks_covered_by_totals())
+        ):
             stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
             yield stored, stored["rows"].tolist()
 
-    def _store_classifier(self, linear: Linear) -> None:
+    def _store_classifier(self, linear: LinearWeights) -> None:
         own_tensors = self.state["own"].tensors
         # Solved in float64, stored in float32: predictions are in float32.
         own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
 
-    def _solve_for_classifier(self, ctx: Context) -> Linear:
+    def _solve_for_classifier(self, ctx: TaskTrainingContext) -> LinearWeights:
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
-        sums = add_task_sums(self._iterate_task_sums(), classes)
+        sums = add_feature_sums_of_tasks(self._iterate_task_sums(), classes)
         rows = self._draw_retained_examples(classes)
         # Stored before the solution: the next job starts from them, whatever the head.
         self._store_totals_and_examples(sums, rows)
@@ -376,7 +390,7 @@ class Analytic(Method):
                 functional.normalize(discriminant.compute_class_means(self._drop_bias_column(sums)))
                 / COSINE_TEMPERATURE
             )
-            return Linear(means, means.new_zeros(classes))
+            return LinearWeights(means, means.new_zeros(classes))
         examples = self._select_evaluation_examples(ctx, sums, rows)
         solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
         names = list(solvers) if self.hyper.head == "auto" else [self.hyper.head]
@@ -387,7 +401,9 @@ class Analytic(Method):
         ctx.cache[LEFT_OUT_SCORES] = scores[head], labels
         return solved[head].linear
 
-    def _choose_better_head(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
+    def _choose_better_head(
+        self, ctx: TaskTrainingContext, scores: dict[str, Tensor], labels: Tensor
+    ) -> str:
         """Choose the head with the better left-out scores, and record them in the manifest."""
         own_json = self.state["own"].json
         before = own_json.get("auto", {}).get("head")
@@ -403,16 +419,18 @@ class Analytic(Method):
             )
         return chosen.head
 
-    def _select_evaluation_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> LeftOut:
+    def _select_evaluation_examples(
+        self, ctx: TaskTrainingContext, sums: FeatureSums, rows: LabelledFeatureRows | None
+    ) -> LeftOutExamples:
         """Select the examples that evaluate the heads, without any that is its class's only one."""
         if rows is None:
             none = sums.counts[:0]
-            return LeftOut(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
+            return LeftOutExamples(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
         # Without its only example a class has no mean, so no left-out score exists.
         rows = rows.select_rows(sums.counts.cpu()[rows.classes] > 1)
         # The order of digests is random but fixed, so that the first ones are a reproducible
         # sample.
-        order, classes = order_by_key(rows.keys), len(sums.counts)
+        order, classes = sort_rows_by_key(rows.keys), len(sums.counts)
         judged = order[: JUDGED.count_examples(classes)].sort().values
         choosing = torch.isin(judged, order[: CHOSEN_BY.count_examples(classes)])
         rows = rows.select_rows(judged)
@@ -424,16 +442,18 @@ class Analytic(Method):
         labels = rows.classes.to(h.device)
         # An image competes with the classes of its own head alone.
         excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
-        return LeftOut(h.double(), labels, choosing.to(h.device), excluded)
+        return LeftOutExamples(h.double(), labels, choosing.to(h.device), excluded)
 
-    def _drop_bias_column(self, sums: Sums) -> Sums:
+    def _drop_bias_column(self, sums: FeatureSums) -> FeatureSums:
         """Remove the column of ones, which only a ridge has."""
         return sums if self._has_projection else sums.drop_last_feature()
 
-    def _solve_discriminant(self, ctx: Context, sums: Sums, examples: LeftOut) -> _SolvedClassifier:
+    def _solve_discriminant(
+        self, ctx: TaskTrainingContext, sums: FeatureSums, examples: LeftOutExamples
+    ) -> _SolvedClassifier:
         plain = self._drop_bias_column(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
-        left_out = discriminant.LeftOut(plain, h, examples.labels)
+        left_out = discriminant.DiscriminantLeaveOneOut(plain, h, examples.labels)
         if share is None and self.hyper.balanced and len(h):
             share = left_out.select_examples(examples.choosing).choose_shrinkage()
         elif share is None:
@@ -450,18 +470,20 @@ class Analytic(Method):
             linear, examples.mask_other_heads(scores), examples.labels, plain.counts
         )
 
-    def _solve_ridge(self, ctx: Context, sums: Sums, examples: LeftOut) -> _SolvedClassifier:
+    def _solve_ridge(
+        self, ctx: TaskTrainingContext, sums: FeatureSums, examples: LeftOutExamples
+    ) -> _SolvedClassifier:
         weighted = balance.balance_class_sums(sums) if self.hyper.balanced else sums
         h, labels = examples.h, examples.labels
-        left_out = balance.LeftOut(sums, h, labels) if self.hyper.balanced else None
+        left_out = balance.RidgeLeaveOneOut(sums, h, labels) if self.hyper.balanced else None
         strength = self.hyper.strength
         if strength is not None:
             # The hyper-parameter is in units of the mean of G's diagonal.
             strength *= float(weighted.gram.diagonal().mean())
-            weight = ridge.solve_ridge(weighted, strength)
+            weight = ridge.solve_ridge_regression(weighted, strength)
         elif left_out is not None and len(labels):
             strength = left_out.select_examples(examples.choosing).choose_strength(weighted)
-            weight = ridge.solve_ridge(weighted, strength)
+            weight = ridge.solve_ridge_regression(weighted, strength)
         else:
             strength, weight = ridge.choose_ridge_strength(weighted)
         if left_out is not None:
@@ -474,21 +496,22 @@ class Analytic(Method):
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T
         if self._has_projection:
-            linear = Linear(weight.contiguous(), weight.new_zeros(len(weight)))
+            linear = LinearWeights(weight.contiguous(), weight.new_zeros(len(weight)))
         else:
             # The column of ones is the last: its weight is the bias.
-            linear = Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous())
+            linear = LinearWeights(weight[:, :-1].contiguous(), weight[:, -1].contiguous())
         return self._add_class_offsets(linear, scores, labels, sums.counts)
 
     def _add_class_offsets(
-        self, linear: Linear, scores: Tensor, labels: Tensor, counts: Tensor
+        self, linear: LinearWeights, scores: Tensor, labels: Tensor, counts: Tensor
     ) -> _SolvedClassifier:
         """Return the classifier and its left-out scores, with an offset per class if requested."""
         if not (self.hyper.offsets and self.hyper.balanced):
             return _SolvedClassifier(linear, scores)
         offsets = fit_class_offsets(scores, labels, counts)
         return _SolvedClassifier(
-            Linear(linear.weight, linear.bias + offsets.to(linear.bias.dtype)), scores + offsets
+            LinearWeights(linear.weight, linear.bias + offsets.to(linear.bias.dtype)),
+            scores + offsets,
         )
 
 
@@ -496,5 +519,5 @@ class Analytic(Method):
 class _SolvedClassifier:
     """A classifier, with the left-out scores of the examples, float64 [n, C]."""
 
-    linear: Linear
+    linear: LinearWeights
     left_out: Tensor

@@ -19,13 +19,13 @@ from core.learning.methods.expanding import (
     ExpandingMethod,
     count_old_classes,
     get_growing_network,
-    make_auxiliary_targets,
+    make_auxiliary_classifier_targets,
 )
-from core.learning.methods.method import AcceptedRecipes, Footprint
+from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.registration import register
 from core.learning.networks.der_net import ParallelNetwork
 from core.learning.recipe import NotNegative, Positive
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 
 class DerNetHyper(ExpandingHyper):
@@ -40,7 +40,7 @@ class DerNet(ExpandingMethod):
     """The method `der-net`, which trains the newest backbone and the classifier."""
 
     name = "der-net"
-    footprint = Footprint(growing=2.0, batches=2.0)
+    footprint = MemoryFootprint(growing=2.0, batches=2.0)
     description = (
         "Dynamically expandable representation: each task adds a copy of the whole backbone, older "
         "ones never change. Costs as much again in storage and time with every task. Keeps a few "
@@ -54,7 +54,9 @@ class DerNet(ExpandingMethod):
     network = ParallelNetwork
     hyper: DerNetHyper
 
-    def compute_expert_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_expert_losses(
+        self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
+    ) -> dict[str, Tensor]:
         """Return the losses of stage 1: cross-entropy over all classes, and the auxiliary loss."""
         network = get_growing_network(ctx)
         old = network.compute_older_features(x)
@@ -70,7 +72,7 @@ class DerNet(ExpandingMethod):
             "task": task,
             # It keeps the new backbone from relying on the features of the older ones.
             "auxiliary": self.hyper.auxiliary
-            * functional.cross_entropy(auxiliary_logits, make_auxiliary_targets(ctx, y)),
+            * functional.cross_entropy(auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)),
         }
 
     def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:

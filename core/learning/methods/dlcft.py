@@ -20,29 +20,29 @@ from torch import Tensor, nn
 
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
-from core.learning.memory.replay import make_inputs_of_items
-from core.learning.memory.reservoir import Reservoir, open_reservoir
+from core.learning.memory.replay import make_inputs_of_replay_items
+from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
-    Measurement,
-    append_zero_rows,
+    CurvatureSettings,
+    append_zero_rows_to_match,
     measure_task_curvature,
 )
-from core.learning.methods.method import AcceptedRecipes, Footprint, Method
+from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method
 from core.learning.methods.registration import register
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.networks.norms import BatchNorm, estimate_norm_statistics
-from core.learning.recipe import NotNegative, Positive, Share, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.networks.norms import BatchNorm, set_batch_norm_statistics_to_mean
+from core.learning.recipe import NotNegative, Positive, Share, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 EXACT_OUTPUTS = 10  # most outputs that are each probed by themselves
 FEW_STEPS = 10  # optimizer steps of a task below which an update ends far from its minimum
 PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in total, and at most so many per image
 
 
-class DlcftHyper(Strict):
+class DlcftHyper(StrictRecipeModel):
     """Hyper-parameters of the loss, of the stored curvature, and of the forecast.
 
     `alpha`: the targets are alpha · onehot.
@@ -95,7 +95,7 @@ class Dlcft(Method):
     """Quadratic penalty by stored curvature, on a linearised network."""
 
     name = "dlcft"
-    footprint = Footprint(copies=75.0, batches=3.0, images=128)
+    footprint = MemoryFootprint(copies=75.0, batches=3.0, images=128)
     description = (
         "Deep linear continual fine-tuning: the network's linear expansion around its base, with "
         "the curvature of earlier tasks kept instead of their data, and a forecast of what an "
@@ -153,7 +153,7 @@ class Dlcft(Method):
 
     # A step.
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return weighted squared errors of the new batch and, in the class scenario, of replayed
         images."""
         share, alpha = self._compute_task_weight(ctx), self.hyper.alpha
@@ -164,7 +164,7 @@ class Dlcft(Method):
             ctx.recipe.batch_size, ctx.augment.columns
         )
         logits = self.forward(
-            ctx.network, torch.cat([batch.x, make_inputs_of_items(ctx, items, table)]), None
+            ctx.network, torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)]), None
         )
         new, old = logits.split([batch.y.shape[0], items.labels.shape[0]])  # type: ignore[no-untyped-call]
         weight = (1 - share) * (1 - self.hyper.lambda_)
@@ -173,7 +173,7 @@ class Dlcft(Method):
             "replay": weight * compute_squared_errors(old, items.labels, alpha).mean(),
         }
 
-    def add_penalty_gradients(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
         """Add the gradients of the curvature penalty, of the stored linear term, and of `decay`."""
         share, strength, decay = (
             self._compute_task_weight(ctx),
@@ -205,13 +205,15 @@ class Dlcft(Method):
             if name in pull:
                 parameter.grad.add_(pull[name], alpha=strength)
             if name in gradients:
-                parameter.grad.add_(append_zero_rows(gradients[name], delta), alpha=1 - share)
+                parameter.grad.add_(
+                    append_zero_rows_to_match(gradients[name], delta), alpha=1 - share
+                )
             if decay > 0:
                 # λ (1/t · 1/2 ‖θ‖² + (t-1)/t · 1/2 ‖Δ‖²): over all tasks that is one λ/2 ‖θ‖².
                 parameter.grad.add_(parameter.detach(), alpha=decay * share)
                 parameter.grad.add_(delta, alpha=decay * (1 - share))
 
-    def compute_penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: TaskTrainingContext) -> float:
         """Return the curvature penalty alone, without the linear term and `decay`."""
         strength = self._compute_penalty_weight(ctx)
         return (
@@ -227,7 +229,7 @@ class Dlcft(Method):
 
     # A task.
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Freeze a pretrained base, fit fixed readout rows, and warn of settings without effect."""
         network = _get_linearised_network(ctx)
         if not network.frozen and network.pretrained:
@@ -252,7 +254,7 @@ class Dlcft(Method):
                 "an update ends far from its minimum, and many such updates lose accuracy: take "
                 "more epochs or a smaller batch_size"
             )
-        if ctx.masks_other_classes:
+        if ctx.is_loss_over_task_classes_only:
             ctx.warn(
                 "train_ce masked has no effect: a squared error needs a target for every class, 0 "
                 "for the others"
@@ -260,18 +262,20 @@ class Dlcft(Method):
         if ctx.scenario == "class":
             self._open_reservoir(ctx).prepare_buffer_for_task()
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Freeze a base that was just learned, measure the task's curvature, and merge it."""
         network, hyper = _get_linearised_network(ctx), self.hyper
         deltas = self._compute_displacements(ctx) if network.frozen else {}
         if not network.frozen:
             network.freeze_backbone()
             if network.fixed_head:
-                rows = network.get_head_rows(ctx.head_argument).detach().clone()
+                rows = network.get_head_rows(ctx.get_task_argument_of_forward).detach().clone()
                 # From now on the learned rows read the displacement: a fixed head must not move
                 # with later tasks.
-                network.set_frozen_rows(network.get_frozen_rows_name(ctx.head_argument), rows)
-        measurement = Measurement(
+                network.set_frozen_rows(
+                    network.get_frozen_rows_name(ctx.get_task_argument_of_forward), rows
+                )
+        measurement = CurvatureSettings(
             hyper.curvature,
             hyper.alpha,
             self._count_sign_vectors(ctx),
@@ -282,7 +286,7 @@ class Dlcft(Method):
             fresh = measure_task_curvature(
                 network,
                 ((batch.x, batch.y) for batch in batches),
-                ctx.head_argument,
+                ctx.get_task_argument_of_forward,
                 measurement,
                 generator=torch.Generator().manual_seed(derive_seed(ctx.recipe.seed, ctx.task, 2)),
                 deltas=deltas,
@@ -307,11 +311,11 @@ class Dlcft(Method):
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks. Curvature stays."""
         if self.state["buffer"]:
-            Reservoir(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
+            ReservoirBuffer(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
     # Forecasts.
 
-    def forecast_loss_rise(self, ctx: Context) -> float | None:
+    def forecast_loss_rise(self, ctx: TaskTrainingContext) -> float | None:
         """Return c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the stored gradient.
 
         None in the first task.
@@ -325,10 +329,10 @@ class Dlcft(Method):
         rise = memory.coupling * rise
         for name, slope in memory.gradient.items():
             if name in deltas:
-                rise = rise + (append_zero_rows(slope, deltas[name]) * deltas[name]).sum()
+                rise = rise + (append_zero_rows_to_match(slope, deltas[name]) * deltas[name]).sum()
         return float(rise)
 
-    def forecast_by_task(self, ctx: Context) -> dict[int, float]:
+    def forecast_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
         """Return c/2 Δᵀ D_i Δ + q_iᵀ Δ by task: D_i its diagonal, c its coupling, q_i its gradient
         at Δ = 0."""
         rises: dict[int, float] = {}
@@ -339,8 +343,11 @@ class Dlcft(Method):
         for task, (diagonal, slope) in memory.read_curvatures_by_task().items():
             terms = [
                 (
-                    memory.diagonal_coupling / 2 * append_zero_rows(diagonal[n], d) * d.square()
-                    + append_zero_rows(slope[n], d) * d
+                    memory.diagonal_coupling
+                    / 2
+                    * append_zero_rows_to_match(diagonal[n], d)
+                    * d.square()
+                    + append_zero_rows_to_match(slope[n], d) * d
                 ).sum()
                 for n, d in deltas.items()
                 if n in diagonal
@@ -365,19 +372,19 @@ class Dlcft(Method):
         """Number of tasks before this one."""
         return CurvatureMemory(self.state["curvature"]).covered_tasks
 
-    def _compute_task_weight(self, ctx: Context) -> float:
+    def _compute_task_weight(self, ctx: TaskTrainingContext) -> float:
         """Return the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
             return 1 / (memory.covered_tasks + 1)
         return ctx.num_images / (memory.covered_images + ctx.num_images)
 
-    def _compute_penalty_weight(self, ctx: Context) -> float:
+    def _compute_penalty_weight(self, ctx: TaskTrainingContext) -> float:
         """Return the curvature penalty's weight in the objective."""
         share = 1 - self._compute_task_weight(ctx)
         return share * self.hyper.lambda_ if self._has_replay(ctx) else share
 
-    def _has_replay(self, ctx: Context) -> bool:
+    def _has_replay(self, ctx: TaskTrainingContext) -> bool:
         """Return True if a batch is replayed.
 
         Without stored images (none yet, or deleted) the penalty alone represents the earlier tasks.
@@ -390,14 +397,14 @@ class Dlcft(Method):
 
     # Helpers.
 
-    def _get_memory(self, ctx: Context) -> CurvatureMemory:
+    def _get_memory(self, ctx: TaskTrainingContext) -> CurvatureMemory:
         """Return the stored curvature, unpacked once."""
         if "memory" not in ctx.cache:
             ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
         memory: CurvatureMemory = ctx.cache["memory"]
         return memory
 
-    def _compute_displacements(self, ctx: Context) -> dict[str, Tensor]:
+    def _compute_displacements(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
         """Return Δ of the parameters that move and affect earlier tasks.
 
         New head rows start at zero.
@@ -408,12 +415,12 @@ class Dlcft(Method):
             n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads.")
         )
 
-    def _open_reservoir(self, ctx: Context) -> Reservoir:
-        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
+    def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
+        return open_run_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
-    def _count_sign_vectors(self, ctx: Context) -> int | None:
+    def _count_sign_vectors(self, ctx: TaskTrainingContext) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""
-        outputs = len(ctx.network.list_classes(ctx.head_argument))
+        outputs = len(ctx.network.list_classes(ctx.get_task_argument_of_forward))
         requested = self.hyper.probes
         if requested is None and outputs <= EXACT_OUTPUTS:
             return None
@@ -423,41 +430,47 @@ class Dlcft(Method):
         # Basis vectors are exact, and then cost no more than signs do.
         return None if num_vectors >= outputs else num_vectors
 
-    def _fit_readout_rows(self, ctx: Context) -> None:
+    def _fit_readout_rows(self, ctx: TaskTrainingContext) -> None:
         """Fit the frozen rows of a head that has none, by least squares at ψ = 0.
 
         The head itself starts there.
         """
         network = _get_linearised_network(ctx)
-        name = network.get_frozen_rows_name(ctx.head_argument)
+        name = network.get_frozen_rows_name(ctx.get_task_argument_of_forward)
         # A head learned earlier keeps its rows: predictions of its task depend on them.
         if name in network.frozen_rows:
             return
-        head = network.head if ctx.head_argument is None else network.heads[str(ctx.head_argument)]
+        head = (
+            network.head
+            if ctx.get_task_argument_of_forward is None
+            else network.heads[str(ctx.get_task_argument_of_forward)]
+        )
         assert isinstance(head, nn.Module)
 
-        def iter_features() -> Iterator[tuple[Tensor, Tensor]]:
+        def iterate_batches_with_features() -> Iterator[tuple[Tensor, Tensor]]:
             for batch in ctx.examples():
                 yield network.compute_value_and_derivative(batch.x)[0], batch.y
 
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
             rows, biases = fit_ridge_head(
-                iter_features(), len(network.list_classes(ctx.head_argument)), self.hyper.alpha
+                iterate_batches_with_features(),
+                len(network.list_classes(ctx.get_task_argument_of_forward)),
+                self.hyper.alpha,
             )
             head.weight.copy_(rows)  # type: ignore[operator]
             head.bias.copy_(biases)  # type: ignore[operator]
         network.set_frozen_rows(name, head.weight.detach().clone())  # type: ignore[operator]
 
 
-def _get_linearised_network(ctx: Context) -> LinearisedNetwork:
+def _get_linearised_network(ctx: TaskTrainingContext) -> LinearisedNetwork:
     assert isinstance(ctx.network, LinearisedNetwork)
     return ctx.network
 
 
-def _set_batch_norm_statistics(ctx: Context) -> None:
+def _set_batch_norm_statistics(ctx: TaskTrainingContext) -> None:
     """Set BatchNorm layers to the mean statistics of one pass over the task."""
     norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return
     # Without training anything: the norms are folded next, and have to fit these images first.
-    estimate_norm_statistics(ctx.network, norms, (batch.x for batch in ctx.examples()))
+    set_batch_norm_statistics_to_mean(ctx.network, norms, (batch.x for batch in ctx.examples()))

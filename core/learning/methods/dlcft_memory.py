@@ -22,16 +22,16 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from core.learning.curvature.block import Diagonal, Gram
-from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.block import DiagonalBlock, GramBlock
+from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
-from core.learning.curvature.factor import compress_matrix
-from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_cotangents
+from core.learning.curvature.factor import compress_symmetric_matrix
+from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_vector_cotangents
 from core.learning.curvature.layers import list_layer_names
-from core.learning.methods.squared_loss import append_ones, compute_target_residuals
+from core.learning.methods.squared_loss import append_column_of_ones, compute_target_residuals
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
 from core.learning.precision import use_full_precision
-from core.learning.state import Section
+from core.learning.state import StateSection
 
 HEAD = "head"
 
@@ -50,7 +50,7 @@ class TaskStatistics:
         health: metrics by name.
     """
 
-    curvature: Curvature
+    curvature: LayerCurvatures
     gradient: Mapping[str, Tensor]
     diagonal: Mapping[str, Tensor]
     coupling: float
@@ -59,7 +59,7 @@ class TaskStatistics:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class CurvatureSettings:
     """Choice of the statistics of a task, and of their form.
 
     Attributes:
@@ -81,7 +81,7 @@ def measure_task_curvature(
     network: LinearisedNetwork,
     examples: Iterable[tuple[Tensor, Tensor]],
     task: int | None,
-    measurement: Measurement,
+    measurement: CurvatureSettings,
     *,
     generator: torch.Generator,
     deltas: Mapping[str, Tensor],
@@ -101,11 +101,11 @@ def measure_task_curvature(
         ValueError: without examples.
     """
     main, diagonal_estimate = (
-        _create_estimator(network, task, measurement.kind),
-        _create_estimator(network, task, "diagonal") if measurement.diagonal else None,
+        _create_curvature_estimator(network, task, measurement.kind),
+        _create_curvature_estimator(network, task, "diagonal") if measurement.diagonal else None,
     )
-    first_order = _FirstOrder(network, task, measurement.alpha)
-    change = _OutputChange(network, task, deltas)
+    first_order = _FirstOrderSums(network, task, measurement.alpha)
+    change = _UpdateOutputChange(network, task, deltas)
     ratio: float | None = None
     for x, y in examples:
         cotangents = _make_cotangents(network, x, task, measurement.probes, generator)
@@ -114,23 +114,27 @@ def measure_task_curvature(
             diagonal_estimate.add_examples(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         # Measured on the first batch alone, since it takes two further passes.
         if ratio is None:
-            ratio = _compute_trace_ratio(network, x, task, measurement.kind, cotangents)
+            ratio = _compute_stored_to_exact_trace_ratio(
+                network, x, task, measurement.kind, cotangents
+            )
         change.add_batch_changes(x, first_order.add_batch_gradient(x, y))
     gram, gradient = first_order.compute_mean_gram(), first_order.compute_mean_gradient()
-    curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
+    curvature = _build_network_curvature(main, gram, measurement.max_factor_bytes)
     coupling = change.compute_change_ratio(float(curvature.compute_penalty_and_gradient(deltas)[1]))
-    health = _compute_end_metrics(curvature, gradient, ratio, coupling)
+    health = _compute_curvature_metrics(curvature, gradient, ratio, coupling)
     diagonals = (
         {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
     )
-    diagonal_coupling = change.compute_change_ratio(_compute_half_quadratic(diagonals, deltas))
+    diagonal_coupling = change.compute_change_ratio(
+        _compute_diagonal_quadratic_penalty(diagonals, deltas)
+    )
     return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
 
 
 class CurvatureMemory:
     """A view of the stored curvature in a state section, which holds no data itself."""
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: StateSection) -> None:
         self._section = section
 
     @property
@@ -154,9 +158,9 @@ class CurvatureMemory:
         return float(self._section.json.get("diagonal_coupling", 1.0))
 
     @cached_property
-    def curvature(self) -> Curvature:
+    def curvature(self) -> LayerCurvatures:
         """The mean curvature, unpacked; without layers before the first task's end."""
-        return Curvature.from_tensors(
+        return LayerCurvatures.from_tensors(
             self._get_tensors_by_prefix("mean/"), self._section.json.get("layers", {})
         )
 
@@ -241,7 +245,7 @@ class CurvatureMemory:
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():
             before = [
-                append_zero_rows(terms[name], new)
+                append_zero_rows_to_match(terms[name], new)
                 for terms in (self.gradient, rise)
                 if name in terms
             ]
@@ -257,7 +261,7 @@ class CurvatureMemory:
         return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
 
 
-def append_zero_rows(held: Tensor, now: Tensor) -> Tensor:
+def append_zero_rows_to_match(held: Tensor, now: Tensor) -> Tensor:
     """Return `held` with rows of zeros appended, up to the rows of `now`."""
     # Rows of new classes have no curvature from before they existed.
     missing = now.shape[0] - held.shape[0]
@@ -275,8 +279,8 @@ def _update_gradient_by_displacement(
     for name, d in diagonal.items():
         moved[name] = gradient[name]
         if name in deltas:
-            rise = append_zero_rows(d, deltas[name]) * deltas[name]
-            moved[name] = append_zero_rows(gradient[name], deltas[name]) + coupling * rise
+            rise = append_zero_rows_to_match(d, deltas[name]) * deltas[name]
+            moved[name] = append_zero_rows_to_match(gradient[name], deltas[name]) + coupling * rise
     return moved
 
 
@@ -291,7 +295,7 @@ def _build_task_tensors(
     return tensors
 
 
-class _FirstOrder:
+class _FirstOrderSums:
     """Sums that depend on the present weights: the loss's gradient, and the head's features."""
 
     def __init__(self, network: LinearisedNetwork, task: int | None, alpha: float) -> None:
@@ -314,7 +318,7 @@ class _FirstOrder:
             )
             if self._task is None:
                 # The head of a fixed readout reads the value alone.
-                z = append_ones(value if network.fixed_head else value + tangent)
+                z = append_column_of_ones(value if network.fixed_head else value + tangent)
                 self._gram = z.T @ z if self._gram is None else self._gram + z.T @ z
                 of_head = u.T @ z
                 self._add_gradients_to_sums(
@@ -344,7 +348,7 @@ class _FirstOrder:
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
 
 
-class _OutputChange:
+class _UpdateOutputChange:
     """The sum of 1/2 ‖δ‖² over images, δ the change of an image's outputs by this update."""
 
     def __init__(
@@ -374,8 +378,8 @@ class _OutputChange:
         return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
 
 
-def _compute_end_metrics(
-    curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
+def _compute_curvature_metrics(
+    curvature: LayerCurvatures, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
     """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
     # In float64: squares of small gradients would vanish in float32.
@@ -388,13 +392,15 @@ def _compute_end_metrics(
     }
 
 
-def _compute_half_quadratic(diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]) -> float:
+def _compute_diagonal_quadratic_penalty(
+    diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]
+) -> float:
     """Return 1/2 Δᵀ D Δ over the parameters that have both."""
     shared = [(d, deltas[name]) for name, d in diagonals.items() if name in deltas]
     return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
 
 
-def _create_estimator(
+def _create_curvature_estimator(
     network: LinearisedNetwork, task: int | None, kind: Kind
 ) -> CurvatureEstimator:
     """Return an empty estimate of the backbone's curvature."""
@@ -415,13 +421,13 @@ def _make_cotangents(
     """Return the cotangents for inputs x: basis vectors without `probes`, else random signs."""
     outputs = x.new_zeros(x.shape[0], network.get_readout_rows(task).shape[0])
     return (
-        make_basis_cotangents(outputs)
+        make_basis_vector_cotangents(outputs)
         if probes is None
         else draw_rademacher_cotangents(outputs, probes, generator)
     )
 
 
-def _compute_trace_ratio(
+def _compute_stored_to_exact_trace_ratio(
     network: LinearisedNetwork, x: Tensor, task: int | None, kind: Kind, cotangents: list[Tensor]
 ) -> float:
     """Return the trace of the stored form over the exact one, on a batch.
@@ -430,16 +436,16 @@ def _compute_trace_ratio(
     """
     traces = []
     for of in (kind, "diagonal"):
-        estimate = _create_estimator(network, task, of)
+        estimate = _create_curvature_estimator(network, task, of)
         estimate.add_examples(x, lambda _: cotangents)
-        traces.append(float(Curvature(estimate.build_blocks()).trace()))
+        traces.append(float(LayerCurvatures(estimate.build_blocks()).trace()))
     # A trace of 0 has no gradient to compare: nothing was distorted.
     return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
 
-def _build_curvature(
+def _build_network_curvature(
     estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None
-) -> Curvature:
+) -> LayerCurvatures:
     """Name the blocks as the network does, and add the head's block.
 
     Raises ValueError if the head's factor does not fit the limit of bytes.
@@ -448,15 +454,15 @@ def _build_curvature(
         f"{DISPLACEMENT}{layer}": block for layer, block in estimate.build_blocks(limit).items()
     }
     if gram is not None:
-        factor = compress_matrix(gram, limit)
+        factor = compress_symmetric_matrix(gram, limit)
         if factor is None:
             raise ValueError(
                 f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes"
             )
         # One factor for all rows: the Hessian of half the squared error is the same for each
         # output.
-        blocks[HEAD] = Gram(factor)
-    return Curvature(blocks)
+        blocks[HEAD] = GramBlock(factor)
+    return LayerCurvatures(blocks)
 
 
 def _extract_diagonals(
@@ -466,8 +472,8 @@ def _extract_diagonals(
 
     All rows of a head have the gram's diagonal.
     """
-    curvature = _build_curvature(estimate, None, None)
-    assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
+    curvature = _build_network_curvature(estimate, None, None)
+    assert all(isinstance(block, DiagonalBlock) for block in curvature.blocks.values())
     diagonals = curvature.compute_penalty_and_gradient(
         # A diagonal times a vector of ones is the diagonal, in the parameters' shapes.
         {name: torch.ones_like(p) for name, p in parameters.items()}

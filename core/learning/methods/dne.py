@@ -23,16 +23,16 @@ from core.learning.methods.expanding import (
     ExpandingMethod,
     count_old_classes,
     get_growing_network,
-    make_auxiliary_targets,
+    make_auxiliary_classifier_targets,
 )
-from core.learning.methods.method import AcceptedRecipes, Footprint
+from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.registration import register
 from core.learning.networks.dne.chain import draw_drop_path_masks
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import is_packing_faster
-from core.learning.networks.growing import OlderFeatures, apply_blockwise_linear
+from core.learning.networks.growing import OlderExpertFeatures, apply_blockwise_linear
 from core.learning.recipe import Positive, Share
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 
 class DneHyper(ExpandingHyper):
@@ -57,7 +57,7 @@ class Dne(ExpandingMethod):
     """The method `dne`, which trains the newest expert of a chain, and the classifier."""
 
     name = "dne"
-    footprint = Footprint(growing=0.5, batches=2.0, images=64)
+    footprint = MemoryFootprint(growing=0.5, batches=2.0, images=64)
     description = (
         "Dense network expansion: each task adds a small transformer expert that reads the "
         "features of all earlier ones, which never change. Keeps a few exemplars. Needs the "
@@ -80,7 +80,7 @@ class Dne(ExpandingMethod):
         """Number of heads of the new expert."""
         return self.hyper.heads
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Begin as in `ExpandingMethod`; `head` "official" draws old classes' newest columns."""
         super().begin_task(ctx)
         if self.hyper.head == "official" and not ctx.first and (old := count_old_classes(ctx)):
@@ -89,7 +89,9 @@ class Dne(ExpandingMethod):
                 old, torch.Generator().manual_seed(seed)
             )
 
-    def compute_expert_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_expert_losses(
+        self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
+    ) -> dict[str, Tensor]:
         """Return the task, distillation and auxiliary losses of stage 1.
 
         The first task has the task loss alone.
@@ -113,7 +115,7 @@ class Dne(ExpandingMethod):
             "task": (1 - share) * self.compute_tuning_loss(logits, y),
             "distillation": share * self._compute_distillation(logits[:, : len(bias)], teacher),
             "auxiliary": self.hyper.auxiliary
-            * self.compute_tuning_loss(auxiliary_logits, make_auxiliary_targets(ctx, y)),
+            * self.compute_tuning_loss(auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)),
         }
 
     def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -135,7 +137,7 @@ class Dne(ExpandingMethod):
         )
         return divergence / logits.shape[1] if self.hyper.loss == "bce" else divergence
 
-    def _get_old_head(self, ctx: Context) -> tuple[Tensor, Tensor]:
+    def _get_old_head(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor]:
         """Return the classifier's weight and bias from the start of the task."""
         if "old_head" not in ctx.cache:
             # Cached on the device: a copy in each step would make a GPU wait.
@@ -146,7 +148,7 @@ class Dne(ExpandingMethod):
         old_head: tuple[Tensor, Tensor] = ctx.cache["old_head"]
         return old_head
 
-    def _compute_older_features(self, ctx: Context, x: Tensor) -> OlderFeatures:
+    def _compute_older_features(self, ctx: TaskTrainingContext, x: Tensor) -> OlderExpertFeatures:
         """Return the features of the older experts.
 
         The decision to pack experts, once per task, depends on the device alone.
@@ -158,7 +160,7 @@ class Dne(ExpandingMethod):
             ctx.cache["packed"] = network.pack_older_experts()
         return network.compute_older_features(x, ctx.cache.get("packed"))
 
-    def _draw_drop_masks(self, ctx: Context, size: int) -> Tensor | None:
+    def _draw_drop_masks(self, ctx: TaskTrainingContext, size: int) -> Tensor | None:
         """Return this step's masks of stochastic depth; None without it."""
         if self.hyper.drop_path == 0:
             return None

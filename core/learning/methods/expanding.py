@@ -16,22 +16,22 @@ from pydantic import Field
 from torch import Tensor
 
 from core.learning.data.dataset import DataError
-from core.learning.memory.exemplars import Exemplars
+from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import (
     choose_exemplars,
     draw_exemplar_batch,
     draw_exemplars_for_batch,
 )
-from core.learning.methods.method import Method, Stage
+from core.learning.methods.method import Method, TrainingStage
 from core.learning.networks import Network
 from core.learning.networks.growing import GrowingNetwork
-from core.learning.recipe import NotNegative, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import NotNegative, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 EXPERT, CLASSIFIER = "expert", "classifier"
 
 
-class ExpandingHyper(Strict):
+class ExpandingHyper(StrictRecipeModel):
     """Hyper-parameters of methods that add experts.
 
     `exemplars`: images stored in total. `expertise` (in Python: `auxiliary`): weight of the
@@ -61,7 +61,9 @@ class ExpandingMethod(Method):
         """Size of the expert that this task adds, in the units of the network family."""
         return 1
 
-    def compute_expert_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_expert_losses(
+        self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
+    ) -> dict[str, Tensor]:
         """Return the losses of stage 1 by name.
 
         Args:
@@ -91,22 +93,24 @@ class ExpandingMethod(Method):
             # A DataError reaches the person who sent the recipe: it is at fault, not the code.
             except ValueError as error:
                 raise DataError(str(error)) from None
-        network.schedule_next_expert(self.expert_size)
+        network.set_size_of_next_expert(self.expert_size)
         return network
 
-    def plan_stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Return the stages: expert, then classifier; in the first task the expert alone."""
-        first = [Stage(EXPERT)]
+        first = [TrainingStage(EXPERT)]
         return (
-            first if ctx.first else [*first, Stage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
+            first
+            if ctx.first
+            else [*first, TrainingStage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
         )
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the stage's losses on new images and exemplars.
 
         Stage 2 uses exemplars alone, if there are any.
         """
-        exemplars = Exemplars(self.state["exemplars"])
+        exemplars = ExemplarBuffer(self.state["exemplars"])
         x, y = batch.x, batch.y
         if ctx.stage == CLASSIFIER:
             if exemplars.size:
@@ -119,20 +123,20 @@ class ExpandingMethod(Method):
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
         return self.compute_expert_losses(ctx, x, y)
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Warn that `train_ce` masked has no effect."""
-        if ctx.masks_other_classes:
+        if ctx.is_loss_over_task_classes_only:
             ctx.warn(
                 "train_ce masked has no effect: exemplars are among the images, so every class is "
                 "told apart"
             )
 
-    def begin_stage(self, ctx: Context) -> None:
+    def begin_stage(self, ctx: TaskTrainingContext) -> None:
         """Select the exemplars again before stage 2."""
         if ctx.stage == CLASSIFIER:
             self._select_exemplars(ctx, ctx.examples())
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Select the exemplars of the first task, and drop the auxiliary classifier."""
         if ctx.first:
             self._select_exemplars(ctx, batches)
@@ -141,11 +145,11 @@ class ExpandingMethod(Method):
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every exemplar of these tasks."""
-        Exemplars(self.state["exemplars"]).remove_items_of_tasks(tasks)
+        ExemplarBuffer(self.state["exemplars"]).remove_items_of_tasks(tasks)
 
-    def _select_exemplars(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def _select_exemplars(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Shorten the stored lists to an equal share per class, and add exemplars of the task."""
-        exemplars, network = Exemplars(self.state["exemplars"]), ctx.network
+        exemplars, network = ExemplarBuffer(self.state["exemplars"]), ctx.network
         share = self.hyper.exemplars // len(network.classes)
         # Trimmed before the new ones are added, so that the memory never exceeds its limit.
         exemplars.trim_class_lists(share)
@@ -161,18 +165,18 @@ class ExpandingMethod(Method):
             )
 
 
-def get_growing_network(ctx: Context) -> GrowingNetwork:
+def get_growing_network(ctx: TaskTrainingContext) -> GrowingNetwork:
     """Return the context's network as a `GrowingNetwork`."""
     assert isinstance(ctx.network, GrowingNetwork)
     return ctx.network
 
 
-def count_old_classes(ctx: Context) -> int:
+def count_old_classes(ctx: TaskTrainingContext) -> int:
     """Return the number of the network's classes that do not belong to this task."""
     return len(ctx.network.classes) - ctx.class_rows.numel()
 
 
-def make_auxiliary_targets(ctx: Context, y: Tensor) -> Tensor:
+def make_auxiliary_classifier_targets(ctx: TaskTrainingContext, y: Tensor) -> Tensor:
     """Return targets int64 [B] of the auxiliary classifier.
 
     They are 0 for other tasks' classes, then 1, 2, … by row.

@@ -23,16 +23,16 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.methods.method import Footprint, Method, Stage
+from core.learning.methods.method import MemoryFootprint, Method, TrainingStage
 from core.learning.methods.registration import register
 from core.learning.methods.teacher import count_parameter_rows_before_task, get_teacher_network
-from core.learning.recipe import NotNegative, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import NotNegative, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 WARM_UP = "warm-up"
 
 
-class LwfHyper(Strict):
+class LwfHyper(StrictRecipeModel):
     """Hyper-parameters of `lwf`.
 
     `lambda_o` weighs the distillation. `temperature` divides the logits of both networks. `weight`:
@@ -49,11 +49,11 @@ class LwfHyper(Strict):
 
 
 @register
-class Lwf(Method):
+class LearningWithoutForgetting(Method):
     """The method `lwf`, which distils the previous version on the new images."""
 
     name = "lwf"
-    footprint = Footprint(copies=8.0, batches=1.5)
+    footprint = MemoryFootprint(copies=8.0, batches=1.5)
     description = (
         "Learning without forgetting: distils the previous version on the new images. "
         "Keeps no data."
@@ -71,14 +71,16 @@ class Lwf(Method):
     no_shards = ""
     hyper: LwfHyper
 
-    def plan_stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Return the warm-up, if there is one, then the recipe's epochs."""
         warm_up = (
-            [Stage(WARM_UP, self.hyper.warmup_epochs, depth=1)] if self.hyper.warmup_epochs else []
+            [TrainingStage(WARM_UP, self.hyper.warmup_epochs, depth=1)]
+            if self.hyper.warmup_epochs
+            else []
         )
-        return [*warm_up, Stage()]
+        return [*warm_up, TrainingStage()]
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the cross-entropy, and after the first task the weighted distillation."""
         if ctx.first or self.hyper.lambda_o == 0:
             return super().loss_terms(ctx, batch)
@@ -108,7 +110,12 @@ class Lwf(Method):
         }
 
     def _weight_losses_by_classes(
-        self, ctx: Context, batch: Batch, logits: Tensor, target: Tensor, rows: int
+        self,
+        ctx: TaskTrainingContext,
+        batch: TrainingBatch,
+        logits: Tensor,
+        target: Tensor,
+        rows: int,
     ) -> dict[str, Tensor]:
         """Return both losses weighted by their classes.
 
@@ -125,7 +132,7 @@ class Lwf(Method):
             * self._compute_distillation(logits, target),
         }
 
-    def after_step(self, ctx: Context, batch: Batch) -> None:
+    def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
         """Restore the old rows of the head, in the warm-up only."""
         if ctx.stage != WARM_UP or ctx.first:
             return
@@ -139,16 +146,16 @@ class Lwf(Method):
             # Restored after the step, since momentum and decay move rows without a gradient too.
             parameter[:rows].copy_(get_teacher_network(ctx).get_parameter(name)[:rows])
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Drop the teacher."""
         # The teacher takes as much memory as the network, and measuring comes next.
         ctx.cache.pop("teacher", None)
 
     def _compute_distillation(self, logits: Tensor, target: Tensor) -> Tensor:
-        return compute_distillation(logits.float(), target.float(), self.hyper.temperature)
+        return compute_distillation_loss(logits.float(), target.float(), self.hyper.temperature)
 
 
-def compute_distillation(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
+def compute_distillation_loss(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
     """Return the mean over the batch of the cross-entropy between softened outputs.
 
     Its gradient is (q' - p') / (T · B). No gradient flows into `target`.

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learning.class_map import ClassMap
-from core.learning.memory.renumber import renumber_head_rows, renumber_memory
+from core.learning.memory.renumber import renumber_head_rows, renumber_replay_labels
 from core.learning.networks import Network
-from core.learning.recipe import OptimizerRecipe, Strict
-from core.learning.state import State
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import OptimizerRecipe, StrictRecipeModel
+from core.learning.state import MethodState
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 SCENARIOS = ("data", "task", "class")
 CLIP_FROM_RANDOM = 2.0
@@ -55,7 +55,7 @@ class AcceptedRecipes:
 
 
 @dataclass(frozen=True)
-class Footprint:
+class MemoryFootprint:
     """Memory that a method needs while it learns, in multiples of known sizes; measured, not
     derived.
 
@@ -84,7 +84,7 @@ class Footprint:
 
 
 @dataclass(frozen=True)
-class Stage:
+class TrainingStage:
     """One pass of training with an optimizer of its own. None: as the recipe says.
 
     `backbone_rate`: the learning rate of all but the heads, as a share of the heads' rate; None: as
@@ -105,7 +105,7 @@ class Stage:
         return recipe.model_copy(update={"lr": self.backbone_rate * head, "head_lr": head})
 
 
-class Hyper(Strict):
+class Hyper(StrictRecipeModel):
     """Base of all hyper-parameter classes. A method without hyper-parameters uses it as it is."""
 
 
@@ -158,11 +158,11 @@ class Method:
     source: ClassVar[str]
     scenarios: ClassVar[tuple[str, ...]] = SCENARIOS
     scenario_warnings: ClassVar[Mapping[str, str]] = {}
-    Hyper: ClassVar[type[Strict]] = Hyper
+    Hyper: ClassVar[type[StrictRecipeModel]] = Hyper
     accepts: ClassVar[AcceptedRecipes] = AcceptedRecipes()
-    neutral: ClassVar[Strict | None] = None
+    neutral: ClassVar[StrictRecipeModel | None] = None
     no_neutral: ClassVar[str] = ""
-    footprint: ClassVar[Footprint] = Footprint()
+    footprint: ClassVar[MemoryFootprint] = MemoryFootprint()
     regularisers: ClassVar[tuple[str, ...]] = ()
     scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     former_defaults: ClassVar[Mapping[str, Any]] = {}
@@ -190,7 +190,7 @@ class Method:
     keeps_backbone: bool = False
     outputs_add: ClassVar[bool] = False
 
-    def __init__(self, hyper: Any, state: State) -> None:
+    def __init__(self, hyper: Any, state: MethodState) -> None:
         self.hyper = hyper
         self.state = state
 
@@ -233,40 +233,40 @@ class Method:
         """Return the names of the parameters that move at a depth of 1 to 5: the set S."""
         return network.list_trainable_names(depth)
 
-    def plan_stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Return the training passes, in order. Called before the method's state is loaded."""
-        return [Stage()]
+        return [TrainingStage()]
 
     # A step.
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the losses of a batch by name, each a scalar; training minimises their sum."""
         logits = self.forward(ctx.network, batch.x, batch.task)
         return {"task": ctx.loss(logits, batch.y)}
 
-    def add_penalty_gradients(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
         """Add closed-form gradients of penalties to `.grad` of the parameters in S."""
 
-    def compute_penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: TaskTrainingContext) -> float:
         """Return the penalty of `add_penalty_gradients`; for logs and tests only."""
         return 0.0
 
-    def project_gradient(self, ctx: Context) -> None:
+    def project_gradient(self, ctx: TaskTrainingContext) -> None:
         """Change the gradient as a whole, in `.grad`."""
 
-    def after_step(self, ctx: Context, batch: Batch) -> None:
+    def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
         """Update state after the optimizer's step. Examples enter a replay buffer here."""
 
     # A task.
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Prepare state once per task, before its first step; not called again when a run
         resumes."""
 
-    def begin_stage(self, ctx: Context) -> None:
+    def begin_stage(self, ctx: TaskTrainingContext) -> None:
         """Prepare a stage before its first step; not called again when a run resumes within it."""
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Finish the task after its last step.
 
         `batches`: the training part once, shuffled and unaugmented.
@@ -274,7 +274,7 @@ class Method:
 
     # What a recipe may ask for after training.
 
-    def after_merge(self, ctx: Context) -> None:
+    def after_merge(self, ctx: TaskTrainingContext) -> None:
         """Recompute state that was derived from the trained weights, after weights were merged."""
 
     def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -290,16 +290,16 @@ class Method:
         Memories lose the images of dropped classes; importances of the head's rows are averaged.
         """
         for kind in ("buffer", "exemplars"):
-            renumber_memory(self.state[kind], classes)
+            renumber_replay_labels(self.state[kind], classes)
         for kind in ("curvature", "own"):
             renumber_head_rows(self.state[kind], classes)
 
-    def after_patch(self, ctx: Context) -> None:
+    def after_patch(self, ctx: TaskTrainingContext) -> None:
         """Recompute what predicts and is derived from state or weights, after a patch."""
 
     # What the method knows of earlier tasks without their data.
 
-    def compute_left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+    def compute_left_out_scores(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out scores [n, classes of all heads] of training images, and their rows
         int64 [n].
 
@@ -310,7 +310,7 @@ class Method:
         """
         return None
 
-    def forecast_loss_rise(self, ctx: Context) -> float | None:
+    def forecast_loss_rise(self, ctx: TaskTrainingContext) -> float | None:
         """Return the predicted rise of the earlier tasks' mean loss since this task began.
 
         In units of `compute_example_losses`; 0 at the start of a task. None: the method does not
@@ -318,7 +318,7 @@ class Method:
         """
         return None
 
-    def forecast_by_task(self, ctx: Context) -> dict[int, float]:
+    def forecast_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
         """Return earlier task → predicted rise, for tasks of which the method stores enough."""
         return {}
 

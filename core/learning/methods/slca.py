@@ -25,11 +25,11 @@ from torch.nn import functional
 from core.learning.class_map import ClassMap
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
-from core.learning.memory.gaussians import WIDEST, Gaussians
-from core.learning.methods.method import Footprint, Method, Stage
+from core.learning.memory.gaussians import WIDEST, ClassGaussians
+from core.learning.methods.method import MemoryFootprint, Method, TrainingStage
 from core.learning.methods.registration import register
-from core.learning.recipe import Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 ALIGN = "align"
 DRAWS = "draws"
@@ -38,7 +38,7 @@ SHORTEST = 1e-7
 """Length below which logits are not scaled up: rows of zeros have none."""
 
 
-class SlcaHyper(Strict):
+class SlcaHyper(StrictRecipeModel):
     """Hyper-parameters of `slca`.
 
     `backbone_rate`: the backbone's learning rate, as a share of the head's. `covariance`: the form
@@ -70,17 +70,19 @@ class Slca(Method):
     Hyper = SlcaHyper
     no_neutral = "after each task it trains the head on draws of all classes"
     recipe_defaults = {"train_ce": "masked"}  # noqa: RUF012
-    footprint = Footprint(copies=7.0)
+    footprint = MemoryFootprint(copies=7.0)
     hyper: SlcaHyper
 
-    def plan_stages(self, ctx: Context) -> list[Stage]:
+    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Return slow learning, then alignment; a first task has nothing to align."""
         # There are no features to preserve yet.
         untrained = ctx.first and not ctx.network.pretrained
-        slow = Stage(backbone_rate=1.0 if untrained else self.hyper.backbone_rate)
-        return [slow] if ctx.first else [slow, Stage(ALIGN, self.hyper.align_epochs, depth=1)]
+        slow = TrainingStage(backbone_rate=1.0 if untrained else self.hyper.backbone_rate)
+        return (
+            [slow] if ctx.first else [slow, TrainingStage(ALIGN, self.hyper.align_epochs, depth=1)]
+        )
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the cross-entropy of the images; in the second stage, of the batch's draws."""
         if ctx.stage != ALIGN:
             return super().loss_terms(ctx, batch)
@@ -93,7 +95,7 @@ class Slca(Method):
         y = torch.searchsorted(present, labels[part])
         return {"align": compute_aligned_cross_entropy(logits, y, self.hyper.temperature)}
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Warn where validation would choose a state from before the head is aligned.
 
         Raises:
@@ -112,34 +114,34 @@ class Slca(Method):
                 "best before the head is aligned: set validation to 0"
             )
 
-    def begin_stage(self, ctx: Context) -> None:
+    def begin_stage(self, ctx: TaskTrainingContext) -> None:
         """Store the Gaussians of the new classes before the head is aligned."""
         if ctx.stage == ALIGN:
             self._store_gaussians(ctx)
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Store the Gaussians of the new classes, unless those of the last stage are up to date."""
         if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
             self._store_gaussians(ctx)
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Renumber the Gaussians; a class that is made of several is their mixture."""
-        Gaussians(self.state["own"]).renumber_classes(classes)
+        ClassGaussians(self.state["own"]).renumber_classes(classes)
 
-    def _store_gaussians(self, ctx: Context) -> None:
+    def _store_gaussians(self, ctx: TaskTrainingContext) -> None:
         """Store the Gaussians of the task's classes, in one pass over its images."""
         features, labels = [], []
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             for batch in ctx.in_order():
                 features.append(ctx.network.features(batch.x).float())
                 labels.append(batch.y)
-        gaussians = Gaussians(self.state["own"])
+        gaussians = ClassGaussians(self.state["own"])
         rows = ctx.class_rows.to(labels[0].device)
         gaussians.store_task_gaussians(
             ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance
         )
 
-    def _get_shuffled_epoch_draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+    def _get_shuffled_epoch_draws(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor, Tensor]:
         """Return this epoch's draws, shuffled, their labels, and the labels that occur, ascending.
 
         The draws are a function of seed, task and epoch, so that a run can resume within an epoch.
@@ -148,7 +150,7 @@ class Slca(Method):
             generator = torch.Generator().manual_seed(
                 derive_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
             )
-            features, labels = Gaussians(self.state["own"]).draw_gaussian_features(
+            features, labels = ClassGaussians(self.state["own"]).draw_gaussian_features(
                 self.hyper.draws, generator
             )
             # Shuffled: the draws come class by class.

@@ -35,7 +35,7 @@ def compute_squared_errors(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
     return 0.5 * compute_target_residuals(outputs, y, alpha).square().sum(1)
 
 
-def append_ones(features: Tensor) -> Tensor:
+def append_column_of_ones(features: Tensor) -> Tensor:
     """Append a column of ones to features [B, w], for the bias."""
     return torch.cat([features, features.new_ones(features.shape[0], 1)], 1)
 
@@ -61,7 +61,7 @@ def fit_ridge_head(
     n = 0
     for features, y in batches:
         # In float64: the normal equations square the condition number.
-        z = append_ones(features.double())
+        z = append_column_of_ones(features.double())
         targets = alpha * functional.one_hot(y, classes).double()
         batch_gram, batch_cross = z.T @ z, z.T @ targets
         gram = batch_gram if gram is None else gram + batch_gram

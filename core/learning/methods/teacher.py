@@ -12,10 +12,10 @@ import copy
 import torch
 
 from core.learning.networks import Network
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 
-def get_teacher_network(ctx: Context) -> Network:
+def get_teacher_network(ctx: TaskTrainingContext) -> Network:
     """Return the teacher in eval mode, on the run's device; build it on first use in a process.
 
     It has the shape of the student. Its outputs for rows that this task added (from
@@ -33,7 +33,7 @@ def get_teacher_network(ctx: Context) -> Network:
     return network
 
 
-def count_parameter_rows_before_task(ctx: Context, name: str) -> int:
+def count_parameter_rows_before_task(ctx: TaskTrainingContext, name: str) -> int:
     """Return the number of a parameter's rows before this task; 0 for a new parameter."""
     old = ctx.weights_at("update_start").get(name)
     return 0 if old is None else old.shape[0]

@@ -17,10 +17,10 @@ from core.learning.methods.method import AcceptedRecipes, Method
 from core.learning.methods.registration import register
 from core.learning.networks import Network
 from core.learning.networks.prompts import PromptedNetwork
-from core.learning.recipe import Strict
+from core.learning.recipe import StrictRecipeModel
 
 
-class VptHyper(Strict):
+class VptHyper(StrictRecipeModel):
     """Hyper-parameters of `vpt`, all fixed with a model's first task.
 
     `prompts`: tokens per block, 0 is a linear probe. `deep`: before every block, else before the

@@ -16,8 +16,8 @@ import torch
 from pydantic import BaseModel
 
 from core.contract.base import ExpectedBase
-from core.learning.networks.backbone import Backbone, ImageSpec, is_batch_counter
-from core.learning.networks.init import fill_weights
+from core.learning.networks.backbone import Backbone, ImageSpec, is_batch_norm_counter
+from core.learning.networks.init import initialise_weights
 from core.learning.networks.network import HeadSpec, Network
 from core.learning.networks.registry import ARCHITECTURES, ArchitectureInfo
 
@@ -72,7 +72,7 @@ def build_backbone(
     if info.rule is None:
         backbone.draw_weights(generator)
     else:
-        fill_weights(backbone, info.rule, generator)
+        initialise_weights(backbone, info.rule, generator)
     return backbone
 
 
@@ -123,7 +123,7 @@ def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) ->
         "tensors": {
             name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()
         },
-        "optional": [name for name in tensors if is_batch_counter(name)],
+        "optional": [name for name in tensors if is_batch_norm_counter(name)],
         "ignored": list(backbone.ignored),
         "width": backbone.width,
         "stages": [

@@ -71,13 +71,17 @@ class Backbone(nn.Module):
         for name in self.state_dict():
             # A tensor in no part would be lost when a version is stored, and one in two would be
             # stored twice.
-            homes = sum(has_prefix(name, stage) for stage in self.stage_prefixes)
+            homes = sum(has_tensor_name_prefix(name, stage) for stage in self.stage_prefixes)
             if homes != 1:
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
 
     def list_stage_names(self, stage: int) -> list[str]:
         """Return the state-dict names of one stage, in state-dict order."""
-        return [name for name in self.state_dict() if has_prefix(name, self.stage_prefixes[stage])]
+        return [
+            name
+            for name in self.state_dict()
+            if has_tensor_name_prefix(name, self.stage_prefixes[stage])
+        ]
 
     def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> Self:
         """Allocate all tensors on a device, uninitialised, in their shapes, strides and types.
@@ -115,15 +119,15 @@ class Backbone(nn.Module):
             raise ValueError(f"the base holds an unknown tensor: {extra[0]}")
         for name, target in targets.items():
             if name in tensors:
-                copy_tensor_checked(name, target, tensors[name])
-            elif is_batch_counter(name):
+                copy_tensor_of_same_shape(name, target, tensors[name])
+            elif is_batch_norm_counter(name):
                 with torch.no_grad():
                     target.zero_()
             else:
                 raise ValueError(f"the base lacks the tensor {name}")
 
 
-def split_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
+def split_layers_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
     """Split layers into up to `count` runs of near-equal length.
 
     Where the length does not divide evenly, earlier runs are longer.
@@ -138,18 +142,18 @@ def split_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
     return runs
 
 
-def has_prefix(name: str, prefixes: Iterable[str]) -> bool:
+def has_tensor_name_prefix(name: str, prefixes: Iterable[str]) -> bool:
     """Return true if a state-dict name equals one of the prefixes or lies below one."""
     # With the dot, so that `layer1` does not match `layer10`.
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
-def is_batch_counter(name: str) -> bool:
+def is_batch_norm_counter(name: str) -> bool:
     """Return true for BatchNorm's batch counter: not used here, and absent from old checkpoints."""
     return name == "num_batches_tracked" or name.endswith(".num_batches_tracked")
 
 
-def copy_tensor_checked(name: str, target: Tensor, source: Tensor) -> None:
+def copy_tensor_of_same_shape(name: str, target: Tensor, source: Tensor) -> None:
     """Copy in place, with the target's device and memory format.
 
     Raises ValueError that names the tensor for another shape or dtype.

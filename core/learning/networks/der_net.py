@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.growing import GrowingNetwork, OlderFeatures
+from core.learning.networks.growing import GrowingNetwork, OlderExpertFeatures
 from core.learning.networks.network import Network
 
 
@@ -40,13 +40,15 @@ class ParallelNetwork(GrowingNetwork):
         before = self.experts[-2] if len(self.experts) > 1 else self.backbone
         expert.load_state_dict(before.state_dict())
 
-    def compute_older_features(self, x: Tensor) -> OlderFeatures:
+    def compute_older_features(self, x: Tensor) -> OlderExpertFeatures:
         """Return the features of all experts but the newest, without a graph."""
         with torch.no_grad():
-            return OlderFeatures([expert(x) for expert in [self.backbone, *self.experts][:-1]])
+            return OlderExpertFeatures(
+                [expert(x) for expert in [self.backbone, *self.experts][:-1]]
+            )
 
     def compute_newest_features(
-        self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
+        self, old: OlderExpertFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
         """Return the newest backbone's features [B, width]."""
         expert = self.experts[-1] if self.experts else self.backbone

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.heads import Head
+from core.learning.networks.heads import ClassifierHead
 from core.learning.networks.network import Network
 
 
-class Classifier(Head):
+class BlockwiseClassifier(ClassifierHead):
     """Logits [B, rows] of features in blocks [B, widths[t]], summed in the order of the blocks."""
 
     def __init__(self, widths: Sequence[int], rows: int = 0) -> None:
@@ -61,7 +61,7 @@ def apply_blockwise_linear(
 
 
 @dataclass(frozen=True)
-class OlderFeatures:
+class OlderExpertFeatures:
     """Outputs of the older experts for a batch.
 
     Attributes:
@@ -79,7 +79,7 @@ class GrowingNetwork(Network):
     `features` returns [B, width of all experts together], in their order.
     """
 
-    head: Classifier
+    head: BlockwiseClassifier
     renamed: ClassVar[Mapping[str, str]] = {"expertise.": "auxiliary."}
 
     def __init__(self, plain: Network, sizes: Sequence[int] = ()) -> None:
@@ -96,7 +96,7 @@ class GrowingNetwork(Network):
         super().__init__(plain.backbone, plain.scenario)
         self.classes = plain.classes
         self.experts = nn.ModuleList()
-        classifier = Classifier([self.backbone.width], len(self.classes))
+        classifier = BlockwiseClassifier([self.backbone.width], len(self.classes))
         classifier.load_state_dict(plain.head.state_dict())
         # To the device and number format of the head that it replaces.
         self.head = classifier.to(plain.head.weight)
@@ -115,7 +115,7 @@ class GrowingNetwork(Network):
         """Set the first weights of the expert that was added last."""
         raise NotImplementedError
 
-    def compute_older_features(self, x: Tensor) -> OlderFeatures:
+    def compute_older_features(self, x: Tensor) -> OlderExpertFeatures:
         """Return outputs of all experts but the newest, for x [B, C, S, S].
 
         They are frozen, so there is no graph.
@@ -123,14 +123,14 @@ class GrowingNetwork(Network):
         raise NotImplementedError
 
     def compute_newest_features(
-        self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
+        self, old: OlderExpertFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
         raise NotImplementedError
 
     # Growth.
 
-    def schedule_next_expert(self, size: int) -> None:
+    def set_size_of_next_expert(self, size: int) -> None:
         """Let the next `add_task_classes` add an expert of this size."""
         # Added only by `add_task_classes`, which has the generator that draws its weights.
         self._pending_size = size
@@ -138,7 +138,7 @@ class GrowingNetwork(Network):
     def add_task_classes(
         self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
     ) -> None:
-        """Grow as a plain network, after adding the expert that `schedule_next_expert` announced.
+        """Grow as a plain network, after adding the expert that `set_size_of_next_expert` announced.
 
         The expert's weights are drawn first. It comes with the classifier `auxiliary`, for training
         only. That maps the newest feature to this task's classes, after one output for all older
@@ -181,7 +181,9 @@ class GrowingNetwork(Network):
         old = self.compute_older_features(x)
         return torch.cat([*old.features, self.compute_newest_features(old, x)], 1)
 
-    def compute_version_logits(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
+    def compute_logits_of_earlier_version(
+        self, x: Tensor, classifiers: Sequence[BlockwiseClassifier]
+    ) -> list[Tensor]:
         """Return logits of several versions of this chain from one pass.
 
         Each classifier reads its own experts.

@@ -16,7 +16,7 @@ from core.learning.class_map import ClassMap
 INITS = ("zero", "default")
 
 
-class Head(nn.Module):
+class ClassifierHead(nn.Module):
     """Logits [B, rows] of features [B, width]. Starts with `rows` rows of zeros."""
 
     def __init__(self, width: int, rows: int = 0) -> None:
@@ -44,8 +44,8 @@ class Head(nn.Module):
             bound = 1 / math.sqrt(self.width)
             weight.uniform_(-bound, bound, generator=generator)
             bias.uniform_(-bound, bound, generator=generator)
-        self.weight = _copy_with_rows(self.weight, weight)
-        self.bias = _copy_with_rows(self.bias, bias)
+        self.weight = _copy_parameter_with_appended_rows(self.weight, weight)
+        self.bias = _copy_parameter_with_appended_rows(self.bias, bias)
 
     def merge_rows(self, classes: ClassMap, *, add: bool = False) -> None:
         """Replace the rows by those of other classes, made of the former ones.
@@ -72,7 +72,7 @@ def check_initialisation_name(init: str) -> None:
         raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")
 
 
-def _copy_with_rows(old: nn.Parameter, rows: Tensor) -> nn.Parameter:
+def _copy_parameter_with_appended_rows(old: nn.Parameter, rows: Tensor) -> nn.Parameter:
     """Return a parameter with rows appended, in its device and dtype."""
     # Concatenation copies the old rows bit for bit.
     new = torch.cat([old.detach(), rows.to(old.device, old.dtype)])

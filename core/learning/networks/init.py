@@ -16,7 +16,7 @@ from torch import Tensor, nn
 Rule = Callable[[str, nn.Module, torch.Generator], bool]
 
 
-def fill_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
+def initialise_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
     """Initialise every parameter and buffer of a module and of the modules inside it.
 
     `rule(name, module, generator)` fills a module's own tensors and returns false for a module that
@@ -30,13 +30,13 @@ def fill_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> Non
             # Buffers too: on memory that `to_empty` left uninitialised, running statistics would be
             # garbage.
             owns = owns or next(module.buffers(recurse=False), None) is not None
-            if owns and not _reset_norm(module) and not rule(name, module, generator):
+            if owns and not _reset_norm_layer(module) and not rule(name, module, generator):
                 raise TypeError(
                     f"no initialisation is defined for {name} ({type(module).__name__})"
                 )
 
 
-def _reset_norm(module: nn.Module) -> bool:
+def _reset_norm_layer(module: nn.Module) -> bool:
     """Reset a norm layer and return true; return false for other modules."""
     if isinstance(module, nn.BatchNorm2d):
         module.reset_parameters()
@@ -47,21 +47,21 @@ def _reset_norm(module: nn.Module) -> bool:
     return False
 
 
-def fill_by_torch_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_by_torch_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Apply torch's rule for Linear and Conv2d to weight and bias.
 
     Both are U(-1/sqrt(fan_in), 1/sqrt(fan_in)). Returns false for other modules.
     """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
-    bound = 1 / math.sqrt(count_weight_inputs(module.weight))
+    bound = 1 / math.sqrt(count_inputs_per_weight_output(module.weight))
     module.weight.uniform_(-bound, bound, generator=generator)
     if module.bias is not None:
         module.bias.uniform_(-bound, bound, generator=generator)
     return True
 
 
-def fill_by_he_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_by_he_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Apply the rule for convolutions of ResNets: He et al. 2015, normal, fan out.
 
     Returns false for other modules.
@@ -74,7 +74,7 @@ def fill_by_he_rule(name: str, module: nn.Module, generator: torch.Generator) ->
     return True
 
 
-def fill_by_lecun_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_by_lecun_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Apply U(-sqrt(3/fan_in), sqrt(3/fan_in)) to Linear and Conv2d, without bias (LeCun 1998).
 
     Outputs have the variance of inputs. torch's rule shrinks activations by sqrt(3) per layer, and
@@ -83,13 +83,13 @@ def fill_by_lecun_rule(name: str, module: nn.Module, generator: torch.Generator)
     """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
-    bound = math.sqrt(3 / count_weight_inputs(module.weight))
+    bound = math.sqrt(3 / count_inputs_per_weight_output(module.weight))
     module.weight.uniform_(-bound, bound, generator=generator)
     if module.bias is not None:
         module.bias.zero_()
     return True
 
 
-def count_weight_inputs(weight: Tensor) -> int:
+def count_inputs_per_weight_output(weight: Tensor) -> int:
     """Return the number of inputs of one output of a Linear or Conv2d weight."""
     return weight[0].numel()

@@ -18,8 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.class_map import ClassMap
-from core.learning.networks.backbone import Backbone, copy_tensor_checked, make_contiguous_copy
-from core.learning.networks.heads import Head, check_initialisation_name
+from core.learning.networks.backbone import (
+    Backbone,
+    copy_tensor_of_same_shape,
+    make_contiguous_copy,
+)
+from core.learning.networks.heads import ClassifierHead, check_initialisation_name
 
 SCENARIOS = ("data", "task", "class")
 _EVALUATED: WeakSet[Network] = WeakSet()
@@ -37,7 +41,7 @@ class HeadSpec:
 
     classes: tuple[str, ...] = ()
     tasks: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    make: Callable[[int, int], Head] = Head
+    make: Callable[[int, int], ClassifierHead] = ClassifierHead
 
     @staticmethod
     def from_manifest(manifest: Mapping[str, Any]) -> HeadSpec:
@@ -74,7 +78,7 @@ class Network(nn.Module):
         self._make_head = heads.make
         self.classes: list[str] = []
         self.head_classes: dict[int, list[str]] = {}
-        self.head: Head | None = None
+        self.head: ClassifierHead | None = None
         self.heads = nn.ModuleDict()
         if scenario == "task":
             for task, names in heads.tasks:
@@ -183,7 +187,7 @@ class Network(nn.Module):
                 f"the class {new[0]!r} is not among the model's classes: "
                 f"{', '.join(known_classes[:20])}"
             )
-        assert isinstance(head, Head)
+        assert isinstance(head, ClassifierHead)
         head.append_head_rows(len(new), init, generator)
         known_classes.extend(new)
 
@@ -193,7 +197,7 @@ class Network(nn.Module):
         Args:
             names: the new classes.
             classes: the former classes that each is made of.
-            add: see `Head.merge_rows`.
+            add: see `ClassifierHead.merge_rows`.
         """
         assert self.head is not None, "a model with a head per task is not patched"
         self.head.merge_rows(classes, add=add)
@@ -306,7 +310,7 @@ class Network(nn.Module):
             for name in names:
                 if name not in parts[part]:
                     raise ValueError(f"the part {part} lacks the tensor {name}")
-                copy_tensor_checked(name, state[name], parts[part][name])
+                copy_tensor_of_same_shape(name, state[name], parts[part][name])
 
 
 @contextmanager
@@ -329,7 +333,7 @@ def use_eval_mode(network: Network) -> Iterator[None]:
             module.training = True
 
 
-def get_part_type(part: str) -> str:
+def get_type_of_part_name(part: str) -> str:
     """Return the type of a part: `backbone`, `head`, or a family's own.
 
     It is the first word of the part's name.

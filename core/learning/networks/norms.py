@@ -12,7 +12,7 @@ from core.learning.networks.network import Network, use_eval_mode
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
-def estimate_norm_statistics(
+def set_batch_norm_statistics_to_mean(
     network: Network, norms: list[BatchNorm], batches: Iterable[Tensor]
 ) -> None:
     """Set these layers' statistics to the mean over batches; other layers are unchanged.
@@ -39,7 +39,9 @@ def estimate_norm_statistics(
         norm.momentum = momentum
 
 
-def set_training_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
+def set_training_mode_of_trainable_modules(
+    module: nn.Module, on: bool, *, fixed_norm: bool
+) -> None:
     """Set training mode for modules with a trainable parameter, if `on`; eval mode for all others.
 
     fixed_norm: put BatchNorm layers into eval mode as well.
@@ -49,4 +51,4 @@ def set_training_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None
         on = on and any(p.requires_grad for p in parameters)
     module.training = on and not (fixed_norm and isinstance(module, BatchNorm))
     for child in module.children():
-        set_training_modes(child, on, fixed_norm=fixed_norm)
+        set_training_mode_of_trainable_modules(child, on, fixed_norm=fixed_norm)

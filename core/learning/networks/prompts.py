@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.backbones.torchvision_vit import Vit
+from core.learning.networks.backbones.torchvision_vit import VisionTransformer
 from core.learning.networks.network import Network
 
 SHARED = "shared"
@@ -30,7 +30,7 @@ class PromptedNetwork(Network):
     """
 
     family: ClassVar[str] = "vpt"
-    backbone: Vit
+    backbone: VisionTransformer
 
     def __init__(
         self, plain: Network, prompts: int, deep: bool, tasks: Sequence[int] | None = None
@@ -43,7 +43,7 @@ class PromptedNetwork(Network):
         which does not exist before the first task. Raises ValueError for a backbone that is no
         vision transformer.
         """
-        if not isinstance(plain.backbone, Vit):
+        if not isinstance(plain.backbone, VisionTransformer):
             raise ValueError(
                 f"prompts need a vision transformer, not {type(plain.backbone).__name__}"
             )

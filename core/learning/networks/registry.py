@@ -19,12 +19,12 @@ from core.learning.networks.backbones import (
     torchvision_vit,
 )
 from core.learning.networks.dne.backbone import DneBackbone, DneHyper
-from core.learning.networks.dne.expert import fill_expert_module
+from core.learning.networks.dne.expert import initialise_expert_module
 from core.learning.networks.init import (
     Rule,
-    fill_by_he_rule,
-    fill_by_lecun_rule,
-    fill_by_torch_rule,
+    initialise_by_he_rule,
+    initialise_by_lecun_rule,
+    initialise_by_torch_rule,
 )
 
 
@@ -56,8 +56,8 @@ _ALL = [
         mlp.MlpHyper,
         "Multilayer perceptron on flattened images.",
         "LeCun et al. 1998; 784-400-400 as in the split-MNIST protocols",
-        mlp.Mlp,
-        fill_by_torch_rule,
+        mlp.MlpBackbone,
+        initialise_by_torch_rule,
         1,
     ),
     ArchitectureInfo(
@@ -67,7 +67,7 @@ _ALL = [
         "Three convolutions 32/64/128, pooled to 3x3, one hidden layer of 128. Fast on a CPU.",
         "this project",
         small_cnn.SmallCnn,
-        fill_by_lecun_rule,
+        initialise_by_lecun_rule,
         4,
     ),
     ArchitectureInfo(
@@ -77,7 +77,7 @@ _ALL = [
         "ResNet-20 for small images, widths 16/32/64.",
         "He et al. 2015, arXiv 1512.03385, section 4.2",
         resnet.build_resnet20,
-        fill_by_he_rule,
+        initialise_by_he_rule,
         4,
     ),
     ArchitectureInfo(
@@ -87,7 +87,7 @@ _ALL = [
         "ResNet-18 with narrow stages (20/40/80/160) for small images.",
         "Lopez-Paz & Ranzato 2017, arXiv 1706.08840",
         resnet.build_slim_resnet18,
-        fill_by_he_rule,
+        initialise_by_he_rule,
         4,
     ),
     *[
@@ -98,7 +98,7 @@ _ALL = [
             f"ResNet-{layers} of torchvision; a 3x3 stem for images up to 64 pixels.",
             "He et al. 2015, arXiv 1512.03385; torchvision",
             torchvision_resnet.make_resnet_builder(f"resnet{layers}"),
-            fill_by_he_rule,
+            initialise_by_he_rule,
             4,
         )
         for layers in (18, 34, 50, 101, 152)
@@ -112,7 +112,7 @@ _ALL = [
             f"pixels.",
             "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision",
             torchvision_vit.make_vit_builder(*sizes),
-            torchvision_vit.fill_vit_module,
+            torchvision_vit.initialise_vit_module,
             4,
         )
         for name, text, sizes in (
@@ -128,7 +128,7 @@ _ALL = [
         "Vision transformer of a chosen size; the default is a small one (6 blocks of width 192).",
         "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision",
         torchvision_vit.build_vit,
-        torchvision_vit.fill_vit_module,
+        torchvision_vit.initialise_vit_module,
         4,
     ),
     ArchitectureInfo(
@@ -139,7 +139,7 @@ _ALL = [
         "experts, task by task.",
         "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR",
         DneBackbone,
-        fill_expert_module,
+        initialise_expert_module,
         4,
     ),
     *[
@@ -150,7 +150,7 @@ _ALL = [
             f"ConvNeXt-{size.title()} of torchvision; a 2x2 stem for images up to 64 pixels.",
             "Liu et al. 2022, arXiv 2201.03545; torchvision",
             torchvision_convnext.make_convnext_builder(f"convnext_{size}"),
-            torchvision_convnext.fill_convnext_module,
+            torchvision_convnext.initialise_convnext_module,
             16,
         )
         for size in ("tiny", "small", "base", "large")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.optimizers import eager
-from core.learning.optimizers.olor import AnchoredParameter, Olor
+from core.learning.optimizers.olor import AnchoredParameter, OlorOptimizer
 from core.learning.recipe import OptimizerRecipe, is_head_parameter
 
 # At import, before the first call of an optimizer's method imports the compiler.
@@ -63,14 +63,14 @@ class NamedOptimizer:
                 zero = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 self.torch.state[parameter]["momentum_buffer"] = zero
         self._step = (
-            Olor(self.torch, self._peaks, rollback, warn).step
+            OlorOptimizer(self.torch, self._peaks, rollback, warn).step
             if rollback
             else partial(eager.take_optimizer_step, self.torch)
         )
 
     def set_rates_for_step(self, step: int) -> None:
         """Set the learning rates for a step, 0 to steps - 1."""
-        factor = compute_rate_factor(self.recipe, step, self.steps)
+        factor = compute_learning_rate_factor(self.recipe, step, self.steps)
         for group, peak in zip(self.torch.param_groups, self._peaks, strict=True):
             group["lr"] = peak * factor
 
@@ -120,7 +120,7 @@ class NamedOptimizer:
             self.torch.state[parameter][slot] = slot_value
 
 
-def compute_rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
+def compute_learning_rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
     """Return the share of the peak learning rate at a step, 0 to steps - 1, in [0, 1].
 
     Linear warm-up, then constant, or cosine to zero.

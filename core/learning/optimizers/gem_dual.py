@@ -36,7 +36,7 @@ def compute_gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tenso
     return both[:, :t].contiguous(), both[:, t].contiguous()
 
 
-def solve_dual(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
+def solve_gem_dual_problem(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
     """Return the v [t] ≥ gamma, float64, that minimises ½ vᵀPv + qᵀv.
 
     P and q come from `compute_gram_and_dots`: P = G Gᵀ, whose rows are the gradients of t memories.

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.backbone import has_prefix
+from core.learning.networks.backbone import has_tensor_name_prefix
 from core.learning.optimizers import eager
 from core.learning.recipe import OlorRecipe, is_head_parameter
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _RollbackTarget:
     group: int
 
 
-class Olor:
+class OlorOptimizer:
     """A wrapper that steps any torch optimizer, then pulls weights back.
 
     A parameter without a gradient is not pulled back in that step, nor is any at rho 0.
@@ -167,11 +167,13 @@ def _iterate_layer_parameters(
         return
     for i, prefixes in enumerate(layers):
         for name in body:
-            if has_prefix(name.removeprefix("backbone."), prefixes):
+            if has_tensor_name_prefix(name.removeprefix("backbone."), prefixes):
                 yield i, len(layers) - 1, name
 
 
-def find_anchored_parameters(ctx: Context, recipe: OlorRecipe) -> list[AnchoredParameter]:
+def find_anchored_parameters(
+    ctx: TaskTrainingContext, recipe: OlorRecipe
+) -> list[AnchoredParameter]:
     """Return the trainable parameters with iota above 0; an empty list when OLOR has no effect.
 
     Raises ValueError when the anchor lacks one of the backbone's parameters.

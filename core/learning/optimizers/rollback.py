@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.contract.figures import Rollback
-from core.learning.optimizers.build import compute_rate_factor
+from core.contract.figures import OlorRollback
+from core.learning.optimizers.build import compute_learning_rate_factor
 from core.learning.optimizers.olor import find_anchored_parameters, list_layer_rollback_shares
 from core.learning.recipe import OlorRecipe, Recipe
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 LITTLE = 3.0
 """With a smaller sum, the first layer keeps more than a twentieth of its distance: exp(-3)."""
@@ -39,14 +39,14 @@ def resolve_olor_settings(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorR
         return olor
     # At depth 1 no stage trains the backbone: the steps of all stages then count, for old head
     # rows.
-    rates = sum(_list_step_rates(recipe, _select_backbone_stages(stages) or stages))
+    rates = sum(_list_learning_rates_of_steps(recipe, _select_backbone_stages(stages) or stages))
     # Cleared, so that settings that are resolved twice do not change.
     return olor.model_copy(update={"iota1": olor.iota_total / rates, "iota_total": None})
 
 
 def sum_rollback_over_steps(
-    ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]
-) -> Rollback | None:
+    ctx: TaskTrainingContext, olor: OlorRecipe | None, stages: Sequence[StageSteps]
+) -> OlorRollback | None:
     """Return the sum of rho over a task's steps: of the first layer, and the mean over layers.
 
     Returns None where OLOR pulls no layer back.
@@ -58,7 +58,7 @@ def sum_rollback_over_steps(
     """
     if olor is None:
         return None
-    rates = _list_step_rates(ctx.recipe, _select_backbone_stages(stages))
+    rates = _list_learning_rates_of_steps(ctx.recipe, _select_backbone_stages(stages))
     iotas = list_layer_rollback_shares(
         list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor
     )
@@ -66,10 +66,12 @@ def sum_rollback_over_steps(
         return None
     # A step cannot roll back by more than the whole distance, as in `Olor.step`.
     sums = [sum(min(1.0, iota * rate) for rate in rates) for iota in iotas]
-    return Rollback(first=sums[0], mean=sum(sums) / len(sums))
+    return OlorRollback(first=sums[0], mean=sum(sums) / len(sums))
 
 
-def report_olor_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> None:
+def report_olor_rollback(
+    ctx: TaskTrainingContext, olor: OlorRecipe, stages: Sequence[StageSteps]
+) -> None:
     """Log the sum as a metric; warn where OLOR has no effect, or too little to matter."""
     if not find_anchored_parameters(ctx, olor):
         ctx.warn(
@@ -94,10 +96,10 @@ def _select_backbone_stages(stages: Sequence[StageSteps]) -> list[StageSteps]:
     return [stage for stage in stages if stage.depth > 1]
 
 
-def _list_step_rates(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
+def _list_learning_rates_of_steps(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
     """Return the learning rate of every step, as a share of the peak rate."""
     return [
-        compute_rate_factor(recipe.optimizer, step, stage.steps)
+        compute_learning_rate_factor(recipe.optimizer, step, stage.steps)
         for stage in stages
         for step in range(stage.steps)
     ]

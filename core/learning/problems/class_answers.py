@@ -13,7 +13,7 @@ from core.learning.problems.problem import Prediction
 
 
 @dataclass(frozen=True)
-class Answers(Prediction):
+class ClassPredictions(Prediction):
     """Predictions of a version for N images, on the CPU.
 
     The last leader below row k is the best of the first k classes, which an older version knew. The
@@ -36,27 +36,27 @@ class Answers(Prediction):
     leaders: Tensor | None = None
     leader_counts: Tensor | None = None
 
-    def mask_correct(self, targets: Tensor) -> Tensor:
+    def mask_correct_predictions(self, targets: Tensor) -> Tensor:
         """Return bool [N], true where the predicted row is the target, int64 [N]."""
         return self.rows == targets
 
 
-def predict_answers(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
+def make_class_predictions(logits: Tensor, targets: Tensor, temperature: float) -> ClassPredictions:
     """Return the predictions of logits [N, classes], with the softmax of logits / temperature.
 
     targets: int64 [N], the true rows.
     """
     leaders, counts = find_running_maximum_columns(logits)
     integers = choose_integer_type(logits.shape[1])
-    return Answers(
-        *choose_highest_rows(logits, temperature),
+    return ClassPredictions(
+        *choose_rows_with_highest_logits(logits, temperature),
         targets.to(integers),
         leaders.to(integers).cpu(),
         counts.to(integers).cpu(),
     )
 
 
-def choose_highest_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def choose_rows_with_highest_logits(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the rows with the highest logits, int32 [N], and their probabilities, float16 [N].
 
     Both are on the CPU.
@@ -67,16 +67,20 @@ def choose_highest_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Ten
     return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
 
 
-def concatenate_answers(parts: Sequence[Answers], classes: int) -> Answers:
+def concatenate_class_predictions(
+    parts: Sequence[ClassPredictions], classes: int
+) -> ClassPredictions:
     """Concatenate predictions of one head with `classes` classes."""
     # An empty part, so that a task without images has tensors of the right types.
     none = torch.zeros(0, dtype=choose_integer_type(classes))
-    empty = Answers(
+    empty = ClassPredictions(
         torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none
     )
     listed = [empty, *parts]
-    names = [field.name for field in fields(Answers)]
-    return Answers(*(torch.cat([getattr(part, name) for part in listed]) for name in names))
+    names = [field.name for field in fields(ClassPredictions)]
+    return ClassPredictions(
+        *(torch.cat([getattr(part, name) for part in listed]) for name in names)
+    )
 
 
 def find_running_maximum_columns(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,8 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.contract import problem as names
-from core.learning.problems.class_answers import Answers, concatenate_answers, predict_answers
-from core.learning.problems.problem import DataError, Learner, Measure, Problem
+from core.learning.problems.class_answers import (
+    ClassPredictions,
+    concatenate_class_predictions,
+    make_class_predictions,
+)
+from core.learning.problems.problem import DataError, Learner, PrimaryMeasure, Problem
 from core.learning.problems.registration import PROBLEMS, register
 
 _LATER = ("targets", "leaders", "leader_counts")
@@ -19,13 +23,13 @@ _LATER = ("targets", "leaders", "leader_counts")
 
 
 @register
-class Classification(Problem[Answers]):
+class Classification(Problem[ClassPredictions]):
     """The problem `classification`: targets are int64 rows of a head, one row for each class."""
 
     name = names.CLASSIFICATION
     description = "Each image has exactly one label, which is one of the known classes."
     source = "The setting of the methods' papers"
-    primary_measure = Measure(
+    primary_measure = PrimaryMeasure(
         "accuracy", "accuracy", "Share of the held-out images that are classified correctly."
     )
     has_classes = True
@@ -87,17 +91,17 @@ class Classification(Problem[Answers]):
             targets = torch.searchsorted(among, targets)
         return functional.cross_entropy(outputs, targets)
 
-    def decode(self, outputs: Tensor, targets: Tensor, temperature: float) -> Answers:
+    def decode(self, outputs: Tensor, targets: Tensor, temperature: float) -> ClassPredictions:
         """Return the predicted rows, with their softmax of outputs / temperature."""
-        return predict_answers(outputs, targets, temperature)
+        return make_class_predictions(outputs, targets, temperature)
 
-    def join_predictions(self, parts: Sequence[Answers], outputs: int) -> Answers:
+    def join_predictions(self, parts: Sequence[ClassPredictions], outputs: int) -> ClassPredictions:
         """Concatenate predictions of one head."""
-        return concatenate_answers(parts, outputs)
+        return concatenate_class_predictions(parts, outputs)
 
-    def read_prediction(self, tensors: Mapping[str, Tensor]) -> Answers:
+    def read_prediction(self, tensors: Mapping[str, Tensor]) -> ClassPredictions:
         """Return stored predictions; older ones lack targets and leaders."""
-        return Answers(
+        return ClassPredictions(
             tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER)
         )
 
@@ -105,9 +109,9 @@ class Classification(Problem[Answers]):
         """Return bool [N], true where the target has the highest output."""
         return outputs.argmax(1).cpu() == targets
 
-    def score(self, prediction: Answers, targets: Tensor) -> Tensor:
+    def score(self, prediction: ClassPredictions, targets: Tensor) -> Tensor:
         """Return bool [N], true where the predicted row is the target."""
-        return prediction.mask_correct(targets)
+        return prediction.mask_correct_predictions(targets)
 
     def count_by_class(
         self, right: Tensor, labels: Tensor, names: Sequence[str]
@@ -117,7 +121,7 @@ class Classification(Problem[Answers]):
         correct = torch.bincount(labels[right], minlength=len(names)).tolist()
         return {name: [correct[i], total[i]] for i, name in enumerate(names) if total[i]}
 
-    def render(self, prediction: Answers, outputs: Sequence[str]) -> list[dict[str, Any]]:
+    def render(self, prediction: ClassPredictions, outputs: Sequence[str]) -> list[dict[str, Any]]:
         """Return the label and the probability of each prediction."""
         pairs = zip(prediction.rows.tolist(), prediction.probabilities.tolist(), strict=True)
         return [{"label": outputs[row], "probability": probability} for row, probability in pairs]
@@ -142,4 +146,4 @@ class Classification(Problem[Answers]):
         return ""
 
 
-CLASSIFICATION: Problem[Answers] = PROBLEMS[Classification.name]
+CLASSIFICATION: Problem[ClassPredictions] = PROBLEMS[Classification.name]

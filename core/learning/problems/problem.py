@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from core.learning.networks.heads import Head
+from core.learning.networks.heads import ClassifierHead
 
 
 class DataError(ValueError):
@@ -23,7 +23,7 @@ class DataError(ValueError):
 
 
 @dataclass(frozen=True)
-class Measure:
+class PrimaryMeasure:
     """The primary measure of a problem, between 0 (worst) and 1 (best).
 
     Attributes:
@@ -80,7 +80,7 @@ class Problem(ABC, Generic[P]):
     name: ClassVar[str]
     description: ClassVar[str]
     source: ClassVar[str]
-    primary_measure: ClassVar[Measure]
+    primary_measure: ClassVar[PrimaryMeasure]
     has_classes: ClassVar[bool] = False
     onnx_outputs: ClassVar[tuple[str, ...]] = ()
     augmentations: ClassVar[tuple[str, ...] | None] = None
@@ -128,9 +128,9 @@ class Problem(ABC, Generic[P]):
 
     # Network.
 
-    def make_head(self, width: int, outputs: int) -> Head:
+    def make_head(self, width: int, outputs: int) -> ClassifierHead:
         """Return a head of zeros for features [B, width]; it grows by whole outputs."""
-        return Head(width, outputs)
+        return ClassifierHead(width, outputs)
 
     def warn_of_outputs(self, outputs: int) -> str:
         """Return a warning about a head with so many outputs; "" where there is none."""

@@ -26,7 +26,7 @@ TAKEN = 0.05
 reported."""
 
 
-def build_findings(
+def build_data_findings(
     data: DataReport, train: int, held_out: int, settled: Collection[FindingKind] = ()
 ) -> list[Finding]:
     """Return the findings of a report, those that hold a job first.
@@ -37,10 +37,10 @@ def build_findings(
     """
     near = data.get("near_duplicates")
     candidates = [
-        _find_mislabelled(data),
+        _find_mislabelled_classes(data),
         _find_label_conflicts(data, train + held_out),
         # Mislabelled classes explain most suspicious images: one finding is enough.
-        None if data.get("mislabelled") else _find_suspects(data),
+        None if data.get("mislabelled") else _find_suspect_images(data),
         _find_class_shift(data),
         _find_misread_classes(data),
         _find_small_classes(data),
@@ -48,7 +48,7 @@ def build_findings(
     if near is not None:
         candidates += [
             _find_held_out_leak(near, held_out),
-            _find_reused_held_out(near, train),
+            _find_held_out_images_reused_for_training(near, train),
             _find_repeated_images(near, train + held_out),
         ]
     findings: list[Finding] = [
@@ -72,7 +72,7 @@ def _find_label_conflicts(data: DataReport, images: int) -> Finding | None:
     return {"kind": "conflicts", "holds": count > CONFLICTS * images, "text": text}
 
 
-def _find_mislabelled(data: DataReport) -> Finding | None:
+def _find_mislabelled_classes(data: DataReport) -> Finding | None:
     doubted = data.get("mislabelled") or []
     if not doubted:
         return None
@@ -119,7 +119,7 @@ def _find_held_out_leak(near: NearDuplicates, held_out: int) -> Finding | None:
     return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
 
 
-def _find_reused_held_out(near: NearDuplicates, train: int) -> Finding | None:
+def _find_held_out_images_reused_for_training(near: NearDuplicates, train: int) -> Finding | None:
     tasks = [task for task in near["earlier"] if task["held_out"]]
     count = sum(task["held_out"] for task in tasks)
     if not count:
@@ -150,7 +150,7 @@ def _find_repeated_images(near: NearDuplicates, images: int) -> Finding | None:
     return {"kind": "near_duplicates", "holds": False, "text": text}
 
 
-def _find_suspects(data: DataReport) -> Finding | None:
+def _find_suspect_images(data: DataReport) -> Finding | None:
     count, examined = data.get("suspects_count", 0), data.get("examined", 0)
     if not count:
         return None

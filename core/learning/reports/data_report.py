@@ -21,11 +21,11 @@ from core.contract.reports.data_report import DataReport, Suspect
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import FeatureDataset
-from core.learning.evaluation.ancestors import Ancestors
-from core.learning.evaluation.probe import choose_evenly_spaced, compute_features
+from core.learning.evaluation.ancestors import StartingVersions
+from core.learning.evaluation.probe import choose_evenly_spaced_rows, compute_image_features
 from core.learning.networks import Network
-from core.learning.precision import Inputs
-from core.learning.reports.data_findings import build_findings
+from core.learning.precision import InputNormaliser
+from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
 from core.learning.reports.mislabelled import find_mislabelled_classes
 from core.learning.reports.shift import (
@@ -48,7 +48,7 @@ _STREAM = 9
 _PASS = 1024
 
 
-class DataHeld(Exception):
+class BatchHeldSignal(Exception):
     """Signal that the batch waits for a person, since its recipe says so for these findings."""
 
 
@@ -63,9 +63,9 @@ class TaskImageInspector:
     """
 
     network: Network
-    inputs: Inputs
+    inputs: InputNormaliser
     spec: JobSpec
-    ancestors: Ancestors
+    ancestors: StartingVersions
     alive: Callable[[], None]
     stored_features: Mapping[int, Tensor] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ class TaskImageInspector:
         # A generator of its own: a report must not move the draws of the training.
         seed = derive_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
         generator = torch.Generator().manual_seed(seed)
-        rows = choose_evenly_spaced(len(data), MOST_IMAGES)
+        rows = choose_evenly_spaced_rows(len(data), MOST_IMAGES)
         seen_features = self._compute_features(data.images, rows)
         report: DataReport = {
             **(spec.data or {}),
@@ -113,14 +113,14 @@ class TaskImageInspector:
         report["suspects"] = report["suspects"][:SHOWN]
         held_out = self._read_held_out(spec.task)
         num_held_out = 0 if held_out is None else len(held_out)
-        report["findings"] = build_findings(report, len(data), num_held_out, spec.settled)
+        report["findings"] = build_data_findings(report, len(data), num_held_out, spec.settled)
         return report
 
     def _build_parent_predictor(self) -> ParentPredictor:
         """Return the version that the job starts from, as the shift tests use it."""
         return ParentPredictor(
             self.network,
-            self.ancestors.load_predict("parent"),
+            self.ancestors.load_prediction_function("parent"),
             self.inputs,
             self.ancestors.get_temperature("parent"),
             self.spec.parent.version,
@@ -235,7 +235,7 @@ class TaskImageInspector:
                 is_shared = torch.tensor([name in mine for name in data.names])
                 rows = is_shared[data.labels].nonzero().squeeze(1)
             if len(rows):
-                yield task.number, data, rows[choose_evenly_spaced(len(rows), share)]
+                yield task.number, data, rows[choose_evenly_spaced_rows(len(rows), share)]
 
     def _read_held_out(self, task: EarlierTask) -> Dataset | None:
         return (
@@ -249,18 +249,20 @@ class TaskImageInspector:
         head = self.spec.task.number if self.spec.scenario == "task" else None
         parts = []
         for chunk in rows.split(_PASS):  # type: ignore[no-untyped-call]
-            parts.append(compute_features(self.network, images[chunk], self.inputs, head).cpu())
+            parts.append(
+                compute_image_features(self.network, images[chunk], self.inputs, head).cpu()
+            )
             self.alive()
         return torch.cat(parts).clone()
 
 
-def join_blocking_findings(report: DataReport) -> str:
+def join_findings_that_hold_job(report: DataReport) -> str:
     """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
     none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
 
 
-def log_findings(
+def log_data_findings(
     report: DataReport,
     response: Literal["warn", "hold"],
     log: Callable[[str], None],
@@ -275,15 +277,15 @@ def log_findings(
         warn: called with each finding that may hold a job, where the recipe only warns.
 
     Raises:
-        DataHeld: the recipe holds the batch because of the findings.
+        BatchHeldSignal: the recipe holds the batch because of the findings.
     """
     for one in report["findings"]:
         if not one["holds"]:
             log(one["text"])
         elif response == "warn":
             warn(one["text"])
-    if response == "hold" and (why := join_blocking_findings(report)):
-        raise DataHeld(why)
+    if response == "hold" and (why := join_findings_that_hold_job(report)):
+        raise BatchHeldSignal(why)
 
 
 def _read_training_paths(spec: JobSpec) -> list[str] | None:

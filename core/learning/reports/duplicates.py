@@ -60,7 +60,11 @@ def read_or_compute_hashes(traces: Path | None, part: str, data: Dataset) -> Has
     # Hashes of other images would make groups of rows that have nothing in common.
     if stored is not None and len(stored) == len(data):
         return stored
-    return near.hash_images(data.images.numpy()) if data.images.dtype == torch.uint8 else None
+    return (
+        near.hash_images_perceptually(data.images.numpy())
+        if data.images.dtype == torch.uint8
+        else None
+    )
 
 
 def _read_stored_hashes(traces: Path, part: str) -> Hashes | None:

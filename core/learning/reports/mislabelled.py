@@ -18,8 +18,8 @@ from torch import Tensor
 from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import choose_batch_size
-from core.learning.evaluation.probe import choose_evenly_spaced
-from core.learning.problems.class_answers import choose_highest_rows
+from core.learning.evaluation.probe import choose_evenly_spaced_rows
+from core.learning.problems.class_answers import choose_rows_with_highest_logits
 from core.learning.reports.would_say import ParentPredictor
 
 MOST_IMAGES = 1000
@@ -75,7 +75,9 @@ def find_mislabelled_classes(
     )
     confirmed: list[tuple[Mislabelled, Tensor, Tensor]] = []
     right = (
-        _count_correct(parent, {data.names[label] for label in doubted}, earlier) if doubted else {}
+        _count_correct_by_class(parent, {data.names[label] for label in doubted}, earlier)
+        if doubted
+        else {}
     )
     for label, suggested in doubted.items():
         correct, held_out = right.get(data.names[label], (0, 0))
@@ -122,7 +124,7 @@ def _select_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
     # A bounded look costs little in a batch whose labels are right, which most are.
     share = max(FEWEST_OF_A_CLASS, MOST_IMAGES // max(1, len(present)))
     of_each = [rows[labels == label] for label in present]
-    parts = [mine[choose_evenly_spaced(len(mine), share)] for mine in of_each]
+    parts = [mine[choose_evenly_spaced_rows(len(mine), share)] for mine in of_each]
     return torch.cat([torch.zeros(0, dtype=torch.int64), *parts])
 
 
@@ -158,7 +160,7 @@ def _find_often_confused_labels(
     }
 
 
-def _count_correct(
+def _count_correct_by_class(
     parent: ParentPredictor, names: set[str], earlier: EarlierHeldOutLoader
 ) -> dict[str, tuple[int, int]]:
     """Return, by class, its correct and all held-out images in earlier tasks."""
@@ -188,7 +190,7 @@ def _score_predictions(
             if not len(indices):
                 continue
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
-            picked = choose_highest_rows(logits, parent.temperature)[0].long()
+            picked = choose_rows_with_highest_logits(logits, parent.temperature)[0].long()
             likely = (
                 (logits.double().cpu() / parent.temperature)
                 .softmax(1)

@@ -16,16 +16,16 @@ from torch import Tensor
 PERMUTATIONS = 500
 
 
-class Discrepancy(NamedTuple):
+class MmdEstimate(NamedTuple):
     """The estimate, which may be below 0, and its p-value."""
 
     mmd2: float
     p: float
 
 
-def measure_discrepancy(
+def measure_mmd_discrepancy(
     x: Tensor, y: Tensor, generator: torch.Generator, permutations: int = PERMUTATIONS
-) -> Discrepancy:
+) -> MmdEstimate:
     """Compare two samples by MMD² and its permutation test.
 
     Args:
@@ -47,7 +47,7 @@ def measure_discrepancy(
     # A difference by rounding alone counts as equally large.
     as_large = int((estimates[1:] >= estimates[0] - 1e-12).sum())
     # The split at hand counts as one of the permutations, or p could be 0.
-    return Discrepancy(float(estimates[0]), (1 + as_large) / (1 + permutations))
+    return MmdEstimate(float(estimates[0]), (1 + as_large) / (1 + permutations))
 
 
 def compute_gaussian_kernel(points: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from core.contract.reports.data_report import ClassShift, Shift
 from core.learning.analytic import discriminant
-from core.learning.analytic.sums import Sums
-from core.learning.reports.mmd import measure_discrepancy
+from core.learning.analytic.sums import FeatureSums
+from core.learning.reports.mmd import measure_mmd_discrepancy
 
 MOST = 500
 """Maximum number of images on each side: more would show only negligible shifts."""
@@ -65,8 +65,8 @@ def compare_image_samples(
     one: LabelledSample, other: LabelledSample, generator: torch.Generator
 ) -> ShiftTest:
     """Run both tests, on features and on brightness and contrast."""
-    by_features = measure_discrepancy(one.features, other.features, generator)
-    by_light = measure_discrepancy(one.light, other.light, generator)
+    by_features = measure_mmd_discrepancy(one.features, other.features, generator)
+    by_light = measure_mmd_discrepancy(one.light, other.light, generator)
     return ShiftTest(
         by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p))
     )
@@ -104,11 +104,11 @@ def measure_data_shift(
         "p": result.p,
         "p_features": result.p_features,
         "p_light": result.p_light,
-        "per_class": compute_outlier_shares(new, earlier, shared),
+        "per_class": compute_outlier_shares_by_class(new, earlier, shared),
     }
 
 
-def compute_outlier_shares(
+def compute_outlier_shares_by_class(
     new: LabelledSample, earlier: LabelledSample, known: Sequence[str]
 ) -> list[ClassShift]:
     """Return the share of new images outside their class, for each class with enough images.
@@ -130,7 +130,7 @@ def compute_outlier_shares(
     # Both ways round: each half of the earlier images fits once, and sets the bound once.
     for half in range(2):
         fit = {c: theirs[c][half::2] for c in listed}
-        distance = _fit_class_distances(earlier.features, fit, listed)
+        distance = _fit_mahalanobis_distances(earlier.features, fit, listed)
         for i, c in enumerate(listed):
             bound = distance(earlier.features[theirs[c][1 - half :: 2]], i).quantile(INSIDE)
             shares[half, i] = (distance(new.features[mine[c]], i) > bound).double().mean()
@@ -141,7 +141,7 @@ def compute_outlier_shares(
     ]
 
 
-class _Distance(NamedTuple):
+class _MahalanobisDistances(NamedTuple):
     """Squared Mahalanobis distances to class means."""
 
     means: Tensor
@@ -154,13 +154,13 @@ class _Distance(NamedTuple):
         return whitened.square().sum(0)
 
 
-def _fit_class_distances(
+def _fit_mahalanobis_distances(
     features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]
-) -> _Distance:
+) -> _MahalanobisDistances:
     """Fit class means and a shared covariance to rows of features."""
     selected = torch.cat([rows[c] for c in classes])
     label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
-    sums = Sums.make_empty_sums(features.shape[1], len(classes))
+    sums = FeatureSums.make_empty_sums(features.shape[1], len(classes))
     sums.add_examples(features[selected], label)
     sigma = discriminant.compute_shared_covariance(sums)
     # A share above 0 keeps the covariance invertible for features that do not vary.
@@ -168,7 +168,7 @@ def _fit_class_distances(
     factor = discriminant.factor_covariance(
         discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
     )
-    return _Distance(discriminant.compute_class_means(sums), factor)
+    return _MahalanobisDistances(discriminant.compute_class_means(sums), factor)
 
 
 def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:

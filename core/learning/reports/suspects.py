@@ -21,8 +21,8 @@ from core.learning.evaluation.baselines import (
     FOLDS,
     assign_group_folds,
     compute_class_sums,
-    find_first_of_each_group,
-    subtract_sums,
+    find_first_image_of_each_group,
+    subtract_part_sums,
 )
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
@@ -37,7 +37,7 @@ _TEMPERED = 1024
 """Images that the temperature is chosen on, evenly spaced."""
 
 
-class Suspects(NamedTuple):
+class SuspectImages(NamedTuple):
     """Suspicious images of a batch.
 
     Attributes:
@@ -55,7 +55,7 @@ class Suspects(NamedTuple):
 
 def find_suspect_labels(
     features: Tensor, labels: Tensor, generator: torch.Generator, groups: Tensor | None = None
-) -> Suspects:
+) -> SuspectImages:
     """Find the images of a batch whose labels look wrong.
 
     Args:
@@ -64,15 +64,15 @@ def find_suspect_labels(
         generator: of the CPU; for wide features.
         groups: int64 [n], equal numbers of near duplicates; None: there are none.
     """
-    counts = torch.bincount(labels[find_first_of_each_group(labels, groups)[0]], minlength=1)
+    counts = torch.bincount(labels[find_first_image_of_each_group(labels, groups)[0]], minlength=1)
     judged = (counts >= FEWEST_OF_A_CLASS)[labels].nonzero().squeeze(1)
     number, label = torch.unique(labels[judged], return_inverse=True)
     if len(number) < 2:
         nothing = torch.zeros(0, dtype=torch.int64)
-        return Suspects(nothing, nothing, nothing.double(), 0)
+        return SuspectImages(nothing, nothing, nothing.double(), 0)
     alike = None if groups is None else groups[judged]
     log = estimate_label_probabilities(
-        reduce_feature_width(features[judged], generator), label, alike
+        reduce_feature_count_randomly(features[judged], generator), label, alike
     ).log()
     own_log = log.gather(1, label[:, None]).squeeze(1)
     best, suggested = log.max(1)
@@ -82,7 +82,7 @@ def find_suspect_labels(
         # Stable: equal scores stay in the order of the images.
         (best - own_log)[suspect_rows].argsort(descending=True, stable=True)
     ]
-    return Suspects(
+    return SuspectImages(
         judged[suspect_rows],
         number[suggested[suspect_rows]],
         (best - own_log)[suspect_rows].exp(),
@@ -103,7 +103,9 @@ def estimate_label_probabilities(
     scores = torch.zeros(len(labels), classes, dtype=torch.float64)
     for one in range(FOLDS):
         out = fold == one
-        made_of = subtract_sums(whole, compute_class_sums(h[out], labels[out], classes, wide=False))
+        made_of = subtract_part_sums(
+            whole, compute_class_sums(h[out], labels[out], classes, wide=False)
+        )
         scores[out] = discriminant.solve_discriminant(made_of)(h[out])
     tempered_rows = (
         torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
@@ -116,7 +118,7 @@ def estimate_label_probabilities(
     )
 
 
-def reduce_feature_width(features: Tensor, generator: torch.Generator) -> Tensor:
+def reduce_feature_count_randomly(features: Tensor, generator: torch.Generator) -> Tensor:
     """Return the features, or random combinations if there are too many (Johnson & Lindenstrauss
     1984)."""
     width = features.shape[1]

@@ -15,11 +15,11 @@ import torch
 from core.contract.reports.data_report import WouldSay
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import Predict, choose_batch_size
-from core.learning.evaluation.probe import choose_evenly_spaced
+from core.learning.evaluation.probe import choose_evenly_spaced_rows
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, use_full_precision
-from core.learning.problems.class_answers import choose_highest_rows
+from core.learning.precision import InputNormaliser, use_full_precision
+from core.learning.problems.class_answers import choose_rows_with_highest_logits
 
 MOST_IMAGES = 1000
 SHOWN = 100
@@ -33,7 +33,7 @@ class ParentPredictor:
 
     network: Network
     predict: Predict
-    inputs: Inputs
+    inputs: InputNormaliser
     temperature: float
     version: int
     sure_from: float | None
@@ -60,7 +60,7 @@ def find_frequent_predictions(parent: ParentPredictor, data: Dataset) -> list[Wo
     if not known_classes or not len(rows):
         return []
     # A share needs no more images, and each costs a pass.
-    rows = rows[choose_evenly_spaced(len(rows), MOST_IMAGES)]
+    rows = rows[choose_evenly_spaced_rows(len(rows), MOST_IMAGES)]
     predicted, probabilities = _predict_selected_images(parent, data, rows)
     # The model's own threshold: what production would have called sure.
     threshold = SURELY if parent.sure_from is None else parent.sure_from
@@ -91,6 +91,6 @@ def _predict_selected_images(
     with parent.use_predict_mode():
         for indices in rows.split(choose_batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
-            parts.append(choose_highest_rows(logits, parent.temperature))
+            parts.append(choose_rows_with_highest_logits(logits, parent.temperature))
     picked, probabilities = zip(*parts, strict=True)
     return torch.cat(picked).long(), torch.cat(probabilities)

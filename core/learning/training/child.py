@@ -1,6 +1,6 @@
 """Running and reporting of a job process: events as JSON lines on a pipe, the outcome last.
 
-Between other events, `Pulse` gives signs of life.
+Between other events, `AliveEventEmitter` gives signs of life.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, MetricEvent, StoppedEvent
 from core.learning.export.graph import ExportFailed
-from core.learning.reports.data_report import DataHeld
+from core.learning.reports.data_report import BatchHeldSignal
 from core.learning.training.control import EXIT_ORPHANED
 from core.learning.training.failures import classify_job_error, measure_process_memory
 
@@ -27,7 +27,7 @@ PULSE_PERIOD_S = 5.0
 """Seconds between two signs; PERENNIAL_STALL_S is a hundred times as long."""
 
 
-def run_with_event_output(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
+def run_and_report_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
     """Run `work` with events to `out_fd`, and return the exit status.
 
     Every failure becomes an `error` event, see `failures.classify_job_error`. `before` receives
@@ -57,7 +57,7 @@ def run_with_event_output(out_fd: int, before: Emit, work: Callable[[Emit], None
             message = (
                 str(error)
                 # These two are sentences for a person already, without the name of a class.
-                if isinstance(error, ExportFailed | DataHeld)
+                if isinstance(error, ExportFailed | BatchHeldSignal)
                 else f"{type(error).__name__}: {error}"
             )
             trace = "".join(traceback.format_exception(error))
@@ -86,7 +86,7 @@ def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
     For work without a partial result that is worth saving.
     """
 
-    def listen_for_stop() -> None:
+    def listen_for_stop_signal() -> None:
         while request := os.read(control_fd, 64):
             if ControlRequest.STOP.value.encode() in request:
                 # Written past the stream's buffer, which the other thread may hold.
@@ -95,10 +95,10 @@ def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
         os._exit(EXIT_ORPHANED)
 
     # A daemon thread does not hold up the exit of the process.
-    threading.Thread(target=listen_for_stop, name="control", daemon=True).start()
+    threading.Thread(target=listen_for_stop_signal, name="control", daemon=True).start()
 
 
-class Pulse:
+class AliveEventEmitter:
     """Emits an `alive` event when called, at most once in `PULSE_PERIOD_S` seconds.
 
     Calls in between are cheap, so it can be called in every round of a loop.

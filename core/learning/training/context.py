@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.data.augment import Augmentation
-from core.learning.distributed.slices import WHOLE, Slice
+from core.learning.distributed.slices import WHOLE, BatchSlice
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, use_full_precision, use_training_precision
+from core.learning.precision import InputNormaliser, use_full_precision, use_training_precision
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Problem
 from core.learning.recipe import Recipe, StartingPoint
 
 
 @dataclass
-class Batch:
+class TrainingBatch:
     """A batch of training images with their labels.
 
     Attributes:
@@ -48,7 +48,7 @@ class Batch:
 
 
 @dataclass
-class Context:
+class TaskTrainingContext:
     """Context of the run of one task.
 
     Attributes:
@@ -83,7 +83,7 @@ class Context:
     class_rows: Tensor
     recipe: Recipe
     device: torch.device
-    inputs: Inputs
+    inputs: InputNormaliser
     augment: Augmentation
     first: bool
     warn: Callable[[str], None]
@@ -99,27 +99,27 @@ class Context:
     has_keys: bool = False
     share: float = 1.0
     num_steps: int = 0
-    examples: Callable[[], Iterable[Batch]] = tuple
-    in_order: Callable[[], Iterable[Batch]] = tuple
+    examples: Callable[[], Iterable[TrainingBatch]] = tuple
+    in_order: Callable[[], Iterable[TrainingBatch]] = tuple
     trainable: dict[str, nn.Parameter] = field(default_factory=dict)
     stage: str = "all"
     epoch: int = 0
     step: int = 0
     batch: int = 0
     batches: int = 0
-    part: Slice = WHOLE
+    part: BatchSlice = WHOLE
     cached: Callable[[Tensor], Tensor] | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
     cache: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def head_argument(self) -> int | None:
+    def get_task_argument_of_forward(self) -> int | None:
         """Return the `task` argument of a forward pass on this task: its number, or None for a
         single head."""
         return self.task if self.scenario == "task" else None
 
     @property
-    def masks_other_classes(self) -> bool:
+    def is_loss_over_task_classes_only(self) -> bool:
         """True if the loss of new data is a softmax over this task's classes alone."""
         if self.scenario != "class" or self.class_rows.numel() == len(self.network.classes):
             return False
@@ -135,7 +135,9 @@ class Context:
 
         In classification it is the cross-entropy under the recipe's `train_ce`.
         """
-        return self.problem.loss(outputs, y, self.class_rows if self.masks_other_classes else None)
+        return self.problem.loss(
+            outputs, y, self.class_rows if self.is_loss_over_task_classes_only else None
+        )
 
     def compute_displacement(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Return θ - θ_start of parameters that move, by name, each with its parameter's shape.

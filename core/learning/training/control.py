@@ -15,7 +15,7 @@ EXIT_ORPHANED = 3
 _GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
 
 
-class Control(Protocol):
+class LoopControl(Protocol):
     """Source of requests that the loop checks between steps. `pending` is cheap to read."""
 
     @property
@@ -26,7 +26,7 @@ class Control(Protocol):
         """Return one pending request, and clear it; None when there is none."""
 
 
-class NoControl:
+class NoLoopControl:
     """A control that never has a request."""
 
     pending = False

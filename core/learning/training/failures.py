@@ -14,8 +14,8 @@ import torch
 from core.contract.jobs.device_errors import is_device_error
 from core.learning.data.dataset import DataError
 from core.learning.export.graph import ExportFailed
-from core.learning.reports.data_report import DataHeld
-from core.learning.training.loop import NonFinite
+from core.learning.reports.data_report import BatchHeldSignal
+from core.learning.training.loop import NonFiniteTrainingError
 
 OUT_OF_MEMORY = (
     # The caching allocator asserts that NVML works before it reports that memory is exhausted.
@@ -49,9 +49,9 @@ def classify_job_error(error: Exception) -> str:
     # First: DataError is a ValueError, and would pass for others below.
     if isinstance(error, DataError):
         return "data"
-    if isinstance(error, DataHeld):
+    if isinstance(error, BatchHeldSignal):
         return "data-held"
-    if isinstance(error, NonFinite):
+    if isinstance(error, NonFiniteTrainingError):
         return "non-finite"
     if isinstance(error, ExportFailed):
         return "export"

@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.contract.figures import Figures, UpdateNorm
+from core.contract.figures import UpdateNorm, VersionFigures
 from core.contract.jobs.job_event import (
     AliveEvent,
     AnytimeEvent,
-    DataEvent,
+    DataReportEvent,
     DoneEvent,
     LogEvent,
     MetricEvent,
@@ -35,41 +35,41 @@ from core.contract.jobs.job_event import (
 from core.contract.jobs.job_result import AnytimeResult, JobResult, LearnedNetwork
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
-from core.contract.manifest import TOTALS, Validated
+from core.contract.manifest import TOTALS, ValidationScore
 from core.contract.recipe import Recipe as StoredRecipe
 from core.learning.data import image_packs
 from core.learning.data.augment import Augmentation, derive_seed
 from core.learning.data.dataset import DataError, Dataset
 from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.data.known_features import KnownFeatures
-from core.learning.distributed.ranks import ALONE, Ranks
+from core.learning.distributed.ranks import ALONE, ProcessRanks
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import (
-    Ancestors,
-    load_parent_state,
+    StartingVersions,
+    load_method_state_of_parent,
     require_trainable_network,
 )
-from core.learning.evaluation.comparison import update_norm
-from core.learning.evaluation.evaluator import Evaluator, compute_forecast_loss_rise
+from core.learning.evaluation.comparison import compute_update_norm
+from core.learning.evaluation.evaluator import Evaluator, forecast_loss_rise_of_earlier_tasks
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.numerics import Numerics
+from core.learning.numerics import NumericsSettings
 from core.learning.optimizers import rollback
-from core.learning.precision import Inputs, move_network_to_device, open_device_with_limit
+from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.recipe import Recipe, StartingPoint
-from core.learning.reports.data_report import TaskImageInspector, log_findings
-from core.learning.state import TYPES, State, load_tensors
+from core.learning.reports.data_report import TaskImageInspector, log_data_findings
+from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
-from core.learning.training.child import Emit, Pulse, run_with_event_output
-from core.learning.training.context import Context
-from core.learning.training.control import Control, NoControl, PipeControl
+from core.learning.training.child import AliveEventEmitter, Emit, run_and_report_events
+from core.learning.training.context import TaskTrainingContext
+from core.learning.training.control import LoopControl, NoLoopControl, PipeControl
 from core.learning.training.failures import classify_job_error
-from core.learning.training.loop import Callbacks, Loop, Stopped
-from core.learning.training.snapshot import UNFIT, Snapshot, check_same_run
-from core.learning.training.validation import Best
+from core.learning.training.loop import TrainingCallbacks, TrainingLoop, TrainingStopped
+from core.learning.training.snapshot import UNFIT, RunSnapshot, require_snapshot_of_same_run
+from core.learning.training.validation import BestValidatedState
 
-EvaluationHook = Callable[[Network, Method, Inputs], None]
+EvaluationHook = Callable[[Network, Method, InputNormaliser], None]
 """Called with the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
@@ -78,9 +78,9 @@ OPTIMIZER_PART = "optimizer"
 def learn_task(
     spec: JobSpec,
     emit: Emit,
-    control: Control | None = None,
+    control: LoopControl | None = None,
     hook: EvaluationHook | None = None,
-    ranks: Ranks = ALONE,
+    ranks: ProcessRanks = ALONE,
 ) -> None:
     """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
 
@@ -91,25 +91,25 @@ def learn_task(
 
     Raises:
         DataError: a dataset does not fit.
-        NonFinite: the loss diverged.
+        NonFiniteTrainingError: the loss diverged.
         ValueError: the spec contradicts itself.
     """
-    job = Job(spec, emit, control or NoControl(), hook, ranks)
+    job = LearningJob(spec, emit, control or NoLoopControl(), hook, ranks)
     with job.numerics.use_numerics_flags():
         job.run_job_phases()
 
 
 @dataclass
-class _Run:
+class _TrainingRun:
     """Network, method, context and training loop of a run."""
 
     network: Network
     method: Method
-    ctx: Context
-    loop: Loop
+    ctx: TaskTrainingContext
+    loop: TrainingLoop
 
 
-class Job:
+class LearningJob:
     """One attempt at one task.
 
     `inputs`: prepared with features of all images, for repeated benchmarks.
@@ -119,9 +119,9 @@ class Job:
         self,
         spec: JobSpec,
         emit: Emit,
-        control: Control,
+        control: LoopControl,
         hook: EvaluationHook | None = None,
-        ranks: Ranks = ALONE,
+        ranks: ProcessRanks = ALONE,
         inputs: KnownFeatures | None = None,
     ) -> None:
         # Sums over another number of threads have other bits, so it is part of the spec.
@@ -134,12 +134,12 @@ class Job:
         self._recipe = Recipe.model_validate(spec.recipe.to_json())
         self._device = open_device_with_limit(spec.device, spec.gpu_memory_share)
         self._devices = [self._device.type]
-        self.numerics = Numerics(self._recipe, self._device)
+        self.numerics = NumericsSettings(self._recipe, self._device)
         # A model keeps the statistics of its first version: its weights expect inputs scaled by
         # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
         self._inputs = inputs or KnownFeatures(normalise, spec.image.channels, self._device)
-        self._ancestors = Ancestors(spec, self._device)
+        self._ancestors = StartingVersions(spec, self._device)
         self._features = HeldOutFeatures()
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
         self._warnings: list[str] = []
@@ -162,7 +162,7 @@ class Job:
         self._emit_phase("train")
         for text in self.numerics.iterate_warnings():
             self._report_warning(text)
-        self._report_log(log_lines.describe_training(run.ctx, run.loop))
+        self._report_log(log_lines.describe_training_plan(run.ctx, run.loop))
         for text in self.numerics.iterate_log_remarks():
             self._report_log(text)
         if self._recipe.shards > 1:
@@ -171,18 +171,20 @@ class Job:
             )
         try:
             run.loop.run_training_stages()
-        except Stopped:
+        except TrainingStopped:
             self._emit(StoppedEvent())
             return
         if not self._ranks.is_writing_rank:
             return
         # Before `end_task`, which may change weights and drop the parameters that only training
         # needs.
-        moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
+        moved = UpdateNorm.from_json(
+            compute_update_norm(run.network, self._start, set(run.ctx.trainable))
+        )
         # Also before `end_task`, which merges this task into the state that the forecast reads.
-        predicted, by_task = compute_forecast_loss_rise(run.method, run.ctx)
+        predicted, by_task = forecast_loss_rise_of_earlier_tasks(run.method, run.ctx)
         self._emit_phase("consolidate")
-        self._report_log(log_lines.describe_method_finish(run.loop))
+        self._report_log(log_lines.describe_work_at_task_end(run.loop))
         run.loop.end_task()
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
@@ -191,12 +193,12 @@ class Job:
             log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem)
         )
         fields = {
-            **figures.get_set_fields(),
+            **figures.list_fields_that_are_set(),
             "update_norm": moved,
             "adp": run.loop.validation.build_adp_curve(),
         }
         if predicted is not None:
-            fields["forecast"] = self._evaluator.compare_loss_rise(
+            fields["forecast"] = self._evaluator.compare_forecast_with_measured_loss_rise(
                 run.network, run.method, predicted, by_task
             )
         pulled = rollback.sum_rollback_over_steps(run.ctx, run.loop.olor, run.loop.stage_steps)
@@ -206,18 +208,18 @@ class Job:
             self._hook(run.network, run.method, self._inputs)
         if self.numerics.operations:
             self._report_log(log_lines.describe_nondeterminism(self.numerics.operations))
-        self._emit(DoneEvent(path=self._write_job_result(run, Figures(**fields))))
+        self._emit(DoneEvent(path=self._write_job_result(run, VersionFigures(**fields))))
 
-    def _begin_new_run(self, data: Dataset) -> _Run:
+    def _begin_new_run(self, data: Dataset) -> _TrainingRun:
         """Return the run before its first step, after measuring base and parent."""
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
-        network, method = self._ancestors.load_network("parent"), self._build_method()
+        network, method = self._ancestors.load_version_network("parent"), self._build_method()
         require_trainable_network(network, method, self._spec)
         self._emit_phase("measure")
         self._compute_frozen_features(network, method, data)
         if self._spec.task.held_out and self._spec.with_ancestors:
-            self._report_log(log_lines.describe_parent_measuring(self._spec.parent.version))
+            self._report_log(log_lines.describe_measurement_of_parent(self._spec.parent.version))
         if self._ranks.is_writing_rank:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             if self._spec.with_ancestors:
@@ -225,12 +227,12 @@ class Job:
             if self._spec.task.known is None and self._spec.inspects_task:
                 self._inspect_task_images(network, data)
         run = self._build_training_run(network, method, data)
-        self._inherit_state(method)
+        self._inherit_method_state(method)
         # After the state is inherited: a method may fit it to the network that has grown.
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
-        outputs = run.network.list_classes(run.ctx.head_argument)
+        outputs = run.network.list_classes(run.ctx.get_task_argument_of_forward)
         if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
             self._report_warning(warning)
         return run
@@ -239,7 +241,7 @@ class Job:
         """Compute the backbone's features of all images once if no step moves it; stored ones are
         reused."""
         if method.keeps_backbone:
-            base = None if self._ancestors.same else self._ancestors.load_network("base")
+            base = None if self._ancestors.same else self._ancestors.load_version_network("base")
             parts = self._evaluator.read_held_out_parts()
             self._features.read_stored_features(self._spec, parent, parts)
             known, kept = self._spec.task.known, self._features.kept
@@ -255,7 +257,7 @@ class Job:
         afterwards.
 
         Raises:
-            DataHeld: the recipe holds the batch because of the findings.
+            BatchHeldSignal: the recipe holds the batch because of the findings.
         """
         if self._recipe.data_report == "off" or not data.problem.has_classes:
             return
@@ -273,10 +275,10 @@ class Job:
         report = inspector.build_data_report(data)
         # `_build_training_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        self._emit(DataEvent(report=report))
-        log_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
+        self._emit(DataReportEvent(report=report))
+        log_data_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
 
-    def _try_resume_run(self, data: Dataset) -> _Run | None:
+    def _try_resume_run(self, data: Dataset) -> _TrainingRun | None:
         """Return the run restored from the spec's snapshot; None without one, or if it does not fit
         this code."""
         if self._spec.snapshot is None:
@@ -284,15 +286,17 @@ class Job:
         try:
             tensors, document = output.read_snapshot(self._spec.snapshot)
             predictions = stored_predictions.pop_stored_predictions(tensors, data.problem)
-            check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
+            require_snapshot_of_same_run(
+                document, self._number, self._recipe, type(self._build_method().hyper)
+            )
             torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
-            network, method = self._ancestors.load_network("parent"), self._build_method()
+            network, method = self._ancestors.load_version_network("parent"), self._build_method()
             require_trainable_network(network, method, self._spec)
             self._compute_frozen_features(network, method, data)
             run = self._build_training_run(network, method, data)
             if method.frozen_until_end_task:
-                self._inherit_state(method)
-            run.loop.resume_from_snapshot(Snapshot(tensors, document))
+                self._inherit_method_state(method)
+            run.loop.resume_from_snapshot(RunSnapshot(tensors, document))
         except UNFIT as error:
             if isinstance(error, DataError) or classify_job_error(error) != "code":
                 raise
@@ -317,11 +321,11 @@ class Job:
             self._devices.append(self._device.type)
             self._report_warning(log_lines.warn_of_other_device(before[-1], self._device.type))
 
-    def _build_training_run(self, network: Network, method: Method, data: Dataset) -> _Run:
+    def _build_training_run(self, network: Network, method: Method, data: Dataset) -> _TrainingRun:
         """Return the run: the network to train, on its device, and the loop that trains it."""
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
-            network = self._ancestors.load_network("parent", without_classes=True)
+            network = self._ancestors.load_version_network("parent", without_classes=True)
         self._start = network.copy_parameters()
         network = method.build_network(network)
         # Parameters that the method added start here; it may have edited the others already.
@@ -336,27 +340,29 @@ class Job:
         )
         move_network_to_device(network, self._device)
         ctx = self._build_context(network)
-        callbacks = Callbacks(
+        callbacks = TrainingCallbacks(
             self._emit,
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best_state(network, method, best),
             test=lambda: self._evaluator.measure_accuracy(network, method),
         )
-        loop = Loop(ctx, method, data, self._control, callbacks, self._ranks)
+        loop = TrainingLoop(ctx, method, data, self._control, callbacks, self._ranks)
         if self._recipe.optimizer.carry_state:
             loop.load_optimizer_state(self._ancestors.load_part_tensors("parent", OPTIMIZER_PART))
-        return _Run(network, method, ctx, loop)
+        return _TrainingRun(network, method, ctx, loop)
 
     def _build_method(self) -> Method:
         method_type = registry.get_method(self._recipe.method["name"])
-        return method_type(method_type.Hyper.model_validate(self._recipe.get_hyper()), State())
+        return method_type(
+            method_type.Hyper.model_validate(self._recipe.get_hyper()), MethodState()
+        )
 
-    def _build_context(self, network: Network) -> Context:
+    def _build_context(self, network: Network) -> TaskTrainingContext:
         problem = self._ancestors.problem
         known_outputs = network.list_classes(self._number if network.scenario == "task" else None)
         row = {name: i for i, name in enumerate(known_outputs)}
         class_rows = sorted(row[name] for name in problem.list_outputs(self._classes))
-        return Context(
+        return TaskTrainingContext(
             network=network,
             scenario=network.scenario,
             task=self._number,
@@ -374,7 +380,7 @@ class Job:
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
             log=self._report_log,
-            alive=Pulse(self._emit),
+            alive=AliveEventEmitter(self._emit),
             folder=self._ranks.open_scratch_folder(self._spec.out),
             has_keys=self._spec.task.known is not None,
         )
@@ -385,8 +391,8 @@ class Job:
             return self._start
         return self._ancestors.load_backbone_parameters("base")
 
-    def _inherit_state(self, method: Method) -> None:
-        load_parent_state(method, self._spec.parent, self._device, self._report_warning)
+    def _inherit_method_state(self, method: Method) -> None:
+        load_method_state_of_parent(method, self._spec.parent, self._device, self._report_warning)
         self._erase_deleted_tasks(method)
 
     def _erase_deleted_tasks(self, method: Method) -> None:
@@ -394,11 +400,11 @@ class Job:
         if self._spec.erased_tasks:
             method.erase_tasks(set(self._spec.erased_tasks))
 
-    def _write_snapshot(self, snapshot: Snapshot, epoch: int) -> None:
+    def _write_snapshot(self, snapshot: RunSnapshot, epoch: int) -> None:
         if not self._ranks.is_writing_rank:
             return
         document = SnapshotDocument(
-            **snapshot.state.get_set_fields(),
+            **snapshot.state.list_fields_that_are_set(),
             task=self._number,
             number=next(self._numbers),
             recipe=StoredRecipe.from_json(self._recipe.model_dump(by_alias=True)),
@@ -420,7 +426,7 @@ class Job:
             )
         )
 
-    def _write_job_result(self, run: _Run, figures: Figures) -> Path:
+    def _write_job_result(self, run: _TrainingRun, figures: VersionFigures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
         parts = output.copy_network_parts(network)
         parts += image_packs.list_state_parts(state, self._number, self._packs)
@@ -428,8 +434,10 @@ class Job:
         if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         document = JobResult(
-            **self._describe_network(network, run.method, loop.position.step).get_set_fields(),
-            **figures.get_set_fields(),
+            **self._describe_network(
+                network, run.method, loop.position.step
+            ).list_fields_that_are_set(),
+            **figures.list_fields_that_are_set(),
             **self._evaluator.build_result_fields(),
             trainable=sum(p.numel() for p in run.ctx.trainable.values()),
             parameters=sum(p.numel() for p in network.parameters()),
@@ -437,7 +445,7 @@ class Job:
             warnings=self._warnings,
             **self._evaluator.score_trial(network, run.method, run.ctx),
         )
-        return output.write_parts(
+        return output.write_result_parts(
             self._spec.out,
             "result",
             parts,
@@ -447,18 +455,20 @@ class Job:
             ),
         )
 
-    def _write_best_state(self, network: Network, method: Method, best: Best) -> None:
+    def _write_best_state(self, network: Network, method: Method, best: BestValidatedState) -> None:
         """Write the best validated state as parts, with the data for a manifest, while training
         continues."""
         if not self._ranks.is_writing_rank:
             return
         parts = output.copy_network_parts(network, best.tensors)
         document = AnytimeResult(
-            **self._describe_network(network, method, best.step).get_set_fields(),
-            validation=Validated(correct=best.correct, total=best.total),
+            **self._describe_network(network, method, best.step).list_fields_that_are_set(),
+            validation=ValidationScore(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
-        self._emit(AnytimeEvent(path=output.write_parts(self._spec.out, name, parts, document)))
+        self._emit(
+            AnytimeEvent(path=output.write_result_parts(self._spec.out, name, parts, document))
+        )
 
     def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
         environment = output.describe_environment(self._device, self.numerics, self._devices)
@@ -488,9 +498,9 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_job(emit: Emit) -> None:
-        learn_task(output.read_spec(spec_path), emit, PipeControl(control_fd))
+        learn_task(output.read_job_spec(spec_path), emit, PipeControl(control_fd))
 
-    return run_with_event_output(out_fd, before, run_job)
+    return run_and_report_events(out_fd, before, run_job)
 
 
 if __name__ == "__main__":

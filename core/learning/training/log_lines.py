@@ -13,8 +13,8 @@ from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Temperature
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Problem
-from core.learning.training.context import Context
-from core.learning.training.loop import Loop
+from core.learning.training.context import TaskTrainingContext
+from core.learning.training.loop import TrainingLoop
 
 MAX_TASKS = 12
 """Maximum number of tasks whose accuracy is listed one by one."""
@@ -35,7 +35,7 @@ def warn_of_other_device(before: str, now: str) -> str:
     )
 
 
-def describe_parent_measuring(version: int) -> str:
+def describe_measurement_of_parent(version: int) -> str:
     """Return the line about measuring the parent version, before training."""
     return (
         f"Measuring version {version}, which the task starts from, on the held-out images of "
@@ -56,7 +56,7 @@ def describe_batch_sharding(shards: int, ranks: int) -> str:
     )
 
 
-def describe_training(ctx: Context, loop: Loop) -> str:
+def describe_training_plan(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
     """Return the line about what is trained, how, and for how long; or where a snapshot resumes."""
     recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step
     if done:
@@ -89,7 +89,7 @@ def explain_unfit_snapshot(error: Exception) -> str:
     )
 
 
-def describe_method_finish(loop: Loop) -> str:
+def describe_work_at_task_end(loop: TrainingLoop) -> str:
     """Return the line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."

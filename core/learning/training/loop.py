@@ -16,30 +16,30 @@ from torch import Tensor
 
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
-from core.contract.jobs.snapshot import LoopState, LossState
-from core.contract.jobs.snapshot import Position as StoredPosition
+from core.contract.jobs.snapshot import LoopState, LossSumState
+from core.contract.jobs.snapshot import TrainingPosition as StoredPosition
 from core.learning.data import features
-from core.learning.data.augment import draw_epoch_table
+from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import BatchSource, Dataset
 from core.learning.data.feed import BatchFeed
-from core.learning.data.sampler import compute_batch_share
-from core.learning.distributed.ranks import ALONE, Ranks, SharedControl
+from core.learning.data.sampler import compute_share_of_new_images_in_batch
+from core.learning.distributed.ranks import ALONE, ProcessRanks, SharedControl
 from core.learning.distributed.step import ShardedStep, require_shardable_network
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.evaluate import EvaluationImages
 from core.learning.methods.method import Method
-from core.learning.networks.norms import set_training_modes
+from core.learning.networks.norms import set_training_mode_of_trainable_modules
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.optimizers.olor import find_anchored_parameters
 from core.learning.optimizers.rollback import resolve_olor_settings
 from core.learning.state import group_tensors_by_type
 from core.learning.training import rebalance
-from core.learning.training.context import Batch, Context
-from core.learning.training.control import Control
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
+from core.learning.training.control import LoopControl
 from core.learning.training.merge import merge_weights
-from core.learning.training.schedule import Schedule
-from core.learning.training.snapshot import Position, Snapshot
-from core.learning.training.validation import Best, Validation
+from core.learning.training.schedule import StageSchedule
+from core.learning.training.snapshot import RunPosition, RunSnapshot
+from core.learning.training.validation import BestValidatedState, RunValidation
 
 REPORTS_PER_EPOCH = 20
 CONSOLIDATION_BATCH = 32
@@ -50,16 +50,16 @@ CONSOLIDATION_EPOCH = -2  # seeds the table that orders the training part at the
 Emit = Callable[[JobEvent], None]
 
 
-class NonFinite(ArithmeticError):
+class NonFiniteTrainingError(ArithmeticError):
     """The loss or a weight is not finite. No state of the run can be used."""
 
 
-class Stopped(Exception):
+class TrainingStopped(Exception):
     """The run stopped on request, after a snapshot."""
 
 
 @dataclass(frozen=True)
-class Callbacks:
+class TrainingCallbacks:
     """Functions of the job that the loop calls.
 
     Attributes:
@@ -70,12 +70,12 @@ class Callbacks:
     """
 
     emit: Emit
-    save: Callable[[Snapshot], None]
-    save_best: Callable[[Best], None]
+    save: Callable[[RunSnapshot], None]
+    save_best: Callable[[BestValidatedState], None]
     test: Callable[[], Accuracy]
 
 
-class Loop:
+class TrainingLoop:
     """Training of one task.
 
     Call `run_training_stages` once; before it `resume_from_snapshot` to continue from a snapshot.
@@ -88,33 +88,37 @@ class Loop:
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: TaskTrainingContext,
         method: Method,
         data: Dataset,
-        control: Control,
-        callbacks: Callbacks,
-        ranks: Ranks = ALONE,
+        control: LoopControl,
+        callbacks: TrainingCallbacks,
+        ranks: ProcessRanks = ALONE,
     ) -> None:
         require_shardable_network(ctx)
         self.ctx = ctx
         self.method = method
-        self.position = Position()
+        self.position = RunPosition()
         self._emit = callbacks.emit
         shared = SharedControl(control) if ranks.count > 1 else None
-        self._control: Control = control if shared is None else shared
+        self._control: LoopControl = control if shared is None else shared
         self._sharded = (
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
         self._callbacks = callbacks
-        classes = ctx.network.list_classes(ctx.head_argument)
+        classes = ctx.network.list_classes(ctx.get_task_argument_of_forward)
         ctx.examples = self._iterate_shuffled_batches
         ctx.in_order = self._iterate_batches_in_order
-        self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_argument)
+        self._source = BatchSource(
+            data, classes, ctx.inputs, ctx.augment, ctx.get_task_argument_of_forward
+        )
         self._rows, held_back = self._split_training_and_validation()
         ctx.num_images = self._rows.numel()
         # Before the feed, whose batches it shortens.
-        ctx.share = compute_batch_share(ctx, method, self._source.labels[self._rows])
-        self.schedule = schedule = Schedule.plan_schedule(ctx, method)
+        ctx.share = compute_share_of_new_images_in_batch(
+            ctx, method, self._source.labels[self._rows]
+        )
+        self.schedule = schedule = StageSchedule.plan_schedule(ctx, method)
         ctx.num_steps = schedule.total_steps
         self._feed = self._build_image_feed()
         self.stage_steps = schedule.list_backbone_training_steps(ctx.recipe.depth)
@@ -123,7 +127,7 @@ class Loop:
             data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
         )
         steps = schedule.count_steps_before(schedule.training)
-        self.validation = Validation(ctx, method, part, steps, self._emit, callbacks.test)
+        self.validation = RunValidation(ctx, method, part, steps, self._emit, callbacks.test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
         self._pending_optimizer: dict[str, Tensor] | None = None
@@ -140,14 +144,14 @@ class Loop:
 
     # Before and after.
 
-    def resume_from_snapshot(self, snapshot: Snapshot) -> None:
+    def resume_from_snapshot(self, snapshot: RunSnapshot) -> None:
         """Continue from a snapshot. The network must have the shape that it had then.
 
         State of the method's `frozen_until_end_task` types must be loaded already. Raises KeyError,
         RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
         """
         state = snapshot.state
-        self.position = Position(**state.position.get_set_fields())
+        self.position = RunPosition(**state.position.list_fields_that_are_set())
         groups: dict[str, dict[str, Tensor]] = {
             "net": {},
             "optimizer": {},
@@ -185,7 +189,7 @@ class Loop:
         return dict(self._optimizer.iterate_state()) if self._optimizer else {}
 
     def run_training_stages(self) -> None:
-        """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop
+        """Run all stages. Raises NonFiniteTrainingError, and Stopped after a snapshot that was to stop
         the run.
         """
         position, validation, schedule = self.position, self.validation, self.schedule
@@ -257,13 +261,13 @@ class Loop:
     def end_task(self) -> None:
         """Run the method's `end_task` on the final weights.
 
-        Raises NonFinite if they are not finite.
+        Raises NonFiniteTrainingError if they are not finite.
         """
         for name, tensor in self.ctx.network.state_dict().items():
             # Once per task, after the last step: between the reports a weight may have diverged
             # unnoticed.
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                raise NonFinite(
+                raise NonFiniteTrainingError(
                     f"{name} is no longer finite after the last step: lower lr or set "
                     f"optimizer.clip"
                 )
@@ -271,10 +275,10 @@ class Loop:
         self.method.end_task(self.ctx, self._iterate_shuffled_batches())
         self.ctx.scratch.clear()
 
-    def _iterate_shuffled_batches(self) -> Iterator[Batch]:
+    def _iterate_shuffled_batches(self) -> Iterator[TrainingBatch]:
         """Yield the training part, shuffled: archives list class by class, and a method may take
         the first rows."""
-        table = draw_epoch_table(
+        table = draw_epoch_random_numbers(
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, len(self._source.labels)
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
@@ -282,7 +286,7 @@ class Loop:
             self.ctx.alive()  # curvature and exemplars take long and report nothing themselves
             yield batch
 
-    def _iterate_batches_in_order(self) -> Iterator[Batch]:
+    def _iterate_batches_in_order(self) -> Iterator[TrainingBatch]:
         """Yield the training part in the dataset's order."""
         for number, batch in enumerate(
             self._source.iterate_batches_in_order(self._rows, CONSOLIDATION_BATCH)
@@ -318,7 +322,7 @@ class Loop:
         if validated:
             self.validation.validate_after_epoch(position.step, number)
 
-    def _run_training_step(self, batch: Batch, step: int, *, report: bool) -> None:
+    def _run_training_step(self, batch: TrainingBatch, step: int, *, report: bool) -> None:
         """Run the method's hooks and one optimizer step.
 
         Args:
@@ -355,7 +359,7 @@ class Loop:
         position.images += batch.index.numel()
         ctx.step = position.step
 
-    def _compute_gradients(self, method: Method, batch: Batch) -> Tensor:
+    def _compute_gradients(self, method: Method, batch: TrainingBatch) -> Tensor:
         """Set the gradients of the batch's loss; return the loss, detached."""
         ctx = self.ctx
         if self._sharded is not None:
@@ -370,7 +374,7 @@ class Loop:
         loss = float(self._loss) / max(1, self._losses)
         # Checked where the loss is read anyway.
         if not math.isfinite(loss):
-            raise NonFinite(
+            raise NonFiniteTrainingError(
                 f"the loss is {loss} at step {self.position.step}: lower lr (now "
                 f"{self.ctx.recipe.optimizer.lr:g}) or the method's strength, or set optimizer.clip"
             )
@@ -390,7 +394,7 @@ class Loop:
 
     # Snapshots.
 
-    def build_snapshot(self) -> Snapshot:
+    def build_snapshot(self) -> RunSnapshot:
         """Return the state between two steps; its tensors are not copies, so write them at once."""
         tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
         if (
@@ -408,9 +412,9 @@ class Loop:
             position=StoredPosition(**vars(self.position)),
             state=self.method.state.collect_json_by_type(without=frozen),
             validation=self.validation.get_validation_state(),
-            loss=LossState(sum=float(self._loss), steps=self._losses),
+            loss=LossSumState(sum=float(self._loss), steps=self._losses),
         )
-        return Snapshot(tensors, state)
+        return RunSnapshot(tensors, state)
 
     def _handle_control_request(self) -> None:
         request = self._control.take_request()
@@ -423,7 +427,7 @@ class Loop:
             self._report_progress()
         self._callbacks.save(self.build_snapshot())
         if request is ControlRequest.STOP:
-            raise Stopped
+            raise TrainingStopped
 
     # Set-up.
 
@@ -433,7 +437,9 @@ class Loop:
         if recipe.validation == 0:
             return torch.arange(len(labels)), torch.zeros(0, dtype=torch.int64)
         # From the seed alone, so that a resumed run holds back the same images.
-        order = draw_epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels))[:, 0]
+        order = draw_epoch_random_numbers(
+            recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels)
+        )[:, 0]
         return self.ctx.problem.split_rows(labels, recipe.validation, order)
 
     def _build_image_feed(self) -> BatchFeed:
@@ -468,7 +474,7 @@ class Loop:
         # BatchNorm cannot train on a single image.
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
         sliced = self.ctx.recipe.shards > 1  # the statistics of a slice are not those of its batch
-        set_training_modes(
+        set_training_mode_of_trainable_modules(
             self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced
         )
 

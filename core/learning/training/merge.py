@@ -21,15 +21,17 @@ from torch import Tensor
 
 from core.learning.methods.method import Method
 from core.learning.networks.interpolation import interpolate_weights
-from core.learning.networks.norms import BatchNorm, estimate_norm_statistics
-from core.learning.training.context import Context
+from core.learning.networks.norms import BatchNorm, set_batch_norm_statistics_to_mean
+from core.learning.training.context import TaskTrainingContext
 
 GRID = tuple(k / 10 for k in range(11))
 NORM_BATCHES = 64
 """Batches of the training part to estimate statistics from: with more they hardly change."""
 
 
-def merge_weights(ctx: Context, method: Method, correct: Callable[[], float], total: int) -> None:
+def merge_weights(
+    ctx: TaskTrainingContext, method: Method, correct: Callable[[], float], total: int
+) -> None:
     """Merge if the recipe says so, and log the weight a with the accuracies on the grid.
 
     The metric is `merge_weight`.
@@ -54,7 +56,7 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], float], to
             "nothing is merged: there is no validation image by which merge.within could choose"
         )
         return
-    weight_line = Line(ctx)
+    weight_line = WeightInterpolation(ctx)
     grid: list[tuple[float, float]] = []
     if rule.within is None:
         assert rule.weight is not None
@@ -62,7 +64,7 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], float], to
     else:
         counts = [weight_line.evaluate_at_weight(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
-        weight = GRID[choose_first_within(counts, total, rule.within)]
+        weight = GRID[choose_first_index_within(counts, total, rule.within)]
         noun = ctx.problem.primary_measure.noun
         reason = (
             f"the least whose validation {noun} is within {rule.within:g} of the best, "
@@ -79,7 +81,7 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], float], to
     )
 
 
-def choose_first_within(correct: Sequence[float], total: int, within: float) -> int:
+def choose_first_index_within(correct: Sequence[float], total: int, within: float) -> int:
     """Return the first index whose count is at most `within` · total below the greatest.
 
     total: number of images counted.
@@ -89,10 +91,10 @@ def choose_first_within(correct: Sequence[float], total: int, within: float) -> 
     return next(place for place, count in enumerate(correct) if count >= minimum)
 
 
-class Line:
+class WeightInterpolation:
     """The straight line of weights between the task's start and the trained network."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: TaskTrainingContext) -> None:
         self._ctx = ctx
         # Copied, since each point of the grid is computed from the trained weights, not from the
         # last point.
@@ -125,7 +127,9 @@ class Line:
                     buffer.copy_(buffers[name])
         # At 1 the trained statistics are restored above, bit for bit.
         if weight < 1 and self._norms:
-            estimate_norm_statistics(self._ctx.network, self._norms, self._iterate_input_batches())
+            set_batch_norm_statistics_to_mean(
+                self._ctx.network, self._norms, self._iterate_input_batches()
+            )
 
     def evaluate_at_weight(self, weight: float, count: Callable[[], float]) -> float:
         """Set the network to a = weight, and return the result of `count`."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.contract.architecture import Head, NetworkDescription, Normalisation
+from core.contract.architecture import NetworkDescription, Normalisation, TaskHeadDescription
 from core.contract.document import Document
 from core.contract.jobs.job_result import LearnedNetwork, MeasuredVersion, ResultPart
 from core.contract.jobs.job_spec import JobSpec
@@ -26,8 +26,8 @@ from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.evaluation import stored_predictions
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.networks.network import get_part_type
-from core.learning.numerics import Numerics
+from core.learning.networks.network import get_type_of_part_name
+from core.learning.numerics import NumericsSettings
 from core.learning.problems.problem import Prediction
 from core.learning.state import load_tensors, save_tensors, sync_path_to_disk
 
@@ -41,10 +41,10 @@ Part = tuple[str, str, Mapping[str, Tensor]]
 def copy_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = None) -> list[Part]:
     """Return copies of the network's parts, or of parts with these values, `tensors`."""
     parts = network.copy_parts(tensors).items()
-    return [(name, get_part_type(name), of_part) for name, of_part in parts]
+    return [(name, get_type_of_part_name(name), of_part) for name, of_part in parts]
 
 
-def read_spec(path: str) -> JobSpec:
+def read_job_spec(path: str) -> JobSpec:
     """Read the spec of a job from a file."""
     return JobSpec.from_json(json.loads(Path(path).read_text()))
 
@@ -71,7 +71,7 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
     return final
 
 
-def write_parts(
+def write_result_parts(
     out: Path,
     name: str,
     parts: Iterable[Part],
@@ -127,7 +127,10 @@ def describe_network(
     description = network.describe_for_manifest()
     return LearnedNetwork(
         classes=network.classes,
-        heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
+        heads=[
+            TaskHeadDescription(task=task, classes=names)
+            for task, names in network.head_classes.items()
+        ],
         network=None if description is None else NetworkDescription.from_json(description),
         method=ManifestMethod(
             name=method.name,
@@ -142,7 +145,7 @@ def describe_network(
 
 
 def describe_environment(
-    device: torch.device, numerics: Numerics, devices: Sequence[str]
+    device: torch.device, numerics: NumericsSettings, devices: Sequence[str]
 ) -> Environment:
     """Return the software and hardware that the numbers of a run depend on besides its inputs.
 

@@ -22,22 +22,22 @@ from core.contract.manifest import PER_TASK, STATISTICS, TOTALS
 from core.learning.class_map import ClassMap
 from core.learning.data import image_packs
 from core.learning.data.augment import derive_seed
-from core.learning.data.features import use_network_frozen
+from core.learning.data.features import use_network_without_gradients
 from core.learning.data.sampler import make_stratified_batches
 from core.learning.methods.method import Method
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.precision import move_network_to_device
 from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
-from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
-from core.learning.training.context import Context
-from core.learning.training.control import NoControl
-from core.learning.training.job import Job
+from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
+from core.learning.training.context import TaskTrainingContext
+from core.learning.training.control import NoLoopControl
+from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
     copy_network_parts,
-    write_parts,
     write_result_files,
+    write_result_parts,
 )
 
 FIT_STEPS = 300
@@ -48,18 +48,18 @@ _PASS = 32
 """Images of one pass through the backbone."""
 
 
-class Patch(Job):
+class PatchJob(LearningJob):
     """One attempt at a patch."""
 
     def __init__(self, spec: PatchSpec, emit: Emit) -> None:
-        super().__init__(spec, emit, NoControl())
+        super().__init__(spec, emit, NoLoopControl())
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
 
     def run_job_phases(self) -> None:
         """Patch the parent, measure it, and write the result."""
-        network, method = self._ancestors.load_network("parent"), self._build_method()
-        self._inherit_state(method)
+        network, method = self._ancestors.load_version_network("parent"), self._build_method()
+        self._inherit_method_state(method)
         self._emit_phase("consolidate")
         network.merge_classes(self._names, self._class_map, add=method.outputs_add)
         unchanged = self._list_unchanged_tasks(method)
@@ -68,15 +68,15 @@ class Patch(Job):
         network.requires_grad_(False)
         ctx = self._build_context(network)
         if self._class_map.merges:
-            self._fit_head(ctx, method)
+            self._train_head_on_remembered_images(ctx, method)
         method.after_patch(ctx)
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(network, method, ctx)
         self._report_log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
         document = JobResult(
-            **self._describe_network(network, method, 0).get_set_fields(),
-            **figures.get_set_fields(),
+            **self._describe_network(network, method, 0).list_fields_that_are_set(),
+            **figures.list_fields_that_are_set(),
             **self._evaluator.build_result_fields(),
             trainable=0,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
@@ -85,7 +85,7 @@ class Patch(Job):
         )
         parts = [*copy_network_parts(network), *_list_state_parts(method, unchanged)]
         totals = method.state[TOTALS].to_tensors()
-        path = write_parts(
+        path = write_result_parts(
             self._spec.out,
             "result",
             parts,
@@ -105,7 +105,7 @@ class Patch(Job):
         }
         return {task for task, of in rows.items() if self._class_map.is_only_renumbering(of)}
 
-    def _fit_head(self, ctx: Context, method: Method) -> None:
+    def _train_head_on_remembered_images(self, ctx: TaskTrainingContext, method: Method) -> None:
         """Train the head alone on the remembered images, with equally many of each class."""
         remembered = {} if method.remembers is None else method.state[method.remembers].tensors
         if "images" not in remembered:
@@ -114,7 +114,7 @@ class Patch(Job):
             )
             return
         network, labels = ctx.network, remembered["labels"].cpu()
-        with use_network_frozen(ctx):
+        with use_network_without_gradients(ctx):
             features = torch.cat(
                 [
                     network.features(ctx.inputs(images)).float()
@@ -159,7 +159,7 @@ def _list_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
         if kind in PER_TASK:
             tasks = {int(name.split(".")[0]) for name in tensors}
             for task in sorted(tasks.difference(unchanged)):
-                parts += image_packs.select_task_parts(kind, task, tensors)
+                parts += image_packs.select_state_parts_of_task(kind, task, tensors)
         else:
             # New packs, without the images of dropped classes.
             parts += image_packs.build_state_parts(kind, tensors, {})
@@ -177,8 +177,8 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_patch(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
         spec = PatchSpec.from_json(json.loads(Path(spec_path).read_text()))
-        job = Patch(spec, emit)
+        job = PatchJob(spec, emit)
         with job.numerics.use_numerics_flags():
             job.run_job_phases()
 
-    return run_with_event_output(out_fd, before, run_patch)
+    return run_and_report_events(out_fd, before, run_patch)

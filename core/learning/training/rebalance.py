@@ -15,13 +15,13 @@ from torch import Tensor
 
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import BatchSource
-from core.learning.data.features import BATCH, use_network_frozen
+from core.learning.data.features import BATCH, use_network_without_gradients
 from core.learning.data.sampler import make_stratified_batches
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.methods.method import Method, Stage
+from core.learning.methods.method import Method, TrainingStage
 from core.learning.recipe import OptimizerRecipe
-from core.learning.state import State
-from core.learning.training.context import Batch, Context
+from core.learning.state import MethodState
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 REBALANCE = "rebalance"
 
@@ -32,16 +32,16 @@ class Rebalance(Method):
     name = REBALANCE
 
     def __init__(self, tuned: Method) -> None:
-        super().__init__(tuned.hyper, State())
+        super().__init__(tuned.hyper, MethodState())
         self._tuned = tuned
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the tuning loss. batch.x: features float32 [B, D]."""
         logits = ctx.network.logits(batch.x, batch.task).float()
         return {"task": self._tuned.compute_tuning_loss(logits, batch.y)}
 
 
-class Pool:
+class RebalancingPool:
     """Training data of the stage: features float32 [n, D], labels int64 [n] as head rows."""
 
     def __init__(self, features: Tensor, labels: Tensor) -> None:
@@ -49,20 +49,26 @@ class Pool:
         self._features = features
         self._y = labels.to(features.device)
 
-    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(
+        self, index: Tensor, table: Tensor | None, at: Tensor | None = None
+    ) -> TrainingBatch:
         """Return the rows `index` int64 [B] as a batch of features."""
         at = move_tensor_to_device(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
-        return Batch(x, y, index, None, _refuse_image_request)
+        return TrainingBatch(x, y, index, None, _refuse_image_request)
 
 
-def plan_rebalance_stages(ctx: Context) -> list[Stage]:
+def plan_rebalance_stages(ctx: TaskTrainingContext) -> list[TrainingStage]:
     """Return the stage that the recipe requests; none in a first task, without earlier classes."""
     rebalance = ctx.recipe.rebalance
-    return [] if rebalance is None or ctx.first else [Stage(REBALANCE, rebalance.epochs, depth=1)]
+    return (
+        []
+        if rebalance is None or ctx.first
+        else [TrainingStage(REBALANCE, rebalance.epochs, depth=1)]
+    )
 
 
-def choose_stage_optimizer(ctx: Context) -> OptimizerRecipe:
+def choose_stage_optimizer(ctx: TaskTrainingContext) -> OptimizerRecipe:
     """Return the stage's optimizer: the recipe's, at the stage's rate and without OLOR."""
     optimizer, rebalance = ctx.recipe.optimizer, ctx.recipe.rebalance
     assert rebalance is not None
@@ -72,8 +78,8 @@ def choose_stage_optimizer(ctx: Context) -> OptimizerRecipe:
 
 
 def build_rebalance_pool(
-    ctx: Context, method: Method, source: BatchSource, rows: Tensor
-) -> Pool | None:
+    ctx: TaskTrainingContext, method: Method, source: BatchSource, rows: Tensor
+) -> RebalancingPool | None:
     """Build the pool: remembered images of earlier tasks and as many of the training rows.
 
     Each class of the new task has an equal share. Returns None, with a warning, when no image of an
@@ -94,7 +100,7 @@ def build_rebalance_pool(
     count = max(old.numel(), ctx.class_rows.numel())
     seed = derive_seed(ctx.recipe.seed, ctx.task, 4)
     new = make_stratified_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
-    with use_network_frozen(ctx):
+    with use_network_without_gradients(ctx):
         # In runs as long as those of the feature cache: kernels for a few images round differently.
         features = [
             ctx.network.features(ctx.inputs(remembered["images"][part])).float()
@@ -108,7 +114,7 @@ def build_rebalance_pool(
         f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their "
         "features are computed once, and every batch has an equal share of each class."
     )
-    return Pool(
+    return RebalancingPool(
         torch.cat(features), torch.cat([remembered["labels"][old].cpu(), source.labels[new]])
     )
 

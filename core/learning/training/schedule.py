@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.learning.data.sampler import count_batches
-from core.learning.methods.method import Method, Stage
+from core.learning.methods.method import Method, TrainingStage
 from core.learning.optimizers.rollback import StageSteps
 from core.learning.training import rebalance
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 
 @dataclass(frozen=True)
-class Schedule:
+class StageSchedule:
     """Stages in their order, those that train the backbone first.
 
     Attributes:
@@ -22,13 +22,13 @@ class Schedule:
         training: number of stages that train the backbone.
     """
 
-    stages: Sequence[Stage]
+    stages: Sequence[TrainingStage]
     epochs: Sequence[int]
     per_epoch: int
     training: int
 
     @classmethod
-    def plan_schedule(cls, ctx: Context, method: Method) -> Schedule:
+    def plan_schedule(cls, ctx: TaskTrainingContext, method: Method) -> StageSchedule:
         """Return the schedule of recipe and method; `ctx.num_images` must be set for the training
         part."""
         recipe, training = ctx.recipe, method.plan_stages(ctx)

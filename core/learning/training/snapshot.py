@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from core.contract.jobs.snapshot import LoopState, SnapshotDocument
-from core.learning.recipe import Recipe, Strict
+from core.learning.recipe import Recipe, StrictRecipeModel
 
 # All that reading tensors of another shape or name can raise: such a snapshot costs a restart, not
 # the job.
@@ -17,7 +17,7 @@ UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorEr
 
 
 @dataclass
-class Position:
+class RunPosition:
     """Progress of a run.
 
     Attributes:
@@ -36,15 +36,15 @@ class Position:
 
 
 @dataclass
-class Snapshot:
+class RunSnapshot:
     """All that a run needs to continue: tensors by name, and the loop's state."""
 
     tensors: dict[str, Tensor]
     state: LoopState
 
 
-def check_same_run(
-    document: SnapshotDocument, task: int, recipe: Recipe, hyper_type: type[Strict]
+def require_snapshot_of_same_run(
+    document: SnapshotDocument, task: int, recipe: Recipe, hyper_type: type[StrictRecipeModel]
 ) -> None:
     """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their
     defaults."""

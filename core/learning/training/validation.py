@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from core.contract.figures import Adp, Checkpoint
+from core.contract.figures import AdpCheckpoint, AnytimeDeploymentPerformance
 from core.contract.jobs.job_event import BestEvent, JobEvent, MetricEvent
 from core.contract.jobs.snapshot import BestState, ValidationState
 from core.learning.evaluation.anytime import (
     MAX_GAP,
     Accuracy,
-    Curve,
+    AdpCurve,
     is_adp_checkpoint,
     is_validation_step,
 )
-from core.learning.evaluation.evaluate import EvaluationImages, score_images
+from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
 from core.learning.methods.method import Method
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 LEAST_PER_CLASS = 5
 """Minimum number of validation images per class: with fewer, the choice of a state is coarse."""
@@ -39,7 +39,7 @@ Emit = Callable[[JobEvent], None]
 
 
 @dataclass
-class Best:
+class BestValidatedState:
     """The best validated state so far.
 
     It has `correct` right predictions of `total` (in general, `correct` is the sum of their
@@ -53,7 +53,7 @@ class Best:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Validation:
+class RunValidation:
     """Validation of a run's network, with its best state and its ADP curve.
 
     Args:
@@ -68,7 +68,7 @@ class Validation:
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: TaskTrainingContext,
         method: Method,
         part: EvaluationImages,
         steps: int,
@@ -76,8 +76,8 @@ class Validation:
         test: Callable[[], Accuracy],
     ) -> None:
         self.total = len(part.targets)
-        self.best = Best(self.total)
-        self.curve = Curve()
+        self.best = BestValidatedState(self.total)
+        self.curve = AdpCurve()
         self.anytime = ctx.recipe.anytime and self.total > 0
         self._ctx = ctx
         self._method = method
@@ -122,10 +122,12 @@ class Validation:
         if self.best.tensors:
             self._ctx.network.load_state_dict(self.best.tensors, strict=True)
 
-    def build_adp_curve(self) -> Adp | None:
+    def build_adp_curve(self) -> AnytimeDeploymentPerformance | None:
         """Return the curve and ADP-mean per task; None without `anytime`."""
         return (
-            Adp(curve=self.curve.points, mean=dict(self.curve.compute_adp_means()))
+            AnytimeDeploymentPerformance(
+                curve=self.curve.points, mean=dict(self.curve.compute_adp_means())
+            )
             if self.anytime
             else None
         )
@@ -152,8 +154,10 @@ class Validation:
     ) -> None:
         """Continue from the state in a snapshot."""
         best = state.best
-        self.best = Best(self.total, best.correct, best.step, best.epoch, dict(tensors))
-        self.curve = Curve(state.curve)
+        self.best = BestValidatedState(
+            self.total, best.correct, best.step, best.epoch, dict(tensors)
+        )
+        self.curve = AdpCurve(state.curve)
 
     def _iterate_size_warnings(self) -> Iterator[str]:
         """Yield warnings about the size of the validation part."""
@@ -187,8 +191,12 @@ class Validation:
         In classification it is the number of correct predictions.
         """
         ctx = self._ctx
-        scores = score_images(
-            ctx.network, self._part, ctx.head_argument, self._method.predict_logits, ctx.inputs
+        scores = score_image_predictions(
+            ctx.network,
+            self._part,
+            ctx.get_task_argument_of_forward,
+            self._method.predict_logits,
+            ctx.inputs,
         )
         return self._part.problem.sum_scores(scores)
 
@@ -201,7 +209,7 @@ class Validation:
         if correct > self.best.correct and self._is_forecast_within_limit():
             tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
             # A copy: training goes on in the same tensors.
-            self.best = Best(self.total, correct, step, epoch, tensors)
+            self.best = BestValidatedState(self.total, correct, step, epoch, tensors)
             self.emit_best_state_event()
 
     def _is_forecast_within_limit(self) -> bool:
@@ -217,7 +225,7 @@ class Validation:
         """Add a checkpoint to the ADP curve, and emit it as a metric."""
 
         def score_best_state() -> Accuracy:
-            with self._use_best_state():
+            with self._use_best_state_temporarily():
                 return self._test()
 
         point = self.curve.add_checkpoint(
@@ -226,7 +234,7 @@ class Validation:
         self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 
     @contextmanager
-    def _use_best_state(self) -> Iterator[None]:
+    def _use_best_state_temporarily(self) -> Iterator[None]:
         """Run the context with the best state, and restore the present one bit for bit."""
         network = self._ctx.network
         # Buffers too: BatchNorm's statistics belong to the weights.
@@ -238,7 +246,7 @@ class Validation:
             network.load_state_dict(present, strict=True)
 
     def _emit_metric(
-        self, name: str, step: int, value: float | None, point: Checkpoint | None = None
+        self, name: str, step: int, value: float | None, point: AdpCheckpoint | None = None
     ) -> None:
         event = MetricEvent(name=name, step=step, value=value)
         self._emit(event if point is None else event.model_copy(update={"data": point.to_json()}))

@@ -17,8 +17,8 @@ from core.ingest import images
 from core.learning.evaluation import predicting
 from core.learning.export.graph import ExportFailed
 from core.predictions.helper.graphs import GraphMaker
-from core.predictions.helper.networks import LoadedVersion, Networks
-from core.processes.messages import read_message, write_message
+from core.predictions.helper.networks import LoadedVersion, LoadedVersionCache
+from core.processes.messages import read_framed_message, write_framed_message
 
 CPU_S = 600
 MAX_BATCH = 16
@@ -30,7 +30,7 @@ More would not be faster, and their activations share the memory.
 _DIGITS = 7
 
 
-class RequestRefused(Exception):
+class PredictionRefused(Exception):
     """A request that cannot be answered; `kind` is `invalid` or `gone`."""
 
     def __init__(self, kind: str, detail: str) -> None:
@@ -40,7 +40,7 @@ class RequestRefused(Exception):
 
 
 def predict_request_images(
-    networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes
+    networks: LoadedVersionCache, header: Mapping[str, Any], manifest: bytes, raw: bytes
 ) -> tuple[list[bytes], EngineName]:
     """Return one JSON document per image, in the order sent, and the engine that predicted.
 
@@ -55,14 +55,16 @@ def predict_request_images(
         raw: images, uint8 [N, size, size, channels] as the manifest's image says.
 
     Raises:
-        RequestRefused: the request cannot be answered, or a file of the version is gone.
+        PredictionRefused: the request cannot be answered, or a file of the version is gone.
     """
     try:
         version = networks.load_version(
             header["owner"], header["version_id"], manifest, header["parts"]
         )
     except FileNotFoundError as error:  # deleted after the API had fetched it
-        raise RequestRefused("gone", f"A file of version {header['version']} is gone.") from error
+        raise PredictionRefused(
+            "gone", f"A file of version {header['version']} is gone."
+        ) from error
     size, channels = version.image
     # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
@@ -92,7 +94,7 @@ def _predict_images_as_json(
     """Yield the label and the most probable labels of each image, as JSON.
 
     Raises:
-        RequestRefused: the version cannot predict for this task.
+        PredictionRefused: the version cannot predict for this task.
     """
     promise = header.get("sure")
     sure_from = None if promise is None else promise["threshold"]
@@ -101,7 +103,7 @@ def _predict_images_as_json(
             graphs, version, header["task"], pixels, sure_from
         )
     except ValueError as error:
-        raise RequestRefused("invalid", str(error)) from error
+        raise PredictionRefused("invalid", str(error)) from error
     classes = version.network.list_classes(header["task"])
     # Stable, so that equal probabilities keep the order of classes.
     best = (-probabilities).argsort(axis=1, kind="stable")[:, : header["top_k"]]
@@ -143,9 +145,9 @@ def _predict_request_probabilities(
             )
         # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
-            graphs.abandon_graph(version.graph, str(error))
+            graphs.predict_by_network_instead_of_graph(version.graph, str(error))
     probabilities = predict_exactly(pixels)
-    graphs.try_fused_layers(version.graph, pixels, task, probabilities)
+    graphs.compare_fused_layers_with_network(version.graph, pixels, task, probabilities)
     return probabilities
 
 
@@ -155,11 +157,11 @@ def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMak
     A response is `ok` with the engine, then the predictions, one per line; or the reason why there
     are none. `notes` beside `ok` are for the service's log.
     """
-    networks = Networks(graphs)
+    networks = LoadedVersionCache(graphs)
     while True:
         try:
-            header = json.loads(read_message(source))
-            manifest, raw = read_message(source), read_message(source)
+            header = json.loads(read_framed_message(source))
+            manifest, raw = read_framed_message(source), read_framed_message(source)
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
@@ -167,14 +169,18 @@ def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMak
         try:
             items, engine = predict_request_images(networks, header, manifest, raw)
             notes, graphs.notes = graphs.notes, []
-            write_message(sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode())
-            write_message(sink, b"\n".join(items))
-        except RequestRefused as error:
-            write_message(sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode())
+            write_framed_message(
+                sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode()
+            )
+            write_framed_message(sink, b"\n".join(items))
+        except PredictionRefused as error:
+            write_framed_message(
+                sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode()
+            )
         except MemoryError:
             detail = (
                 "Predicting takes more memory than is allowed here; send fewer or smaller images."
             )
-            write_message(sink, json.dumps({"kind": "invalid", "detail": detail}).encode())
+            write_framed_message(sink, json.dumps({"kind": "invalid", "detail": detail}).encode())
         # The next request may come much later; until then, this memory would stay in use.
         del manifest, raw

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 
 from core.errors import ImageInvalid
 from core.ingest import images
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.limits import PREDICT_IMAGES, Limits
-from core.processes.messages import read_exactly, read_message, write_message
+from core.processes.messages import read_exactly, read_framed_message, write_framed_message
 
 ARRAY_BYTES = 1 << 30
 """Address space for nested arrays as objects, in bytes, beyond what a file may take."""
@@ -29,12 +29,12 @@ START_CPU_S = 60
 _NUMBERS = "it must be H×W or H×W×C numbers from 0 to 255"
 
 
-class InvalidRequest(Exception):
+class InvalidDecodeRequest(Exception):
     """A request without a list of images; its text says why."""
 
 
 def decode_image_files(
-    files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: Resizing
+    files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of each image file, or the reason why it cannot be used."""
     for data in files:
@@ -48,7 +48,7 @@ def decode_image_files(
 
 
 def decode_nested_arrays(
-    value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: Resizing
+    value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of nested arrays H×W or H×W×C of values 0 … 255, or why one cannot be used."""
     for image in value:
@@ -59,7 +59,7 @@ def decode_nested_arrays(
 
 
 def _decode_nested_array(
-    image: Any, size: int, channels: int, limits: Limits, resizing: Resizing
+    image: Any, size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> bytes:
     """Return the pixels of a nested array.
 
@@ -82,7 +82,9 @@ def _decode_nested_array(
             raise ImageInvalid(f"it has {array.shape[2]} channels; 1, 3 or 4 are possible")
         if not ((array >= 0) & (array <= 255) & (array == np.floor(array))).all():
             raise ImageInvalid("it must hold whole numbers from 0 to 255")
-        return images.make_square_array(array.astype(np.uint8), size, channels, resizing).tobytes()
+        return images.convert_to_square_array(
+            array.astype(np.uint8), size, channels, resizing
+        ).tobytes()
     except (ValueError, OverflowError) as error:
         raise ImageInvalid("it is not a rectangular array") from error
     except MemoryError as error:
@@ -93,26 +95,30 @@ def parse_json_images(text: bytes) -> list[Any]:
     """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
 
     Raises:
-        InvalidRequest: the text is something else.
+        InvalidDecodeRequest: the text is something else.
     """
     try:
         # Repeated names are refused, since parsers disagree about which one counts.
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_build_unique_dict)
+        value = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_build_dict_without_repeated_names
+        )
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest("The body is not JSON in UTF-8, or names something twice.") from error
+        raise InvalidDecodeRequest(
+            "The body is not JSON in UTF-8, or names something twice."
+        ) from error
     if isinstance(value, dict):
         if set(value) != {"images"}:
-            raise InvalidRequest(
+            raise InvalidDecodeRequest(
                 'The body must be nested arrays, {"images": nested arrays} or {"instances": '
                 '[{"b64": "…"}]}.'
             )
         value = value["images"]
     if not isinstance(value, list) or not 1 <= len(value) <= PREDICT_IMAGES:
-        raise InvalidRequest(f"images must be a list of 1 to {PREDICT_IMAGES} images.")
+        raise InvalidDecodeRequest(f"images must be a list of 1 to {PREDICT_IMAGES} images.")
     return value
 
 
-def _build_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_dict_without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs of a JSON object as a dict; ValueError for a repeated name."""
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -124,22 +130,22 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
     """Answer requests until the source ends or memory runs out."""
     while True:
         try:
-            header = json.loads(read_message(source))
+            header = json.loads(read_framed_message(source))
             body = [read_exactly(source, count) for count in header["sizes"]]
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
         images.renew_cpu_limit(int(header["cpu_s"]) + 1)
-        write_message(sink, b"begun")
+        write_framed_message(sink, b"begun")
         try:
-            for message in _build_decoded_messages(header, body, limits):
-                write_message(sink, message)
+            for message in _encode_decoded_image_messages(header, body, limits):
+                write_framed_message(sink, message)
                 if message[:1] == b"M":
                     return
-        except InvalidRequest as error:
-            write_message(sink, b"R" + str(error).encode())
+        except InvalidDecodeRequest as error:
+            write_framed_message(sink, b"R" + str(error).encode())
         except MemoryError:
-            write_message(
+            write_framed_message(
                 sink,
                 b"RReading the images takes more memory than is allowed here; send fewer or "
                 b"smaller ones.",
@@ -149,13 +155,13 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
         del body
 
 
-def _build_decoded_messages(
+def _encode_decoded_image_messages(
     header: Mapping[str, Any], body: Sequence[bytes], limits: Limits
 ) -> Iterator[bytes]:
     """Yield the messages after `begun`.
 
     Raises:
-        InvalidRequest: before the first message.
+        InvalidDecodeRequest: before the first message.
     """
     files = header["kind"] == "files"
     all_images: Sequence[Any] = body if files else parse_json_images(body[0])
@@ -163,7 +169,7 @@ def _build_decoded_messages(
     begin, count, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
     read = decode_image_files if files else decode_nested_arrays
     chosen = all_images[begin : begin + count]
-    resizing = Resizing.from_json(header)
+    resizing = SquareResizing.from_json(header)
     for done, pixels in enumerate(
         read(chosen, header["size"], header["channels"], limits, resizing), 1
     ):
@@ -189,7 +195,7 @@ def main(limits: Limits) -> None:
     os.dup2(silent, 2)
     # nested arrays have no cycles, and looking for some takes longer than reading the arrays
     gc.disable()
-    images.harden_process(limits.decoder_memory_bytes + ARRAY_BYTES, START_CPU_S)
+    images.restrict_decoding_process(limits.decoder_memory_bytes + ARRAY_BYTES, START_CPU_S)
     serve_decoding_requests(sys.stdin.buffer, sink, limits)
 
 

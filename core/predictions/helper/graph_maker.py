@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from core.ingest import images
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 
 MEMORY_BYTES = 6 << 30
 """Address space in bytes for a network, its graph and their activations."""
@@ -43,18 +43,20 @@ def make_version_graph(
     from core.contract.manifest import Manifest
     from core.learning.evaluation import predicting
     from core.learning.export import graph
-    from core.learning.export.answers import Answers
+    from core.learning.export.answers import ProbabilityModule
     from core.learning.export.check import compare_graph_with_version
 
     torch.set_num_threads(header["threads"])
     manifest = Manifest.from_json(json.loads(manifest_json))
     paths = {name: Path(path) for name, path in header["parts"].items()}
     network, method = (
-        predicting.load_network(manifest, paths),
-        predicting.load_method(manifest, paths),
+        predicting.load_version_network(manifest, paths),
+        predicting.load_prediction_method(manifest, paths),
     )
     size, channels = manifest.image.size, manifest.image.channels
-    predictions = Answers(network, method, manifest.normalise, channels, manifest.logit_divisor)
+    predictions = ProbabilityModule(
+        network, method, manifest.normalise, channels, manifest.logit_divisor
+    )
     # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     ends = np.cumsum([count for _, count in header["tasks"]])[:-1]
@@ -85,17 +87,17 @@ def main() -> None:
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = sys.stdin.buffer
-    header = json.loads(read_message(source))
-    manifest, raw = read_message(source), read_message(source)
+    header = json.loads(read_framed_message(source))
+    manifest, raw = read_framed_message(source), read_framed_message(source)
     # A helper that was killed cannot end this process by itself.
     threading.Thread(
-        target=_exit_with_helper, args=(source.fileno(), header["folder"]), daemon=True
+        target=_exit_when_helper_ends, args=(source.fileno(), header["folder"]), daemon=True
     ).start()
-    images.harden_process(MEMORY_BYTES, CPU_S)
-    write_message(sink, json.dumps(make_version_graph(header, manifest, raw)).encode())
+    images.restrict_decoding_process(MEMORY_BYTES, CPU_S)
+    write_framed_message(sink, json.dumps(make_version_graph(header, manifest, raw)).encode())
 
 
-def _exit_with_helper(source_fd: int, folder: str) -> None:
+def _exit_when_helper_ends(source_fd: int, folder: str) -> None:
     """End this process when the helper ends, without leaving files behind."""
     # A raw read: a thread that waits in the buffered file could not be ended with the interpreter.
     while os.read(source_fd, 1):

@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from core.contract.jobs.export_job import get_output_name
+from core.contract.jobs.export_job import get_graph_output_name
 from core.learning.export.check import TOLERANCE, Images, load_onnx_graph
-from core.learning.export.engine import Engine, Probabilities
+from core.learning.export.engine import PredictionEngine, Probabilities
 from core.learning.export.graph import ExportFailed
 from core.processes import helper_process
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 
 SAMPLE_IMAGES = 100
 SAMPLE_BYTES = 16 << 20
@@ -66,8 +66,8 @@ class VersionGraph:
     parts: Mapping[str, str]
     weight_bytes: int
     fuse: Callable[[int | None], Run | None] | None
-    engine: Engine | None = None
-    trial: tuple[Engine, int] | None = None
+    engine: PredictionEngine | None = None
+    trial: tuple[PredictionEngine, int] | None = None
     is_wanted: bool = True
     is_given_up: bool = False
     sample: list[tuple[int | None, NDArray[np.uint8]]] = field(default_factory=list)
@@ -126,9 +126,11 @@ class GraphMaker:
         if not graph.is_wanted:
             return
         if not self._is_possible:
-            self.abandon_graph(graph, f"{', '.join(PACKAGES)} are not all installed")
+            self.predict_by_network_instead_of_graph(
+                graph, f"{', '.join(PACKAGES)} are not all installed"
+            )
         elif graph.weight_bytes > MOST_WEIGHT_BYTES:
-            self.abandon_graph(
+            self.predict_by_network_instead_of_graph(
                 graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice"
             )
         else:
@@ -137,12 +139,12 @@ class GraphMaker:
                 graph.is_wanted = False
                 self._waiting.append(graph)
 
-    def abandon_graph(self, graph: VersionGraph, reason: str) -> None:
+    def predict_by_network_instead_of_graph(self, graph: VersionGraph, reason: str) -> None:
         """Let a version's network predict from now on, with the reason; allow a fused trial."""
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
 
-    def try_fused_layers(
+    def compare_fused_layers_with_network(
         self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities
     ) -> None:
         """Compare fused layers of a version without a graph with the predictions of its network.
@@ -153,7 +155,9 @@ class GraphMaker:
             # Only once: layers that cannot be fused would otherwise be tried at each request.
             fuse, graph.fuse = graph.fuse, None
             run = fuse(task) if graph.weight_bytes <= MOST_WEIGHT_BYTES else None
-            graph.trial = None if run is None else (Engine("torch", run, TOLERANCE), SAMPLE_IMAGES)
+            graph.trial = (
+                None if run is None else (PredictionEngine("torch", run, TOLERANCE), SAMPLE_IMAGES)
+            )
         if graph.trial is None:
             return
         engine, left = graph.trial
@@ -184,7 +188,9 @@ class GraphMaker:
             self._end_graph_making()
         # A process that hangs would keep every other version from getting a graph.
         elif making is not None and time.monotonic() > making.since + MAKE_S:
-            self.abandon_graph(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
+            self.predict_by_network_instead_of_graph(
+                making.graph, f"its graph was not made within {MAKE_S:.0f} s"
+            )
             self._end_graph_making()
         if self._making is None and self._waiting:
             self._start_graph_making(self._waiting.popleft())
@@ -221,7 +227,7 @@ class GraphMaker:
         assert process.stdin is not None
         try:
             for message in (json.dumps(header).encode(), graph.manifest, raw):
-                write_message(process.stdin, message)
+                write_framed_message(process.stdin, message)
         except BrokenPipeError:
             pass  # it has ended: `adopt_finished_graph` handles that
 
@@ -229,22 +235,22 @@ class GraphMaker:
         """Open the finished graph, or give it up."""
         assert making.process.stdout is not None
         try:
-            result = json.loads(read_message(making.process.stdout))
+            result = json.loads(read_framed_message(making.process.stdout))
             if "detail" in result:
-                return self.abandon_graph(making.graph, result["detail"])
+                return self.predict_by_network_instead_of_graph(making.graph, result["detail"])
             graph = load_onnx_graph(Path(result["file"]), self._threads)
-            making.graph.engine = Engine(
+            making.graph.engine = PredictionEngine(
                 "onnxruntime",
-                lambda images, task: graph(images)[get_output_name(task)],
+                lambda images, task: graph(images)[get_graph_output_name(task)],
                 result["tolerance"],
             )
         except (EOFError, ValueError, KeyError):
-            self.abandon_graph(
+            self.predict_by_network_instead_of_graph(
                 making.graph,
                 f"the process that makes graphs ended with {making.process.returncode}",
             )
         except ExportFailed as error:
-            self.abandon_graph(making.graph, str(error))
+            self.predict_by_network_instead_of_graph(making.graph, str(error))
 
     def _end_graph_making(self) -> None:
         """End the process, and remove its files."""

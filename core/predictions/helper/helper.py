@@ -9,7 +9,7 @@ import os
 import sys
 
 from core.ingest import images
-from core.processes.messages import write_message
+from core.processes.messages import write_framed_message
 
 NETWORK_BYTES = 6 << 30
 """Address space in bytes for networks and their activations."""
@@ -27,8 +27,8 @@ def main(threads: int) -> None:
 
     torch.set_num_threads(threads)
     # After torch is loaded, since the limit is on what is mapped from here on.
-    images.harden_process(NETWORK_BYTES, CPU_S)
-    write_message(sink, b'{"ready": true}')
+    images.restrict_decoding_process(NETWORK_BYTES, CPU_S)
+    write_framed_message(sink, b'{"ready": true}')
     graphs = GraphMaker(threads)
     try:
         serve_prediction_requests(sys.stdin.buffer, sink, graphs)

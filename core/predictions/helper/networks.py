@@ -17,7 +17,7 @@ from core.learning.evaluation import predicting
 from core.learning.evaluation.fused import fuse_batch_norms
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.predictions.helper.graphs import GraphMaker, Run, VersionGraph
 
 KEPT_VERSIONS = 8
@@ -39,7 +39,7 @@ class LoadedVersion:
     graph: VersionGraph
 
 
-class Networks:
+class LoadedVersionCache:
     """Recently used versions; the owner with the most of them loses the one unused for longest.
 
     A file from which several versions were loaded is in memory once, such as a chain of experts or
@@ -73,8 +73,8 @@ class Networks:
         paths = {name: Path(path) for name, path in parts.items()}
         document = Manifest.from_json(json.loads(manifest))
         network, method = (
-            predicting.load_network(document, paths),
-            predicting.load_method(document, paths),
+            predicting.load_version_network(document, paths),
+            predicting.load_prediction_method(document, paths),
         )
         self._share_equal_tensors(network, parts)
         image = document.image.size, document.image.channels
@@ -141,7 +141,7 @@ def _build_fused_run(
     Return None if no layers can be fused.
     """
     image, normalise = manifest.image, manifest.normalise
-    inputs = Inputs(normalise, image.channels, torch.device("cpu"))
+    inputs = InputNormaliser(normalise, image.channels, torch.device("cpu"))
     blank = inputs(torch.zeros(1, image.size, image.size, image.channels, dtype=torch.uint8))
     try:
         fused = fuse_batch_norms(network, blank, task)

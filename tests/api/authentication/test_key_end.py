@@ -234,15 +234,15 @@ def test_a_download_is_cut_when_its_key_ends(
     url = "/v1/models/small/versions/0/download"
     whole = client.get(url, headers=mine)
     assert whole.status_code == 200 and len(whole.content) > 10 * (64 << 10)
-    real, looked = key_watch.KeyWatch.check_key_if_due, []
+    real, looked = key_watch.KeyValidityWatch.check_key_if_due, []
 
-    async def look(self: key_watch.KeyWatch) -> None:
+    async def look(self: key_watch.KeyValidityWatch) -> None:
         looked.append(self)
         if len(looked) == 3:
             await to_thread.run_sync(end)
         await real(self)
 
-    monkeypatch.setattr(key_watch.KeyWatch, "check_key_if_due", look)
+    monkeypatch.setattr(key_watch.KeyValidityWatch, "check_key_if_due", look)
     cut = client.get(url, headers=mine)
     assert hashlib.sha256(cut.content).digest() != hashlib.sha256(whole.content).digest()
     assert len(cut.content) < len(whole.content) // 2

@@ -8,13 +8,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.limits import fair_share
-from api.limits.fair_share import FairShare, SlotHolder
+from api.limits.fair_share import FairRequestSlots, RequestSlotHolder
 from core.models import models
 from core.settings import Settings
 from tests.api.conftest import KeyOf
 from tests.api.overlap import Overlap
 
-Scene = Callable[[FairShare], Awaitable[None]]
+Scene = Callable[[FairRequestSlots], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def play(scene: Scene, shared: int = 1, alone: int = 3) -> None:
     asyncio.run(
-        scene(FairShare(Settings(owner_requests_shared=shared, owner_requests_alone=alone)))
+        scene(FairRequestSlots(Settings(owner_requests_shared=shared, owner_requests_alone=alone)))
     )
 
 
@@ -36,7 +36,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def entering(share: FairShare, owner: str, times: int) -> list["asyncio.Task[None]"]:
+async def entering(share: FairRequestSlots, owner: str, times: int) -> list["asyncio.Task[None]"]:
     tasks = [asyncio.create_task(share.wait_for_owner_slot(owner)) for _ in range(times)]
     await settled()
     return tasks
@@ -47,7 +47,7 @@ def inside(tasks: list["asyncio.Task[None]"]) -> int:
 
 
 def test_who_is_alone_has_many_slots_and_the_rest_waits_for_one() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         tasks = await entering(share, "a", 5)
         assert inside(tasks) == 3
         share.release_owner_slot("a")
@@ -58,7 +58,7 @@ def test_who_is_alone_has_many_slots_and_the_rest_waits_for_one() -> None:
 
 
 def test_while_another_asks_an_owner_has_its_shared_slots_only() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         await entering(share, "b", 1)
         tasks = await entering(share, "a", 4)
         assert inside(tasks) == 1
@@ -67,7 +67,7 @@ def test_while_another_asks_an_owner_has_its_shared_slots_only() -> None:
 
 
 def test_another_owner_never_waits_for_one_that_has_filled_its_slots() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         await entering(share, "a", 50)
         assert inside(await entering(share, "b", 1)) == 1
 
@@ -75,7 +75,7 @@ def test_another_owner_never_waits_for_one_that_has_filled_its_slots() -> None:
 
 
 def test_slots_beyond_the_share_are_not_filled_again_once_another_has_come() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         tasks = await entering(share, "a", 6)
         await entering(share, "b", 1)
         share.release_owner_slot("a")
@@ -90,7 +90,7 @@ def test_slots_beyond_the_share_are_not_filled_again_once_another_has_come() -> 
 
 
 def test_once_the_other_is_quiet_all_slots_are_there_again(now: list[float]) -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         await entering(share, "b", 1)
         share.release_owner_slot("b")
         tasks = await entering(share, "a", 6)
@@ -104,7 +104,7 @@ def test_once_the_other_is_quiet_all_slots_are_there_again(now: list[float]) -> 
 
 
 def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         order: list[int] = []
 
         async def one(number: int) -> None:
@@ -123,7 +123,7 @@ def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> No
 
 
 def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         await share.wait_for_owner_slot("a")
         gone, waits = await entering(share, "a", 2)
         gone.cancel()
@@ -138,7 +138,7 @@ def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
 
 
 def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         await share.wait_for_owner_slot("a")
         gone, waits = await entering(share, "a", 2)
         share.release_owner_slot("a")  # the slot is `gone`'s, which has not noticed
@@ -150,14 +150,14 @@ def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() ->
 
 
 def test_a_request_holds_no_slot_while_it_pauses() -> None:
-    async def scene(share: FairShare) -> None:
-        working = SlotHolder(share, "a")
+    async def scene(share: FairRequestSlots) -> None:
+        working = RequestSlotHolder(share, "a")
         await working.take_work_slot()
-        fair_share.release_current_slot()
-        fair_share.release_current_slot()
+        fair_share.release_request_slot_during_wait()
+        fair_share.release_request_slot_during_wait()
         (other,) = await entering(share, "a", 1)
         assert other.done()
-        again = asyncio.create_task(fair_share.retake_current_slot())
+        again = asyncio.create_task(fair_share.retake_request_slot_after_wait())
         await settled()
         assert not again.done()
         share.release_owner_slot("a")
@@ -167,7 +167,7 @@ def test_a_request_holds_no_slot_while_it_pauses() -> None:
 
 
 def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         loop, timers = asyncio.get_running_loop(), list[tuple[float, Callable[[], None]]]()
         call_later = loop.call_later
 
@@ -176,7 +176,7 @@ def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
             return call_later(1000, callback)
 
         loop.call_later = keep_timer  # type: ignore[method-assign, assignment]
-        await SlotHolder(share, "a").take_work_slot()
+        await RequestSlotHolder(share, "a").take_work_slot()
         (other,) = await entering(share, "a", 1)
         assert not other.done()
         ((seconds, end),) = timers
@@ -189,7 +189,7 @@ def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
 
 
 def test_nothing_is_kept_of_owners_who_have_gone() -> None:
-    async def scene(share: FairShare) -> None:
+    async def scene(share: FairRequestSlots) -> None:
         for number in range(1000):
             await share.wait_for_owner_slot(str(number))
             share.release_owner_slot(str(number))

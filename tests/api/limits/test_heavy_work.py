@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from api.limits.heavy_work import HeavyWork
+from api.limits.heavy_work import HeavyWorkQueue
 from tests.api.overlap import PATIENCE_S, Overlap
 
 
@@ -13,7 +13,7 @@ def test_no_more_are_done_at_once_than_there_are_turns() -> None:
     busy = Overlap(2)
 
     async def main() -> list[str]:
-        work = HeavyWork(2)
+        work = HeavyWorkQueue(2)
         asked = [
             work.run_work_in_turn(f"owner-{n}", lambda n=n: busy.work(str(n))) for n in range(6)
         ]  # type: ignore[misc]
@@ -37,7 +37,7 @@ def test_of_an_owner_one_is_done_at_once_and_another_owner_is_not_behind_all_of_
         order.append("modest")
 
     async def main() -> None:
-        work = HeavyWork(2)
+        work = HeavyWorkQueue(2)
         started = [asyncio.create_task(work.run_work_in_turn("greedy", greedy)) for _ in range(6)]
         await asyncio.sleep(0)
         await work.run_work_in_turn("modest", modest)
@@ -54,7 +54,7 @@ def test_an_error_is_raised_and_gives_the_turn_back() -> None:
         raise ValueError("broken")
 
     async def main() -> str:
-        work = HeavyWork(1)
+        work = HeavyWorkQueue(1)
         with pytest.raises(ValueError, match="broken"):
             await work.run_work_in_turn("one", fail)
         return await work.run_work_in_turn("one", lambda: "done")

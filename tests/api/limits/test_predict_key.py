@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.authentication.guard import OPEN_PATHS
 from api.limits import predict_limits
-from api.predict.line import PredictLine
+from api.predict.line import PredictQueue
 from core.database.session import Database
 from core.database.tables import Key, Model, PredictKey
 from core.keys import predict_keys
@@ -368,7 +368,7 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
         key = make(client)
         key_id = client.get("/v1/keys").json()["items"][-1]["id"]
         assert statuses(client, key, 4) == [200] * 4
-        line: PredictLine = client.app.state.predict_line  # type: ignore[attr-defined]
+        line: PredictQueue = client.app.state.predict_line  # type: ignore[attr-defined]
         with database(client).read() as session:
             owner = session.get_one(Key, key_id).owner_id
         place = line.take_request_place(owner, key_id)
@@ -391,7 +391,7 @@ def test_the_keys_of_a_model_follow_its_name_to_the_one_that_takes_its_place(
         birds_row, owls = (
             session.query(Model).filter_by(name=name).one() for name in ("birds", "owls")
         )
-        predict_keys.move_predict_keys(session, owls, birds_row)
+        predict_keys.rebind_predict_keys_to_model(session, owls, birds_row)
     assert ask(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 200
 
 

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from api.limits import rate as rates
 from api.limits import shared_buckets
-from api.limits.rate import Rate
+from api.limits.rate import OwnerRateLimiter
 from core.errors import TooManyRequests
 from core.settings import Settings
 from tests.api.conftest import serving
@@ -31,7 +31,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_buckets, "TIMEOUT_S", 60.0)
 
 
-async def granted(*buckets: Rate, owner: str = "own_a", tries: int = 30) -> int:
+async def granted(*buckets: OwnerRateLimiter, owner: str = "own_a", tries: int = 30) -> int:
     """How many of some requests, spread over processes, are let in."""
     count = 0
     for number in range(tries):
@@ -43,7 +43,7 @@ async def granted(*buckets: Rate, owner: str = "own_a", tries: int = 30) -> int:
     return count
 
 
-async def granted_then_closed(*buckets: Rate, **more: Any) -> int:
+async def granted_then_closed(*buckets: OwnerRateLimiter, **more: Any) -> int:
     try:
         return await granted(*buckets, **more)
     finally:
@@ -52,7 +52,7 @@ async def granted_then_closed(*buckets: Rate, **more: Any) -> int:
 
 
 def test_two_seconds_worth_at_once_then_so_many_a_second(clock: list[float]) -> None:
-    bucket = Rate(5)
+    bucket = OwnerRateLimiter(5)
     assert asyncio.run(granted(bucket)) == 10
     clock[0] += 1.0
     assert asyncio.run(granted(bucket)) == 5
@@ -61,7 +61,7 @@ def test_two_seconds_worth_at_once_then_so_many_a_second(clock: list[float]) -> 
 
 
 def test_a_slow_rate_says_how_long_to_wait(clock: list[float]) -> None:
-    bucket = Rate(0.1)
+    bucket = OwnerRateLimiter(0.1)
     assert asyncio.run(granted(bucket, tries=1)) == 1
     with pytest.raises(TooManyRequests) as refused:
         asyncio.run(bucket.count_owner_request("own_a"))
@@ -69,21 +69,21 @@ def test_a_slow_rate_says_how_long_to_wait(clock: list[float]) -> None:
 
 
 def test_owners_do_not_share_a_bucket(clock: list[float]) -> None:
-    bucket = Rate(5)
+    bucket = OwnerRateLimiter(5)
     assert asyncio.run(granted(bucket)) == 10
     assert asyncio.run(granted(bucket, owner="own_b")) == 10
 
 
 def test_processes_share_one_bucket_in_redis(redis_url: str, patient: None) -> None:
     # A token in a hundred seconds: however slow the test, none comes back.
-    two = (Rate(0.01, redis_url), Rate(0.01, redis_url))
+    two = (OwnerRateLimiter(0.01, redis_url), OwnerRateLimiter(0.01, redis_url))
     for bucket in two:
         bucket.capacity = 7
     assert asyncio.run(granted_then_closed(*two, owner="own_shared")) == 7
 
 
 def test_a_bucket_in_redis_fills_again(redis_url: str, patient: None) -> None:
-    bucket, key = Rate(0.01, redis_url), f"{shared_buckets.PREFIX}own_fills"
+    bucket, key = OwnerRateLimiter(0.01, redis_url), f"{shared_buckets.PREFIX}own_fills"
     bucket.capacity = 3
 
     async def both() -> tuple[int, int]:
@@ -106,7 +106,7 @@ def test_without_redis_each_process_counts_for_itself(
     (redis_server.stop if trouble == "gone" else redis_server.freeze)()
 
     async def many() -> tuple[int, int]:
-        bucket = Rate(5, redis_server.url)
+        bucket = OwnerRateLimiter(5, redis_server.url)
         at_once = await asyncio.gather(*(granted(bucket, tries=1) for _ in range(30)))
         bucket_of_then = len(warned)
         clock[0] += rates.AWAY_S + 0.1  # it looks again, finds nothing, and says so again
@@ -122,7 +122,7 @@ def test_redis_counts_again_when_it_is_back(
     redis_server: Any, clock: list[float], patient: None
 ) -> None:
     async def story() -> list[int]:
-        bucket = Rate(0.01, redis_server.url)
+        bucket = OwnerRateLimiter(0.01, redis_server.url)
         bucket.capacity = 3
         seen = [await granted(bucket)]
         redis_server.stop()

@@ -46,7 +46,8 @@ def test_one_click_submits_the_sample_pictures_and_shows_how_far_they_are(
     assert not JARGON.findall(page)
     # The files of the package stay where they are.
     assert all(
-        sample_pictures.locate_sample_archive(name).exists() for name in sample_pictures.BATCHES
+        sample_pictures.locate_packaged_sample_archive(name).exists()
+        for name in sample_pictures.BATCHES
     )
     again = logged_in.post("/ui/first/samples")
     assert again.status_code == 303

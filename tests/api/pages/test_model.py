@@ -15,7 +15,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task, Version
 from core.ids import new_id
 from core.lineage.checks import CHECKS, NEW_GATE
-from core.versions.history import Move, VersionRow
+from core.versions.history import ProductionMove, VersionSummaryRow
 from tests.core.rows import make_job_row
 
 Publish = Callable[..., int]
@@ -297,14 +297,14 @@ def test_a_list_goes_on_page_by_page(
     [
         (render.format_percent(0.9612), "96.1 %"),
         (render.format_percent(None), "–"),
-        (render.format_points(-0.081), "−8.1"),
-        (render.format_points(0.0004), "0.0"),
-        (render.format_size(999), "999 B"),
-        (render.format_size(4_130_000), "4.1 MB"),
-        (render.format_size(123_400_000), "123 MB"),
+        (render.format_percentage_points(-0.081), "−8.1"),
+        (render.format_percentage_points(0.0004), "0.0"),
+        (render.format_byte_size(999), "999 B"),
+        (render.format_byte_size(4_130_000), "4.1 MB"),
+        (render.format_byte_size(123_400_000), "123 MB"),
         (render.format_duration(59), "59 s"),
         (render.format_duration(7200), "2 h"),
-        (render.format_number(12_345), "12,345"),
+        (render.format_with_thousands_separators(12_345), "12,345"),
         (render.format_time_until("2026-11-24T02:10:00Z", "2026-11-24T02:15:30Z"), "6 min"),
     ],
 )
@@ -312,9 +312,9 @@ def test_numbers_read_well(made: str, said: str) -> None:
     assert made == said
 
 
-def version(number: int, parent: int | None, status: str = "published") -> VersionRow:
+def version(number: int, parent: int | None, status: str = "published") -> VersionSummaryRow:
     gate: Verdict = {"passed": status != "held", "checks": []}
-    return VersionRow(
+    return VersionSummaryRow(
         *(number, parent, number or None, None, status, gate, 1, 1),
         *(None, None, "", None, None, None),
     )
@@ -322,7 +322,7 @@ def version(number: int, parent: int | None, status: str = "published") -> Versi
 
 def test_a_version_that_was_passed_over_leaves_the_line() -> None:
     rows = [version(0, None), version(1, 0), version(2, 1, "held"), version(3, 1), version(4, 3)]
-    back = Move(1, 3, "rollback", None, "")
+    back = ProductionMove(1, 3, "rollback", None, "")
     drawn = svg.draw_version_tree(rows[::-1], [back])
     lanes = {node.version.number: node.y for node in drawn.nodes}
     assert lanes[0] == lanes[1] == lanes[3] == lanes[4] < lanes[2]

@@ -166,11 +166,16 @@ def test_a_link_fills_in_the_recipe_that_a_warning_advises(
     told = (
         f"Send the next batch with it: Perennial-Recipe: {json.dumps(advised)}. Or start a model."
     )
-    assert recipe_of(logged_in.get(f"{PATH}?{words.find_batch_form_query(told)}").text) == sent
+    assert (
+        recipe_of(logged_in.get(f"{PATH}?{words.find_advised_batch_form_query(told)}").text) == sent
+    )
 
 
 def test_a_sentence_that_advises_no_recipe_leads_nowhere() -> None:
-    assert words.find_batch_form_query("Send the next batch with more images of `cat`.") is None
+    assert (
+        words.find_advised_batch_form_query("Send the next batch with more images of `cat`.")
+        is None
+    )
 
 
 @pytest.mark.parametrize("sent", ["{}}", "[1]", "[" * 1900, "1", "null"])

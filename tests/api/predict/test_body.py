@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api.predict.body import PIECE_BYTES, HeldResponse, read_counted_body
-from api.predict.line import PredictLine
+from api.predict.body import PIECE_BYTES, QueuePlaceHoldingResponse, read_body_within_queue_limits
+from api.predict.line import PredictQueue
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, TooManyRequests, Unavailable
 from core.settings import Settings
 from tests.api import virtual_time
@@ -38,14 +38,14 @@ class Sender:
 
 
 def read(
-    line: PredictLine,
+    line: PredictQueue,
     sender: Sender,
     most: int = 90,
     declared: int | None = None,
     settings: Settings = SETTINGS,
 ) -> bytearray:
     async def run() -> bytearray:
-        return await read_counted_body(
+        return await read_body_within_queue_limits(
             sender, line.take_request_place("a"), most, declared, settings
         )
 
@@ -53,7 +53,7 @@ def read(
 
 
 def test_a_body_is_counted_as_it_comes_and_not_as_it_is_announced() -> None:
-    line = PredictLine(SETTINGS)
+    line = PredictQueue(SETTINGS)
     with pytest.raises(BodyTimeout, match=r"Nothing of the body came for 10 s"):
         read(line, Sender(b"x" * 10, ends=False), declared=90)
     assert line.bytes["a"] == 10
@@ -62,7 +62,7 @@ def test_a_body_is_counted_as_it_comes_and_not_as_it_is_announced() -> None:
 
 
 def test_a_body_in_drops_is_ended_though_none_of_its_pauses_is_long() -> None:
-    line = PredictLine(SETTINGS)
+    line = PredictQueue(SETTINGS)
     with pytest.raises(BodyTimeout, match="less than 100 bytes/s"):
         read(line, Sender(*[b"x"] * 80, pause_s=0.9))
     assert line.bytes["a"] == 12  # until the first beyond ten seconds
@@ -76,11 +76,11 @@ def test_a_body_of_another_length_is_refused(
     pieces: Sequence[bytes], declared: int | None, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        read(PredictLine(SETTINGS), Sender(*pieces), declared=declared)
+        read(PredictQueue(SETTINGS), Sender(*pieces), declared=declared)
 
 
 def test_bytes_beyond_the_owners_are_his_429_and_beyond_all_a_503() -> None:
-    line = PredictLine(SETTINGS)
+    line = PredictQueue(SETTINGS)
     for _ in range(2):
         line.take_request_place("a").count_request_bytes(50)
     with pytest.raises(
@@ -93,7 +93,7 @@ def test_bytes_beyond_the_owners_are_his_429_and_beyond_all_a_503() -> None:
 
 
 def test_places_beyond_the_owners_are_refused_and_one_that_is_left_is_free_again() -> None:
-    line = PredictLine(SETTINGS)
+    line = PredictQueue(SETTINGS)
     places = [line.take_request_place("a") for _ in range(3)]
     with pytest.raises(TooManyRequests):
         line.take_request_place("a")
@@ -105,13 +105,13 @@ def test_places_beyond_the_owners_are_refused_and_one_that_is_left_is_free_again
 
 
 def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
-    line = PredictLine(Settings())
+    line = PredictQueue(Settings())
     sent: list[int] = []
 
     async def run() -> None:
         place = line.take_request_place("a")
         place.count_request_bytes(7)
-        place.count_only_response_bytes(3 * PIECE_BYTES)
+        place.replace_request_bytes_by_response_bytes(3 * PIECE_BYTES)
         free = asyncio.Event()
 
         async def send(message: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
                 await free.wait()
             sent.append(len(message.get("body", b"")))
 
-        answer = HeldResponse(bytes(3 * PIECE_BYTES), place, Settings())
+        answer = QueuePlaceHoldingResponse(bytes(3 * PIECE_BYTES), place, Settings())
         sending = asyncio.create_task(answer({}, None, send))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
         assert line.bytes["a"] == 3 * PIECE_BYTES and line.requests["a"] == 1
@@ -132,15 +132,15 @@ def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
 
 
 def test_a_client_that_takes_nothing_is_given_up() -> None:
-    line = PredictLine(SETTINGS)
+    line = PredictQueue(SETTINGS)
 
     async def send(message: dict[str, Any]) -> None:
         await asyncio.sleep(36_000)
 
     async def run() -> None:
         place = line.take_request_place("a")
-        place.count_only_response_bytes(9)
-        answer = HeldResponse(b"x" * 9, place, SETTINGS)
+        place.replace_request_bytes_by_response_bytes(9)
+        answer = QueuePlaceHoldingResponse(b"x" * 9, place, SETTINGS)
         with pytest.raises(ClientDisconnect):
             await answer({}, None, send)  # type: ignore[arg-type]
 

@@ -21,7 +21,7 @@ from PIL import Image
 from api.predict import decoder as decoders
 from api.predict.decoder import CRASHED, DecodedImages, DecodeRequest, ImageDecoder
 from core.errors import Invalid
-from core.ingest.images import decode_image, make_square_array
+from core.ingest.images import convert_to_square_array, decode_image
 from core.ingest.limits import PREDICT_IMAGES, Limits
 from core.processes import helper_process
 from core.settings import Settings
@@ -133,7 +133,7 @@ def test_files_and_arrays_come_back_in_order_as_ingest_decodes_them(decoder: Ima
     text = json.dumps({"images": [one.tolist() for one in pixels]}).encode()
     found = ask(decoder, "arrays", [text], 8, 1)
     assert np.array_equal(
-        pixels_of(found, channels=1), [make_square_array(one, 8, 1) for one in pixels]
+        pixels_of(found, channels=1), [convert_to_square_array(one, 8, 1) for one in pixels]
     )
     assert not unusable(found)
 
@@ -192,7 +192,7 @@ def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_fro
     finally:
         hasty.close()
     assert np.array_equal(
-        pixels_of(DecodedImages(5, found)), [make_square_array(one, 8, 3) for one in pixels]
+        pixels_of(DecodedImages(5, found)), [convert_to_square_array(one, 8, 3) for one in pixels]
     )
 
 
@@ -222,7 +222,7 @@ def test_a_bad_array_costs_itself_alone(decoder: ImageDecoder) -> None:
     found = ask(
         decoder, "arrays", [json.dumps([[[300]], good.tolist(), [[1], [2, 3]]]).encode()], 8, 3
     )
-    assert np.array_equal(pixels_of(found), [make_square_array(good, 8, 3)])
+    assert np.array_equal(pixels_of(found), [convert_to_square_array(good, 8, 3)])
     reasons = {0: "it must hold whole numbers from 0 to 255", 2: "it is not a rectangular array"}
     assert unusable(found) == reasons
 

@@ -18,9 +18,9 @@ from api.predict import gathering as gatherings
 from api.predict import predictor as predictors
 from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.gathering import GATHER_IMAGES, SHARED_IMAGES
-from api.predict.images import Images
+from api.predict.images import SentImages
 from api.predict.network import PredictionResult
-from api.predict.predictor import Predictor, Question
+from api.predict.predictor import PredictionRequest, Predictor
 from core.contract.manifest import Manifest
 from core.errors import Invalid, Unavailable
 from core.settings import Settings
@@ -135,7 +135,7 @@ def test_two_clients_are_asked_about_together_and_an_error_reaches_only_its_own_
     assert network.asked[:2] == [1, 5] and sorted(network.asked[2:]) == [1, 1, 1, 2]
 
 
-def question(version: str = "ver") -> Question:
+def question(version: str = "ver") -> PredictionRequest:
     """To a version of images with two times two pixels."""
     manifest = Manifest.from_json(
         {
@@ -146,7 +146,7 @@ def question(version: str = "ver") -> Question:
             "classes": ["a"],
         }
     )
-    return Question(version, 1, manifest, b"{}", {}, None, 1, 1)
+    return PredictionRequest(version, 1, manifest, b"{}", {}, None, 1, 1)
 
 
 def labels(answer: bytes) -> list[str]:
@@ -172,7 +172,7 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
         helper = Predictor(Settings(), network=network, decoders=[Decoder()])  # type: ignore[arg-type, list-item]
 
         def ask(owner: str, version: str, *images: str) -> "asyncio.Task[bytes]":
-            sent = Images("files", [image.encode() for image in images])
+            sent = SentImages("files", [image.encode() for image in images])
             return asyncio.create_task(
                 helper.predict_and_encode_response(owner, question(version), sent)
             )
@@ -207,7 +207,9 @@ def test_helpers_end_after_ten_minutes_without_a_prediction_and_the_next_one_is_
 
         async def ask() -> list[str]:
             return labels(
-                await helper.predict_and_encode_response("a", question(), Images("files", [b"x"]))
+                await helper.predict_and_encode_response(
+                    "a", question(), SentImages("files", [b"x"])
+                )
             )
 
         async def settle() -> None:

@@ -11,15 +11,15 @@ import pytest
 from safetensors.numpy import save_file
 from starlette.testclient import TestClient
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
-from core.database.measurements import remove_figures
+from core.database.measurements import remove_figures_from_manifest
 from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Part, Task, Version
 from core.ids import new_id
-from core.publishing.measured import Measurements, store_version_measurements
-from core.storage import Blobs
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
+from core.storage import BlobStorage
 from tests.api.conftest import create_model
 
 Publish = Callable[..., int]
@@ -42,7 +42,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
 def publisher(client: TestClient, folder: Path) -> Publish:
     """Return what `publish` is, with a folder for its files."""
     db: Database = client.app.state.database  # type: ignore[attr-defined]
-    blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
+    blobs: BlobStorage = client.app.state.blobs  # type: ignore[attr-defined]
 
     def make(
         name: str,
@@ -94,7 +94,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 task_number=learned,
                 status="published" if passed else "held",
                 gate={"passed": passed, "checks": []},
-                manifest=remove_figures(document),
+                manifest=remove_figures_from_manifest(document),
                 bytes=sum(p["bytes"] for p in stored),
                 bytes_new=0,
                 created_at=now,
@@ -114,7 +114,9 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 session,
                 row,
                 version,
-                Measurements(measured, Figures(**document.get_set_fields()), {}),
+                NewVersionMeasurements(
+                    measured, VersionFigures(**document.list_fields_that_are_set()), {}
+                ),
                 (),
             )
             if passed:

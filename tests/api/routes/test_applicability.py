@@ -12,7 +12,7 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.learning.methods.method import SCENARIOS, Method
 from core.learning.methods.registry import METHODS
 from tests.api.conftest import Make, create_model, drive
@@ -234,7 +234,7 @@ def test_a_job_that_is_being_cancelled_leaves_nothing_to_start_from(
     client: TestClient, db: Database, vit: str, submit: Any
 ) -> None:
     job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
-    drive(db, job, Action.VALIDATE, Action.CANCEL)
+    drive(db, job, JobAction.VALIDATE, JobAction.CANCEL)
     assert client.get(f"/v1/jobs/{job}").json()["state"] == "cancelling"
     assert submit(vit, {"method": "er"}).status_code == 202
 
@@ -243,7 +243,7 @@ def test_a_retry_is_checked_against_what_it_would_start_from_now(
     client: TestClient, db: Database, vit: str, submit: Any, publish: Any
 ) -> None:
     job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
-    drive(db, job, Action.VALIDATE, Action.FAIL)
+    drive(db, job, JobAction.VALIDATE, JobAction.FAIL)
     publish(vit, manifest=learned_by({"name": "er"}))
     refused(
         client.post(f"/v1/jobs/{job}/retry"), "recipe.method.name", "version 1, a plain network"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from core.database.tables import Model, Result
+from core.database.tables import Model, VersionTaskResult
 from tests.api.routes.test_images import change, keep
 from tests.openapi import check
 
@@ -29,7 +29,7 @@ def answers(
     )
     sha256, size = client.app.state.blobs.put_file(path)
     with client.app.state.database.write() as session:
-        cell = session.query(Result).filter_by(version=version, task=task).one()
+        cell = session.query(VersionTaskResult).filter_by(version=version, task=task).one()
         cell.answers, cell.answers_bytes = sha256, size
 
 
@@ -89,7 +89,7 @@ def test_images_come_in_pages_with_both_answers_and_their_picture(client: Any, u
 
 def test_a_version_from_before_says_what_it_lacks_and_what_to_do(client: Any, url: str) -> None:
     with client.app.state.database.write() as session:
-        session.query(Result).update({"answers": None, "answers_bytes": None})
+        session.query(VersionTaskResult).update({"answers": None, "answers_bytes": None})
     answer = client.get(f"{url}?a=1&b=2")
     problem = answer.json()
     assert answer.status_code == 409 and problem["type"] == "/problems/answers-missing"
@@ -113,7 +113,7 @@ def test_what_is_not_there_is_404_and_what_is_not_kept_410(client: Any, url: str
 
 def test_damaged_answers_are_named(client: Any, url: str) -> None:
     with client.app.state.database.write() as session:
-        cell = session.query(Result).filter_by(version=2).one()
+        cell = session.query(VersionTaskResult).filter_by(version=2).one()
         cell.answers = "0" * 64
     answer = client.get(f"{url}?a=1&b=2")
     assert answer.status_code == 500

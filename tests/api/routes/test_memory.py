@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import select
 
 from core.contract.part_types import PRIVATE_TYPES
-from core.database.tables import Audit, Part
+from core.database.tables import AuditEntry, Part
 from core.models import memory
 from tests import openapi
 
@@ -182,7 +182,7 @@ def test_a_second_deletion_changes_nothing(client, remembering):
     assert client.delete(f"/v1/models/{remembering}/memory").status_code == 204
     assert client.get(f"/v1/models/{remembering}/memory").json() == first
     with client.app.state.database.read() as session:
-        rows = session.scalars(select(Audit).where(Audit.action == "memory.delete")).all()
+        rows = session.scalars(select(AuditEntry).where(AuditEntry.action == "memory.delete")).all()
     assert [row.data["versions"] for row in rows] == [[1, 2]] and rows[0].data["bytes"] > 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from core.database.session import Database
-from core.database.tables import Audit, Export, Exporter, Job
+from core.database.tables import AuditEntry, ExportedDownload, ExportingWorker, Job
 from core.versions import exporters
 from tests.api.conftest import KeyOf
 
@@ -53,13 +53,13 @@ def test_a_worker_that_was_not_seen_for_an_hour_does_not_count(
     client: TestClient, db: Database
 ) -> None:
     with db.write() as session:
-        session.add(Exporter(worker="gone", seen_at=db.now(session) - exporters.SEEN_S - 1))
+        session.add(ExportingWorker(worker="gone", seen_at=db.now(session) - exporters.SEEN_S - 1))
     assert client.get(URL).status_code == 422
     with db.write() as session:
         exporters.record_exporting_worker(session, "here", db.now(session))
     assert client.get(URL).status_code == 202
     with db.read() as session:
-        assert [row.worker for row in session.query(Exporter)] == ["here"]
+        assert [row.worker for row in session.query(ExportingWorker)] == ["here"]
 
 
 @pytest.mark.usefixtures("learned", "exporter")
@@ -93,7 +93,7 @@ def test_the_first_request_begins_a_job_and_says_where_it_is(
     row = client.get("/v1/audit?model=birds&action=version.export").json()["items"][-1]
     assert row["object"] == job["id"]
     with db.read() as session:
-        rows = session.query(Audit).filter_by(action="version.export").all()
+        rows = session.query(AuditEntry).filter_by(action="version.export").all()
     assert [(row.object, row.data["version"]) for row in rows] == [(job["id"], 1)]
 
 
@@ -138,7 +138,7 @@ def test_a_file_that_was_swept_is_made_again_by_a_new_job(client: TestClient, db
     first = client.get(URL).json()["id"]
     ended(db, first, "succeeded")
     with db.read() as session:
-        assert session.query(Export).all() == []
+        assert session.query(ExportedDownload).all() == []
     second = client.get(URL)
     assert second.status_code == 202 and second.json()["id"] != first
     assert client.post(f"/v1/jobs/{first}/retry").status_code == 409

@@ -19,27 +19,27 @@ from sqlalchemy import select
 
 from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.images import FILES
-from api.predict.line import PredictLine
-from api.predict.network import NetworkProcess
+from api.predict.line import PredictQueue
+from api.predict.network import PredictionProcess
 from api.predict.predictor import Predictor
-from core.database.tables import Damage, Owner, Part
+from core.database.tables import DamagedObject, Owner, Part
 from core.predictions.predictions import PredictableVersion
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 IMAGE_BYTES = 32 * 32 * 3
 # Answers each image with its own process id; one that begins with "die" ends it, "hang" sleeps.
 FAKE = """
 import json, os, sys, time
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 out = os.fdopen(os.dup(1), "wb")
-write_message(out, b"{}")
+write_framed_message(out, b"{}")
 while True:
     try:
-        header = json.loads(read_message(sys.stdin.buffer))
+        header = json.loads(read_framed_message(sys.stdin.buffer))
     except EOFError:
         break
-    read_message(sys.stdin.buffer)
-    body = read_message(sys.stdin.buffer)
+    read_framed_message(sys.stdin.buffer)
+    body = read_framed_message(sys.stdin.buffer)
     if body.startswith(b"die"):
         os._exit(9)
     if body.startswith(b"hang"):
@@ -47,14 +47,14 @@ while True:
     if body.startswith(b"slow"):
         time.sleep(0.05)
     if body.startswith(b"bad"):
-        write_message(out, json.dumps({"kind": "invalid", "detail": "It cannot be asked that."}).encode())
+        write_framed_message(out, json.dumps({"kind": "invalid", "detail": "It cannot be asked that."}).encode())
         continue
     if body.startswith(b"gone"):
-        write_message(out, json.dumps({"kind": "gone", "detail": "A file is gone."}).encode())
+        write_framed_message(out, json.dumps({"kind": "gone", "detail": "A file is gone."}).encode())
         continue
-    write_message(out, b'{"ok": true, "engine": "torch"}')
+    write_framed_message(out, b'{"ok": true, "engine": "torch"}')
     told = {"pid": os.getpid(), "top_k": header["top_k"]}
-    write_message(out, b"\\n".join([json.dumps(told).encode()] * (len(body) // 3072)))
+    write_framed_message(out, b"\\n".join([json.dumps(told).encode()] * (len(body) // 3072)))
 """
 
 
@@ -76,7 +76,7 @@ class FakeDecoder:
 @pytest.fixture
 def fake(client):
     settings = client.app.state.settings.model_copy(update={"predict_answer_s": 60.0})
-    network = NetworkProcess(settings, [sys.executable, "-c", FAKE])
+    network = PredictionProcess(settings, [sys.executable, "-c", FAKE])
     helper = Predictor(settings, network=network, decoders=[FakeDecoder(), FakeDecoder()])
     client.app.state.predictor = helper
     return helper
@@ -258,7 +258,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     client, url, fake, key_of, publish
 ):
     settings = client.app.state.settings.model_copy(update={"predict_owner_requests": 1})
-    line = client.app.state.predict_line = PredictLine(settings)
+    line = client.app.state.predict_line = PredictQueue(settings)
     theirs = key_of("somebody", "write")
     with client.app.state.database.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
@@ -275,7 +275,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
 
 def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
     settings = client.app.state.settings.model_copy(update={"predict_requests": 1})
-    line = client.app.state.predict_line = PredictLine(settings)
+    line = client.app.state.predict_line = PredictQueue(settings)
     place = line.take_request_place("somebody")
     answer = send(client, url, b"a")
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
@@ -381,14 +381,14 @@ def test_a_model_deleted_between_its_rows_and_its_files_is_not_found(
         "download": "fetch_verified_file",
         "files/head": "read",
     }
-    read = getattr(Blobs, reads[what])
+    read = getattr(BlobStorage, reads[what])
 
     def deleted_first(self, *given):
         monkeypatch.undo()
         assert client.delete(f"/v1/models/{model}").status_code == 204
         return read(self, *given)
 
-    monkeypatch.setattr(Blobs, reads[what], deleted_first)
+    monkeypatch.setattr(BlobStorage, reads[what], deleted_first)
     of_version = url.removesuffix("predict")
     answer = send(client, url, b"a") if what == "predict" else client.get(of_version + what)
     assert answer.status_code == 404, answer.text
@@ -457,11 +457,13 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
     assert send(client, url.replace("latest", "01"), b"a").status_code == 404
     assert send(client, f"{url}?task=1", b"a").status_code == 422
     with client.app.state.database.write() as session:
-        (key, *_) = [Blobs.make_blob_key(sha256) for sha256 in session.scalars(select(Part.sha256))]
-        session.add(Damage(key=key, kind="digest", tag="", found_at=0.0))
+        (key, *_) = [
+            BlobStorage.make_blob_key(sha256) for sha256 in session.scalars(select(Part.sha256))
+        ]
+        session.add(DamagedObject(key=key, kind="digest", tag="", found_at=0.0))
     assert send(client, url, b"a").status_code == 500
     with client.app.state.database.write() as session:
-        session.delete(session.get_one(Damage, key))
+        session.delete(session.get_one(DamagedObject, key))
     assert send(client, url, b"a").status_code == 200
     assert client.delete(f"/v1/models/{model}").status_code in (200, 202, 204)
     assert send(client, url, b"a").status_code == 404
@@ -470,10 +472,10 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
 def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
     settings = client.app.state.settings
     writes = FAKE.replace(
-        'write_message(out, b"{}")',
+        'write_framed_message(out, b"{}")',
         'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")',
     )
-    network = NetworkProcess(settings, [sys.executable, "-c", writes])
+    network = PredictionProcess(settings, [sys.executable, "-c", writes])
     network.ensure_process_running()
     assert len(list(settings.make_folder("predict").glob("*/graph"))) == 1
     network.close()

@@ -13,9 +13,9 @@ from safetensors.numpy import save_file
 from sqlalchemy import true
 from starlette.testclient import TestClient
 
-from core.database.tables import Alias, Job, Model, OwnerEvent, Result, Task
+from core.database.tables import Alias, Job, Model, OwnerEvent, Task, VersionTaskResult
 from core.ingest.dataset import write_dataset
-from core.ingest.findings.traces import Traces, write_traces
+from core.ingest.findings.traces import ImageTraces, write_image_traces
 from core.packaged import imagenet_base, packaged_base
 from core.rebase import rebase_finish
 from core.settings import Settings
@@ -48,7 +48,7 @@ def store(client: Any, tmp_path: Path, seed: int) -> dict[str, Any]:
         found[f"{part}_sha256"] = blobs.put_file(tmp_path / part)[0]
     hashes = np.full((12, 2), seed, np.uint64)
     names = [f"{part}/{row}.png" for part in ("train", "test") for row in range(12)]
-    write_traces(tmp_path / "traces", Traces(hashes, hashes, names))
+    write_image_traces(tmp_path / "traces", ImageTraces(hashes, hashes, names))
     found["traces_sha256"], found["traces_bytes"] = blobs.put_file(tmp_path / "traces")
     return {**found, "n_train": 12, "n_held_out": 12, "classes": {"cat": 12, "dog": 12}}
 
@@ -91,7 +91,11 @@ def answer(
     with database(client).write() as session:
         row = session.query(Model).filter_by(name=model).one()
         production = session.get_one(Alias, (row.id, "production")).version
-        cell = session.query(Result).filter_by(model_id=row.id, version=production, task=task).one()
+        cell = (
+            session.query(VersionTaskResult)
+            .filter_by(model_id=row.id, version=production, task=task)
+            .one()
+        )
         cell.answers, cell.answers_bytes = sha256, size
 
 
@@ -507,8 +511,9 @@ def test_images_of_other_paths_are_not_compared(
     begin_without_images(client)
     arrive("birds-rebased", 1, 2)
     hashes = np.zeros((12, 2), np.uint64)
-    write_traces(
-        tmp_path / "other", Traces(hashes, hashes, [f"elsewhere/{row}.png" for row in range(24)])
+    write_image_traces(
+        tmp_path / "other",
+        ImageTraces(hashes, hashes, [f"elsewhere/{row}.png" for row in range(24)]),
     )
     change_task(
         client,
@@ -530,7 +535,7 @@ def test_models_that_keep_counts_alone_are_compared_by_them(
     begin_without_images(client)
     arrive("birds-rebased", 1, 2)
     with database(client).write() as session:
-        session.query(Result).update({"answers": None, "answers_bytes": None})
+        session.query(VersionTaskResult).update({"answers": None, "answers_bytes": None})
     found = read(client)
     assert found["ready"] and found["totals"]["flips"]["n"] == 0
     assert [
@@ -562,7 +567,7 @@ def test_what_clients_meet_and_batches_of_other_archives_are_named(
     change_task(client, "birds-rebased", 1, sha256="2" * 64)
     with database(client).write() as session:
         session.query(Model).update({"scenario": "task"})
-        session.query(Result).update({"answers": None, "answers_bytes": None})
+        session.query(VersionTaskResult).update({"answers": None, "answers_bytes": None})
     said = " ".join(read(client)["warnings"])
     assert (
         "Tasks have other numbers in birds-rebased, by which clients ask for their heads: 2 is 1."

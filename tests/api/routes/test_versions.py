@@ -108,12 +108,12 @@ def test_a_download_is_one_zip_with_the_digest_it_announces(client, url):
 
 
 def test_a_download_built_again_has_the_same_digest(client, url):
-    from core.database.tables import Export
+    from core.database.tables import ExportedDownload
 
     first = client.get(url).headers["ETag"]
     db = client.app.state.database
     with db.write() as session:
-        row = session.query(Export).one()
+        row = session.query(ExportedDownload).one()
         client.app.state.blobs.delete(row.sha256)
         session.delete(row)
     assert client.get(url).headers["ETag"] == first

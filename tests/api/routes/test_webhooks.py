@@ -10,7 +10,7 @@ from receiver import Receiver
 from starlette.testclient import TestClient
 
 from core.settings import Settings
-from core.webhooks.deliver import Deliverer
+from core.webhooks.deliver import WebhookDeliverer
 from tests.api.conftest import KeyOf
 from tests.security import addresses
 
@@ -25,7 +25,7 @@ def settings(settings: Settings) -> Settings:
 @pytest.fixture
 def empty(client: TestClient, settings: Settings) -> Callable[[], None]:
     """Delivers what is due."""
-    sender = Deliverer(client.app.state.database, settings)  # type: ignore[attr-defined]
+    sender = WebhookDeliverer(client.app.state.database, settings)  # type: ignore[attr-defined]
 
     def emptied() -> None:
         while sender.serve_due_webhooks() or sender._serving:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import uvicorn
 
-from api.server.connection import Connection, get_server_connections
+from api.server.connection import LimitedHttpConnection, get_connection_limiter_of_server
 
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
@@ -85,7 +85,7 @@ class Site:
         self.port: int = self.server.servers[0].sockets[0].getsockname()[1]
 
     async def _set_clock(self) -> None:
-        get_server_connections(self.server.server_state)._loop = self.clock  # type: ignore[assignment]
+        get_connection_limiter_of_server(self.server.server_state)._loop = self.clock  # type: ignore[assignment]
 
     def stop(self) -> None:
         self.server.should_exit = self.server.force_exit = True
@@ -96,7 +96,7 @@ class Site:
         """Let time pass for the connections."""
         self._run(self.clock.forward(seconds))
 
-    def wait_for(self, is_so: Callable[[Connection], bool]) -> None:
+    def wait_for(self, is_so: Callable[[LimitedHttpConnection], bool]) -> None:
         """Wait until something is so of one of the connections."""
         until = time.monotonic() + PATIENCE_S
         while not any(is_so(each) for each in list(self.server.server_state.connections)):  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ class Site:
         await send({"type": "http.response.body", "body": body})
 
 
-class Timed(Connection):
+class Timed(LimitedHttpConnection):
     """A connection by the clock of the tests."""
 
     clocks: ClassVar[dict[asyncio.AbstractEventLoop, Clock]] = {}

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from api.server import connections
-from api.server.connections import Connections
+from api.server.connections import ConnectionLimiter
 from core.errors import TooManyConnections
 from core.files import descriptors
 from core.settings import Settings
@@ -40,15 +40,15 @@ def many_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def house(
     loop: asyncio.AbstractEventLoop, *, most: int = 20, of_one: int = 3, proxies: str = ""
-) -> Connections:
+) -> ConnectionLimiter:
     settings = Settings(
         max_connections=most, max_connections_per_address=of_one, trusted_proxies=proxies
     )
-    return Connections(settings, loop)
+    return ConnectionLimiter(settings, loop)
 
 
 def enter(
-    all_: Connections, address: str | None, times: int = 1, descriptor: int = 9
+    all_: ConnectionLimiter, address: str | None, times: int = 1, descriptor: int = 9
 ) -> list[Guest]:
     guests = [Guest() for _ in range(times)]
     for guest in guests:
@@ -140,7 +140,7 @@ def test_one_address_never_has_all_places(loop: asyncio.AbstractEventLoop) -> No
 def test_a_hundred_streams_of_one_office_have_room_by_default(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    enter(Connections(Settings(), loop), "192.0.2.1", 200)
+    enter(ConnectionLimiter(Settings(), loop), "192.0.2.1", 200)
 
 
 def test_a_trusted_proxy_is_not_counted_but_the_clients_that_it_names_are(
@@ -199,7 +199,7 @@ def test_what_is_due_is_looked_for_only_while_there_are_connections(
         def check_connection_deadline(self, now: float) -> None:
             next(looks)
 
-    all_ = Connections(Settings(head_s=0.04), loop)
+    all_ = ConnectionLimiter(Settings(head_s=0.04), loop)
     guest = Looked()
     all_.register_connection(guest, "192.0.2.1", 9)
     loop.run_until_complete(asyncio.sleep(0.105))

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from api.server.proxies import Proxies, derive_counting_key
+from api.server.proxies import TrustedProxies, derive_address_counting_key
 from core.settings import Settings
 
 
@@ -34,7 +34,7 @@ from core.settings import Settings
 def test_the_nearest_hop_that_is_not_trusted_is_the_client(
     trusted: str, forwarded: list[bytes], client: str | None
 ) -> None:
-    assert Proxies(trusted).find_client_address(forwarded) == client
+    assert TrustedProxies(trusted).find_client_address(forwarded) == client
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_nearest_hop_that_is_not_trusted_is_the_client(
 def test_trusted_are_the_named_addresses_and_networks_alone(
     trusted: str, address: str, is_trusted: bool
 ) -> None:
-    assert Proxies(trusted).is_trusted_proxy(address) is is_trusted
+    assert TrustedProxies(trusted).is_trusted_proxy(address) is is_trusted
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_trusted_are_the_named_addresses_and_networks_alone(
     ],
 )
 def test_an_ipv6_address_counts_as_its_network(address: str, key: str) -> None:
-    assert derive_counting_key(address) == key
+    assert derive_address_counting_key(address) == key
 
 
 def test_a_proxy_that_is_no_address_is_refused_at_the_start() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from api.uploads.body import Writer, open_spool_file, stream_body_to_writer
+from api.uploads.body import DoubleBufferedWriter, open_spool_file, stream_body_to_writer
 from core.errors import BodyTimeout
 from core.settings import Settings
 from tests.api import virtual_time
@@ -24,7 +24,7 @@ def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float 
         sent += 1
         return {"type": "http.request", "body": pieces[sent - 1], "more_body": sent < len(pieces)}
 
-    class SlowWriter(Writer):
+    class SlowWriter(DoubleBufferedWriter):
         async def write(self, data: memoryview) -> None:
             await asyncio.sleep(disk_s)
             await super().buffer_bytes(data)

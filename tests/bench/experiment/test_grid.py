@@ -84,7 +84,7 @@ def test_whatever_decides_a_run_changes_its_key(runs, monkeypatch):
             'classes_per_task = 2, '
                       "train_per_class = 12, test_per_class = 20 }]\n" + ONE),
     }  # fmt: skip
-    monkeypatch.setattr(grid, "compute_code_version", lambda: "other")
+    monkeypatch.setattr(grid, "compute_learning_code_digest", lambda: "other")
     changed["code"] = runs(ONE)
     keys = {name: other[0].result_digest for name, other in changed.items()}
     assert len({run.result_digest, *keys.values()}) == 1 + len(keys), keys

@@ -16,7 +16,7 @@ from bench.experiment.joint import Groups, JointHeads
 from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.runs import Store
 from bench.experiment.tables import render_experiment_summary
-from core.learning.state import State
+from core.learning.state import MethodState
 
 ORDERS = 2
 """Order 1 has the tasks of order 0 the other way round."""
@@ -91,7 +91,7 @@ def test_every_image_competes_within_its_task_only():
         6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     ).float()
     y = torch.tensor([0, 1, 2, 3, 1, 2])
-    method = JointHeads(Groups(groups=[["a", "c"], ["d", "b"]]), State())
+    method = JointHeads(Groups(groups=[["a", "c"], ["d", "b"]]), MethodState())
     network = type(
         "Net", (), {"classes": ["a", "b", "c", "d"], "__call__": lambda self, x, task: logits}
     )()

@@ -6,8 +6,8 @@ from safetensors.torch import load_file, save_file
 from bench.experiment.readout import HeldOut, Old, count_correct_on_base, evaluate_by_protocol
 from core.learning.methods import registry
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.precision import Inputs
-from core.learning.state import State
+from core.learning.precision import InputNormaliser
+from core.learning.state import MethodState
 
 CLASSES = ("a", "b", "c", "d", "e")
 
@@ -27,14 +27,14 @@ def made(folder, scenario="class", heads=None):
     labels = torch.randint(2, (300,), generator=generator)
     save_file({"images": images, "labels": labels}, folder / "test.safetensors")
     test = HeldOut(7, folder / "test.safetensors", ["d", "b"])
-    inputs = Inputs(None, 1, torch.device("cpu"))
+    inputs = InputNormaliser(None, 1, torch.device("cpu"))
     with torch.no_grad():
         logits = network.logits(network.features(inputs(images)), 7 if scenario == "task" else None)
     return network, test, inputs, logits, labels
 
 
 def finetune():
-    return registry.get_method("finetune")(registry.get_method("finetune").Hyper(), State())
+    return registry.get_method("finetune")(registry.get_method("finetune").Hyper(), MethodState())
 
 
 def test_one_head_gives_both_protocols(tmp_path):

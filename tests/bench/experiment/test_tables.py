@@ -141,7 +141,8 @@ def test_depths_are_shown_with_ranks_updates_and_forgetting(plan, store):
             runs.append(run(name, seed, depth))
             norms = {"backbone": 3.0 * depth, "head": 4.0 * depth, "relative": 0.5}
             store.write_run_record(
-                runs[-1].result_digest, record({**R, 3: [last + seed, 80, 95]}, update_norm=norms)
+                runs[-1].result_digest,
+                record({**R, 3: [last + seed, 80, 95]}, update_norm=norms),
             )
     text = render_experiment_summary(shown, runs, [], store, *collect_outcomes(runs, store))
     assert "a above b at depth 5, below it at 1." in text

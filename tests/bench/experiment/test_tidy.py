@@ -53,7 +53,11 @@ def test_a_row_per_run_and_protocol_with_its_figures_or_its_failure(made):
         ("b", "task", "failed"),
     ]
     row = found[1]
-    assert (row["acc"], row["forgetting"], row["update_norm"]) == ("0.75", str(0.9 - 0.7), "5.0")
+    assert (row["acc"], row["forgetting"], row["update_norm"]) == (
+        "0.75",
+        str(0.9 - 0.7),
+        "5.0",
+    )
     assert (row["source"], row["gap_to_joint"], row["trainable"], row["reason"]) == (
         "0.4",
         "",

@@ -7,7 +7,7 @@ from bench.experiment import unfinished
 from bench.experiment.data import Files
 from bench.experiment.grid import expand_plan_to_runs
 from bench.experiment.runs import Store, execute_and_record_run, train_and_store_base
-from core.learning.training.control import NoControl
+from core.learning.training.control import NoLoopControl
 
 METHOD = """
 scenarios = ["class"]
@@ -21,7 +21,7 @@ class Killed(BaseException):
     """Nothing catches it, as nothing catches a signal."""
 
 
-class Kill(NoControl):
+class Kill(NoLoopControl):
     """Ends the run when it has been looked at `polls` times."""
 
     def __init__(self, polls):
@@ -111,7 +111,7 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
 
 
 def test_an_ended_run_leaves_a_record_and_nothing_else(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoControl())
+    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoLoopControl())
     store = Store(tmp_path)
     execute_and_record_run(run, store, 0)
     assert (
@@ -138,7 +138,7 @@ def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
     with pytest.raises(Killed):
         train_and_store_base(base, store, 0)
     assert list(store.get_unfinished_folder(base.result_digest).glob("snapshot-*"))
-    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoControl())
+    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoLoopControl())
     train_and_store_base(base, store, 0)
     assert (
         store.read_base_record(base.result_digest)["steps"] == 8

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from sources import coco, imagefolder, member, parquet, png, shards, write, yolo
 
-from perennial.pack import Batch, PackError, open_batch
+from perennial.pack import PackedBatch, PackError, open_batch
 
 Damage = Callable[[Path], None]
 
@@ -179,6 +179,6 @@ def test_a_class_that_loses_its_last_image_to_learn_is_told(tmp_path: Path) -> N
         members(open_batch(folder, max_bad=0.9))
 
 
-def members(batch: Batch) -> list[str]:
+def members(batch: PackedBatch) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         return tar.getnames()

@@ -10,10 +10,18 @@ import pytest
 from photo_servers import Bucket, Page, endless, running
 from sources import folder, png, samples
 
-from perennial.pack import Batch, ExtraMissing, PackError, SourceChanged, bad, extras, open_batch
+from perennial.pack import (
+    ExtraMissing,
+    PackedBatch,
+    PackError,
+    SourceChanged,
+    bad,
+    extras,
+    open_batch,
+)
 from perennial.pack.remote.address import is_remote_address, parse_bucket_address
 
-Open = Callable[..., Batch]
+Open = Callable[..., PackedBatch]
 
 
 def pictures(prefix: str = "photos/") -> dict[str, bytes]:
@@ -32,13 +40,13 @@ def open_it(bucket: Bucket) -> Iterator[Open]:
     with running() as server:
         server.answer = bucket.answer
 
-        def call(address: str = "s3://birds/photos", **options: Any) -> Batch:
+        def call(address: str = "s3://birds/photos", **options: Any) -> PackedBatch:
             return open_batch(address, endpoint=server.url, anonymous=True, **options)
 
         yield call
 
 
-def members(batch: Batch) -> dict[str, bytes]:
+def members(batch: PackedBatch) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         return {m.name: file.read() for m in tar if (file := tar.extractfile(m))}
 

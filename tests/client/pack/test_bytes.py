@@ -15,28 +15,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sources import CROPS, KINDS, SCENE, crops, folder, samples, write
 
-from perennial.pack import Batch, SourceChanged, open_batch
+from perennial.pack import PackedBatch, SourceChanged, open_batch
 
 CLIENT = Path(__file__).parents[3] / "client"
 QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Batch:
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PackedBatch:
     make, options = KINDS[request.param]
     return open_batch(make(tmp_path_factory.mktemp(request.param)), **options)  # type: ignore[arg-type]
 
 
-def whole(batch: Batch) -> bytes:
+def whole(batch: PackedBatch) -> bytes:
     return b"".join(batch.read_chunks())
 
 
-def members(batch: Batch) -> dict[str, bytes]:
+def members(batch: PackedBatch) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(whole(batch))) as tar:
         return {m.name: file.read() for m in tar if (file := tar.extractfile(m))}
 
 
-def test_size_and_digest_are_those_of_the_bytes(opened: Batch) -> None:
+def test_size_and_digest_are_those_of_the_bytes(opened: PackedBatch) -> None:
     data = whole(opened)
     assert (opened.size, opened.sha256()) == (len(data), hashlib.sha256(data).hexdigest())
 
@@ -44,20 +44,20 @@ def test_size_and_digest_are_those_of_the_bytes(opened: Batch) -> None:
 @QUICK
 @given(share=st.floats(0, 1), off=st.integers(-3, 3))
 def test_what_is_read_from_any_byte_is_the_tail_of_the_whole(
-    opened: Batch, share: float, off: int
+    opened: PackedBatch, share: float, off: int
 ) -> None:
     start = min(max(0, int(share * opened.size) // 512 * 512 + off), opened.size)
     assert b"".join(opened.read_chunks(start)) == whole(opened)[start:]
 
 
-def test_two_readings_at_once_do_not_disturb_each_other(opened: Batch) -> None:
+def test_two_readings_at_once_do_not_disturb_each_other(opened: PackedBatch) -> None:
     one, other = opened.read_chunks(), opened.read_chunks(700)
     first = next(one)
     assert b"".join(other) == whole(opened)[700:]
     assert first + b"".join(one) == whole(opened)
 
 
-def test_a_start_beyond_the_end_is_refused(opened: Batch) -> None:
+def test_a_start_beyond_the_end_is_refused(opened: PackedBatch) -> None:
     assert b"".join(opened.read_chunks(opened.size)) == b""
     for start in (-1, opened.size + 1):
         with pytest.raises(ValueError, match="cannot be read from byte"):

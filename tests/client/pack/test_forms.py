@@ -14,11 +14,11 @@ import pytest
 from PIL import Image, ImageOps
 from sources import BOXES, CLASSES, SCENE, member, png, samples, shards, write, yolo
 
-from perennial.pack import Batch, PackError, open_batch
+from perennial.pack import PackedBatch, PackError, open_batch
 from perennial.pack.kinds import detect_source_kind
 
 
-def members(batch: Batch) -> dict[str, bytes]:
+def members(batch: PackedBatch) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         return {m.name: file.read() for m in tar if (file := tar.extractfile(m))}
 
@@ -51,7 +51,7 @@ def as_yolo(at: Path, box: list[float]) -> Path:
     return at
 
 
-def only_crop(batch: Batch) -> Image.Image:
+def only_crop(batch: PackedBatch) -> Image.Image:
     (name,) = [name for name in members(batch) if name.endswith(".png")]
     return Image.open(io.BytesIO(members(batch)[name]))
 

@@ -12,7 +12,7 @@ import pytest
 from sources import png, write
 
 from perennial.pack import PackError, open_batch
-from perennial.pack.name_patterns import match_names_within_time
+from perennial.pack.name_patterns import extract_labels_by_pattern_within_time
 
 sys.path.append(str(Path(__file__).parents[2] / "core/ingest"))
 
@@ -88,11 +88,11 @@ def test_a_regular_expression_takes_labels_from_names(tmp_path: Path) -> None:
 )
 def test_a_regular_expression_that_never_ends_or_is_none_is_said(pattern: str, error: str) -> None:
     with pytest.raises(PackError, match=error):
-        match_names_within_time(pattern, ["a" * 250 + "b"], limit_s=0.5)
+        extract_labels_by_pattern_within_time(pattern, ["a" * 250 + "b"], limit_s=0.5)
 
 
 def test_names_beyond_the_bound_are_not_matched() -> None:
-    assert match_names_within_time("(a+)", ["a" * 255, "a" * 256, IMAGES[1]]) == [
+    assert extract_labels_by_pattern_within_time("(a+)", ["a" * 255, "a" * 256, IMAGES[1]]) == [
         "a" * 255,
         None,
         "a",

@@ -12,10 +12,10 @@ from sources import png, write
 
 from core.errors import PerennialError
 from core.ingest import names as service_names
-from core.ingest.layout import IGNORED, BatchReading, Layout, build_layout
+from core.ingest.layout import IGNORED, ArchiveLayout, BatchReading, build_archive_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.names import CSV_NAME, normalise_to_nfc
-from core.ingest.rules.options import convert_option_values, parse_option_texts
+from core.ingest.rules.options import convert_option_values, parse_reading_option_texts
 from core.text.steps import convert_options_to_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
@@ -152,10 +152,10 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             if path.is_file()
         }
     )
-    reading = BatchReading(parse_option_texts(convert_option_values(chosen)))
+    reading = BatchReading(parse_reading_option_texts(convert_option_values(chosen)))
     whole: dict[str, tuple[str, bool]] | str
     try:
-        layout = build_layout(every, Limits(), lambda _: b"", reading)
+        layout = build_archive_layout(every, Limits(), lambda _: b"", reading)
         whole = classes_in(every, layout)
     except PerennialError as error:
         # The service alone sees hidden files: a folder is sent without them.
@@ -179,12 +179,12 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             if name == CSV_NAME
         }
         read = {number: file.read() for number, file in tables.items() if file is not None}
-    layout = build_layout(sent, Limits(), read.__getitem__)
+    layout = build_archive_layout(sent, Limits(), read.__getitem__)
     assert classes_in(sent, layout) == believed
     assert layout.ignored == 0
 
 
-def classes_in(names: list[str], layout: Layout) -> dict[str, tuple[str, bool]]:
+def classes_in(names: list[str], layout: ArchiveLayout) -> dict[str, tuple[str, bool]]:
     """Path → (label, whether it is held out)."""
     return {
         name: (layout.classes[number], bool(test))

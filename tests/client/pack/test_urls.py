@@ -11,10 +11,10 @@ import pytest
 from photo_servers import Page, Photos, dripping, endless, running, self_signed
 from sources import png, write
 
-from perennial.pack import Batch, PackError, SourceChanged, open_batch
+from perennial.pack import PackedBatch, PackError, SourceChanged, open_batch
 from perennial.pack.kinds import detect_source_kind
 from perennial.pack.remote import urls
-from perennial.pack.remote.https import Fetcher, Unfetchable
+from perennial.pack.remote.https import ImageFetcher, UnusableUrl
 from perennial.pack.remote.urls import UrlImages
 
 
@@ -41,7 +41,7 @@ def listed(at: Path, photos: Photos, *more: str) -> Path:
     return at / "list.csv"
 
 
-def members(batch: Batch) -> dict[str, bytes]:
+def members(batch: PackedBatch) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         return {m.name: file.read() for m in tar if (file := tar.extractfile(m))}
 
@@ -138,8 +138,10 @@ def test_a_hostile_line_is_left_out_and_listed(
 
 def test_an_answer_that_drips_ends_at_the_deadline(photos: Photos) -> None:
     photos.pages["/x.png"] = Page(dripping)
-    with pytest.raises(Unfetchable, match=r"gives no whole answer within 0\.5 s"):
-        Fetcher(allow_private=True, seconds=0.5).fetch_first_bytes(f"{photos.url}/x.png", 1 << 20)
+    with pytest.raises(UnusableUrl, match=r"gives no whole answer within 0\.5 s"):
+        ImageFetcher(allow_private=True, seconds=0.5).fetch_first_bytes(
+            f"{photos.url}/x.png", 1 << 20
+        )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_private_addresses_are_dialled_only_where_it_is_allowed(
     with pytest.raises(
         PackError, match=r"leads to a place that is not public: photos\.test .*--allow-private"
     ):
-        UrlImages(file, fetcher=Fetcher(resolve=lambda host, port: answers))
+        UrlImages(file, fetcher=ImageFetcher(resolve=lambda host, port: answers))
     assert photos.asked == []
 
 
@@ -167,7 +169,7 @@ def test_a_name_is_resolved_once_a_request_and_that_address_dialled(
         asked.append(host)
         return ["127.0.0.1"]
 
-    head = Fetcher(allow_private=True, resolve=rebinding).fetch_size_and_version(
+    head = ImageFetcher(allow_private=True, resolve=rebinding).fetch_size_and_version(
         f"https://photos.test:{port}/0.png"
     )
     assert head.size == len(png("0")) and asked == ["photos.test"]

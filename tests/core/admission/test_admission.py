@@ -9,9 +9,9 @@ from core.admission.admission import (
     ANY,
     FIRST,
     FIXED_BYTES,
-    Admission,
-    Estimate,
-    Work,
+    AdmissionLimits,
+    JobMemoryEstimate,
+    JobWorkload,
     estimate_memory,
 )
 from core.admission.network_size import find_network_size
@@ -29,8 +29,8 @@ CATALOGUE = {"methods": {"er": ENTRY, "der-net": {"family": "der-net"}}}
 
 
 def estimate(
-    entry: dict[str, Any] = ENTRY, image: Any = IMAGE, work: Work = FIRST, **recipe: Any
-) -> Estimate:
+    entry: dict[str, Any] = ENTRY, image: Any = IMAGE, work: JobWorkload = FIRST, **recipe: Any
+) -> JobMemoryEstimate:
     size = find_network_size(CNN, image)
     assert size is not None
     return estimate_memory(entry, size, image, {**RECIPE, **recipe}, work)
@@ -67,13 +67,18 @@ def test_a_head_that_learns_alone_needs_no_activations_of_the_backbone() -> None
 
 def test_images_that_are_kept_count_up_to_those_that_there_were() -> None:
     pixels = 3 * 32**2
-    assert estimate(work=Work(1, 100)).image_bytes == 2 * 100 * pixels
-    assert estimate(work=Work(1, 10_000)).image_bytes == 2 * 500 * pixels
+    assert estimate(work=JobWorkload(1, 100)).image_bytes == 2 * 100 * pixels
+    assert estimate(work=JobWorkload(1, 10_000)).image_bytes == 2 * 500 * pixels
 
 
 def test_what_a_method_keeps_for_each_earlier_task_counts_for_twenty_of_them() -> None:
     growing = {"footprint": {"copies": 7.0, "growing": 2.0}}
-    assert [estimate(growing, work=Work(n)).copies for n in (1, 3, 21, 500)] == [8, 12, 48, 48]
+    assert [estimate(growing, work=JobWorkload(n)).copies for n in (1, 3, 21, 500)] == [
+        8,
+        12,
+        48,
+        48,
+    ]
 
 
 def test_a_hyper_parameter_may_stand_for_more_copies() -> None:
@@ -93,7 +98,7 @@ def test_second_moments_of_all_tasks_that_a_job_loads_count(
     projection: int | None, columns: int
 ) -> None:
     method = {"name": "analytic", "projection": projection}
-    few, many = (estimate(ANALYTIC, work=Work(tasks), method=method) for tasks in (1, 1001))
+    few, many = (estimate(ANALYTIC, work=JobWorkload(tasks), method=method) for tasks in (1, 1001))
     assert many.total_bytes - few.total_bytes == 1000 * 8 * columns * (columns + 1) // 2
     assert few.closed_form_memory_bytes == 8 * (
         columns * (columns + 1) // 2 + (6 * columns + 5 * 4000) * columns
@@ -103,10 +108,10 @@ def test_second_moments_of_all_tasks_that_a_job_loads_count(
 def test_a_model_with_too_many_tasks_for_its_sums_is_told_the_arithmetic() -> None:
     catalogue: Any = {"methods": {"analytic": ANALYTIC}}
     recipe: Any = {**RECIPE, "method": {"name": "analytic", "projection": 1000}}
-    bound = Admission(job_bytes=2_000_000_000)
-    bound.check_job(catalogue, CNN, IMAGE, recipe, Work(200))
+    bound = AdmissionLimits(job_bytes=2_000_000_000)
+    bound.check_job(catalogue, CNN, IMAGE, recipe, JobWorkload(200))
     with pytest.raises(JobTooLarge) as caught:
-        bound.check_job(catalogue, CNN, IMAGE, recipe, Work(400))
+        bound.check_job(catalogue, CNN, IMAGE, recipe, JobWorkload(400))
     said = "sums of 400 tasks × 4.0 MB (1,000 columns) and their solution 208.0 MB = 1.8 GB"
     assert said in caught.value.detail and "recipe.method.projection" in caught.value.detail
 
@@ -117,16 +122,16 @@ def test_large_images_are_measured_in_smaller_batches() -> None:
 
 
 def test_a_network_that_grows_by_a_backbone_with_each_task_reaches_its_bound() -> None:
-    bound = Admission(max_parameters=1_000_000)
+    bound = AdmissionLimits(max_parameters=1_000_000)
     recipe = {**RECIPE, "method": {"name": "der-net"}}
-    bound.check_job(CATALOGUE, CNN, IMAGE, recipe, Work(4))
+    bound.check_job(CATALOGUE, CNN, IMAGE, recipe, JobWorkload(4))
     with pytest.raises(JobTooLarge, match="1,204,160 parameters; one may have 1,000,000"):
-        bound.check_job(CATALOGUE, CNN, IMAGE, recipe, Work(5))
+        bound.check_job(CATALOGUE, CNN, IMAGE, recipe, JobWorkload(5))
 
 
 def test_the_refusal_has_the_sum_and_what_to_change() -> None:
     with pytest.raises(JobTooLarge) as caught:
-        Admission(job_bytes=400_000_000).check_job(CATALOGUE, CNN, IMAGE, RECIPE)
+        AdmissionLimits(job_bytes=400_000_000).check_job(CATALOGUE, CNN, IMAGE, RECIPE)
     detail = caught.value.detail
     assert (
         "240,832 parameters × 4 bytes × 8 copies" in detail

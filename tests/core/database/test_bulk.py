@@ -6,7 +6,7 @@ import pytest
 
 from core.database.bulk import insert_rows
 from core.database.session import Database
-from core.database.tables import Result
+from core.database.tables import VersionTaskResult
 
 pytestmark = pytest.mark.both_databases
 
@@ -22,13 +22,18 @@ def test_rows_come_back_as_they_were_given(filled: Database) -> None:
         for task in range(1, 300)
     ]  # fmt: skip
     with filled.write() as session:
-        insert_rows(session, Result, rows)
+        insert_rows(session, VersionTaskResult, rows)
     with filled.read() as session:
-        found = session.query(Result).filter_by(model_id="mdl_1").order_by(Result.task).all()
+        found = (
+            session.query(VersionTaskResult)
+            .filter_by(model_id="mdl_1")
+            .order_by(VersionTaskResult.task)
+            .all()
+        )
         assert [{name: getattr(row, name) for name in rows[0]} for row in found] == rows
 
 
 def test_no_rows_are_no_statement(database: Database) -> None:
     with database.write() as session:
-        insert_rows(session, Result, [])
-        assert session.query(Result).count() == 0
+        insert_rows(session, VersionTaskResult, [])
+        assert session.query(VersionTaskResult).count() == 0

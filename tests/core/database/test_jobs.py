@@ -5,7 +5,7 @@ from sqlalchemy import select
 
 from core.database.jobs import change_job_state, lock_job
 from core.database.session import Database
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Event, Job
 from core.errors import WrongState
 
@@ -21,7 +21,8 @@ def test_a_move_changes_state_revision_and_events(filled: Database) -> None:
         job = lock_job(session, "job_1")
         assert job is not None
         assert (
-            change_job_state(session, job, Action.PAUSE, 10.0, {"reason": "asked"}) is State.PAUSED
+            change_job_state(session, job, JobAction.PAUSE, 10.0, {"reason": "asked"})
+            is JobState.PAUSED
         )
     with filled.read() as session:
         job = session.get_one(Job, "job_1")
@@ -34,7 +35,7 @@ def test_asking_for_what_is_writes_nothing(filled: Database) -> None:
         with filled.write() as session:
             job = lock_job(session, "job_1")
             assert job is not None
-            change_job_state(session, job, Action.CANCEL, 10.0)
+            change_job_state(session, job, JobAction.CANCEL, 10.0)
     with filled.read() as session:
         assert session.get_one(Job, "job_1").revision == 2
     assert len(states(filled)) == 1
@@ -44,7 +45,7 @@ def test_a_refused_move_changes_nothing(filled: Database) -> None:
     with pytest.raises(WrongState), filled.write() as session:
         job = lock_job(session, "job_1")
         assert job is not None
-        change_job_state(session, job, Action.PUBLISH, 10.0)
+        change_job_state(session, job, JobAction.PUBLISH, 10.0)
     assert states(filled) == []
 
 
@@ -53,11 +54,11 @@ def test_a_job_that_ends_has_no_lease_and_an_end(filled: Database) -> None:
         job = lock_job(session, "job_1")
         assert job is not None
         job.fence, job.worker, job.lease_until, job.rung_at = 3, "w", 99.0, 5.0
-        change_job_state(session, job, Action.START, 10.0)
+        change_job_state(session, job, JobAction.START, 10.0)
         assert (job.fence, job.finished_at) == (3, None)
-        change_job_state(session, job, Action.FAIL, 11.0)
+        change_job_state(session, job, JobAction.FAIL, 11.0)
         assert (job.fence, job.worker, job.lease_until, job.finished_at) == (None, None, None, 11.0)
-        change_job_state(session, job, Action.RETRY, 12.0)
+        change_job_state(session, job, JobAction.RETRY, 12.0)
         assert (job.finished_at, job.rung_at) == (None, None)
 
 
@@ -75,7 +76,7 @@ def lines(database: Database) -> list[tuple[object, object]]:
         ]
 
 
-def moved(database: Database, *moves: tuple[Action, dict[str, object]]) -> None:
+def moved(database: Database, *moves: tuple[JobAction, dict[str, object]]) -> None:
     for action, data in moves:
         with database.write() as session:
             job = lock_job(session, "job_1")
@@ -86,9 +87,9 @@ def moved(database: Database, *moves: tuple[Action, dict[str, object]]) -> None:
 def test_a_persons_wishes_are_lines_of_the_log(filled: Database) -> None:
     moved(
         filled,
-        (Action.PAUSE, {}),
-        (Action.RESUME, {}),
-        (Action.CANCEL, {"reason": "model deleted"}),
+        (JobAction.PAUSE, {}),
+        (JobAction.RESUME, {}),
+        (JobAction.CANCEL, {"reason": "model deleted"}),
     )
     assert lines(filled) == [
         ("info", "Paused: the job keeps its place, and later jobs of the model wait."),
@@ -104,14 +105,14 @@ def test_attempts_that_are_lost_say_why_and_how_often(filled: Database) -> None:
     }
     moved(
         filled,
-        (Action.VALIDATE, {"attempt": 0}),
-        (Action.START, {}),
-        (Action.REQUEUE, lost),
-        (Action.START, {"attempt": 0}),
-        (Action.RELEASE, {}),
-        (Action.START, {"attempt": 0}),
-        (Action.FAIL, ended),
-        (Action.RETRY, {}),
+        (JobAction.VALIDATE, {"attempt": 0}),
+        (JobAction.START, {}),
+        (JobAction.REQUEUE, lost),
+        (JobAction.START, {"attempt": 0}),
+        (JobAction.RELEASE, {}),
+        (JobAction.START, {"attempt": 0}),
+        (JobAction.FAIL, ended),
+        (JobAction.RETRY, {}),
     )
     attempt = "Attempt 0 began; the images are decoded already."
     assert lines(filled) == [
@@ -130,7 +131,7 @@ def test_attempts_that_are_lost_say_why_and_how_often(filled: Database) -> None:
 
 
 def test_the_line_of_an_end_comes_before_the_event_that_ends_a_stream(filled: Database) -> None:
-    moved(filled, (Action.CANCEL, {}))
+    moved(filled, (JobAction.CANCEL, {}))
     with filled.read() as session:
         found = select(Event.type).where(Event.at >= 10).order_by(Event.id)
         assert list(session.scalars(found)) == ["log", "state"]

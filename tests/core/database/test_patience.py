@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from core.database import migrate
 from core.database.patience import PatientConnection
 from core.database.polling import PollingReads
-from core.database.session import SILENCE_S, STATEMENT_S, Database, is_outage
+from core.database.session import SILENCE_S, STATEMENT_S, Database, is_database_outage
 from core.errors import Unavailable
 
 
@@ -43,7 +43,7 @@ def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_work
         hasten(session.connection())
         relay.fault("silent")
         session.execute(text("SELECT 2"))
-    assert is_outage(error.value)
+    assert is_database_outage(error.value)
     relay.heal()
     with db.read() as session:
         assert (
@@ -71,7 +71,7 @@ def test_an_idle_connection_that_fell_silent_is_found_out(relay: FaultProxy, rel
     relay.fault("silent")
     with pytest.raises(OperationalError) as error:
         db.check_connection()
-    assert is_outage(error.value)
+    assert is_database_outage(error.value)
     db.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from core.database.session import CACHE_KIB, Database, is_outage
+from core.database.session import CACHE_KIB, Database, is_database_outage
 from core.database.tables import Model, Owner
 
 
@@ -83,7 +83,7 @@ def test_a_server_that_is_away_is_an_outage() -> None:
     db = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(Exception, match="refused") as error:
         db.check_connection()
-    assert is_outage(error.value)
+    assert is_database_outage(error.value)
 
 
 @pytest.mark.both_databases
@@ -93,7 +93,7 @@ def test_a_server_that_is_away_is_an_outage() -> None:
 def test_a_wrong_statement_is_no_outage(database: Database, statement: str) -> None:
     with pytest.raises(DBAPIError) as error, database.read() as session:
         session.execute(text(statement))
-    assert not is_outage(error.value)
+    assert not is_database_outage(error.value)
 
 
 def test_a_file_that_cannot_be_opened_is_an_outage(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_opened_is_an_outage(tmp_path: Path) -> None:
     (tmp_path / "sub" / "database").mkdir()
     with pytest.raises(DBAPIError) as error:
         db.check_connection()
-    assert is_outage(error.value)
+    assert is_database_outage(error.value)
 
 
 def test_first_connections_at_the_same_moment_wait_for_each_other(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_lock_that_is_not_given_is_an_outage(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError) as error:
             other.execute("BEGIN IMMEDIATE")
         other.close()
-    assert is_outage(OperationalError("BEGIN", None, error.value))
+    assert is_database_outage(OperationalError("BEGIN", None, error.value))
     db.close()
 
 

@@ -21,16 +21,20 @@ def file(tmp_path: Path, _sqlite_template: bytes) -> Path:
 
 
 def test_a_sound_file_has_no_findings(file: Path) -> None:
-    assert soundness.check_first_rows(file) == soundness.find_damage(file) == []
+    assert (
+        soundness.check_first_row_of_each_table(file) == soundness.find_database_damage(file) == []
+    )
 
 
 def test_a_file_that_is_not_there_yet_is_sound(tmp_path: Path) -> None:
-    assert soundness.check_first_rows(tmp_path / "none") == []
+    assert soundness.check_first_row_of_each_table(tmp_path / "none") == []
     (tmp_path / "empty").touch()
-    assert soundness.check_first_rows(tmp_path / "empty") == []
+    assert soundness.check_first_row_of_each_table(tmp_path / "empty") == []
 
 
-@pytest.mark.parametrize("look", [soundness.check_first_rows, soundness.find_damage])
+@pytest.mark.parametrize(
+    "look", [soundness.check_first_row_of_each_table, soundness.find_database_damage]
+)
 def test_a_file_that_is_no_database_is_told(file: Path, look: Callable[[Path], list[str]]) -> None:
     damage_head(file)
     assert look(file) == ["file is not a database"]
@@ -39,22 +43,24 @@ def test_a_file_that_is_no_database_is_told(file: Path, look: Callable[[Path], l
 @pytest.mark.parametrize("table", ["jobs", "owners"])
 def test_a_damaged_page_is_told_by_its_table(file: Path, table: str) -> None:
     damage_table(file, table)
-    assert any(f"table {table}" in line for line in soundness.check_first_rows(file))
-    found = soundness.find_damage(file)
+    assert any(f"table {table}" in line for line in soundness.check_first_row_of_each_table(file))
+    found = soundness.find_database_damage(file)
     assert any(f"table {table}" in line for line in found) and len(found) <= soundness.MOST
     assert all(line.isprintable() for line in found)
 
 
 def test_a_damaged_index_is_told_by_its_table(file: Path) -> None:
     damage_table(file, "ix_audit_at_id")
-    assert soundness.check_first_rows(file) == []
-    assert [line.partition(":")[0] for line in soundness.find_damage(file)] == ["table audit"]
+    assert soundness.check_first_row_of_each_table(file) == []
+    assert [line.partition(":")[0] for line in soundness.find_database_damage(file)] == [
+        "table audit"
+    ]
 
 
 def test_a_file_that_is_cut_off_is_told(file: Path) -> None:
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
-    assert soundness.find_damage(file)
+    assert soundness.find_database_damage(file)
 
 
 def test_looking_changes_nothing_and_waits_for_no_writer(file: Path, tmp_path: Path) -> None:
@@ -62,7 +68,7 @@ def test_looking_changes_nothing_and_waits_for_no_writer(file: Path, tmp_path: P
     db = Database(f"sqlite:///{file}")
     with db.write() as session:
         session.connection()
-        assert soundness.find_damage(file) == []
+        assert soundness.find_database_damage(file) == []
     db.close()
     with closing(sqlite3.connect(before)) as one, closing(sqlite3.connect(file)) as other:
         assert list(one.iterdump()) == list(other.iterdump())

@@ -10,15 +10,15 @@ from core.database.states import (
     TRANSITIONS,
     UNCHANGED,
     UNFINISHED,
-    Action,
-    State,
-    find_next_state,
+    JobAction,
+    JobState,
+    find_next_job_state,
 )
 from core.errors import WrongState
 
-A = Action
+A = JobAction
 # action → state → what follows; "=" changes nothing, a missing state is refused.
-EXPECTED: dict[Action, dict[str, str]] = {
+EXPECTED: dict[JobAction, dict[str, str]] = {
     A.VALIDATE: {"queued": "validating"},
     A.START: {"queued": "running", "validating": "running"},
     A.REJECT: {
@@ -79,38 +79,40 @@ EXPECTED: dict[Action, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("state", "action"), list(product(State, Action)))
-def test_every_state_with_every_action(state: State, action: Action) -> None:
+@pytest.mark.parametrize(("state", "action"), list(product(JobState, JobAction)))
+def test_every_state_with_every_action(state: JobState, action: JobAction) -> None:
     expected = EXPECTED[action].get(str(state))
     if expected is None:
         with pytest.raises(WrongState) as refused:
-            find_next_state(state, action)
+            find_next_job_state(state, action)
         assert refused.value.extra == {"state": str(state)}
     else:
-        assert find_next_state(state, action) is (state if expected == "=" else State(expected))
-        assert find_next_state(str(state), action) is find_next_state(state, action)
+        assert find_next_job_state(state, action) is (
+            state if expected == "=" else JobState(expected)
+        )
+        assert find_next_job_state(str(state), action) is find_next_job_state(state, action)
 
 
 def test_nothing_leaves_a_state_that_is_final() -> None:
-    final = TERMINAL - {State.FAILED, State.CANCELLED, State.REJECTED}
+    final = TERMINAL - {JobState.FAILED, JobState.CANCELLED, JobState.REJECTED}
     assert not [key for key in TRANSITIONS if key[0] in final]
 
 
-@pytest.mark.parametrize("ended", [State.FAILED, State.CANCELLED, State.REJECTED])
-def test_what_failed_was_rejected_or_cancelled_is_left_by_retry_only(ended: State) -> None:
-    assert [action for state, action in TRANSITIONS if state is ended] == [Action.RETRY]
+@pytest.mark.parametrize("ended", [JobState.FAILED, JobState.CANCELLED, JobState.REJECTED])
+def test_what_failed_was_rejected_or_cancelled_is_left_by_retry_only(ended: JobState) -> None:
+    assert [action for state, action in TRANSITIONS if state is ended] == [JobAction.RETRY]
 
 
 def test_every_state_is_finished_or_not_and_leased_ones_are_not() -> None:
-    assert set(State) == TERMINAL | UNFINISHED
+    assert set(JobState) == TERMINAL | UNFINISHED
     assert not TERMINAL & UNFINISHED
     assert LEASED < UNFINISHED
 
 
 def test_every_leased_state_survives_the_loss_of_its_worker() -> None:
     for state in LEASED:
-        assert find_next_state(state, Action.REQUEUE) not in LEASED
-        assert find_next_state(state, Action.RELEASE) not in LEASED
+        assert find_next_job_state(state, JobAction.REQUEUE) not in LEASED
+        assert find_next_job_state(state, JobAction.RELEASE) not in LEASED
 
 
 def test_no_pair_is_both_a_change_and_no_change() -> None:
@@ -118,17 +120,20 @@ def test_no_pair_is_both_a_change_and_no_change() -> None:
 
 
 def test_every_state_can_be_reached_from_queued() -> None:
-    reached, frontier = {State.QUEUED}, [State.QUEUED]
+    reached, frontier = {JobState.QUEUED}, [JobState.QUEUED]
     while frontier:
         state = frontier.pop()
         for (source, _), target in TRANSITIONS.items():
             if source is state and target not in reached:
                 reached.add(target)
                 frontier.append(target)
-    assert reached == set(State)
+    assert reached == set(JobState)
 
 
 def test_every_unfinished_state_can_be_cancelled_and_ends() -> None:
     for state in UNFINISHED:
-        state = find_next_state(state, Action.CANCEL)
-        assert state is State.CANCELLED or find_next_state(state, Action.STOPPED) is State.CANCELLED
+        state = find_next_job_state(state, JobAction.CANCEL)
+        assert (
+            state is JobState.CANCELLED
+            or find_next_job_state(state, JobAction.STOPPED) is JobState.CANCELLED
+        )

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from api.schemas.edits import EditIn
-from core.edits.checks import Changes, TaughtTask, check_operations
+from core.edits.checks import EditChanges, TaughtTask, check_operations
 from core.edits.operations import MAX_OPERATIONS, Operation
 from core.errors import Invalid, NotFound, PerennialError, WrongState
 
@@ -27,7 +27,7 @@ TASKS = {
 }
 
 
-def check(*operations: dict[str, Any], scenario: str = "class") -> Changes:
+def check(*operations: dict[str, Any], scenario: str = "class") -> EditChanges:
     read = [Operation.model_validate(one) for one in operations]
     return check_operations(read, scenario, TASKS, KNOWN)
 
@@ -43,7 +43,7 @@ def test_operations_on_classes_and_images_are_read_together() -> None:
         relabel(2, 1, "T-shirt"),
         {"remove": {"task": 1, "image": 1, "part": "held_out"}},
     )
-    assert found == Changes(
+    assert found == EditChanges(
         {"tshirt": "T-shirt", "cap": "hat"},
         {(2, "train"): {1: "T-shirt"}, (1, "held_out"): {1: None}},
     )

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from core.edits import rewrite
-from core.edits.recount import count_matrix_cell
+from core.edits.recount import count_correct_in_matrix_cell
 from core.edits.rewrite import EditedLabels
 from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
 
 NAMES = ["a", "b", "c"]
 
@@ -23,7 +23,7 @@ def test_labels_are_those_of_the_image_else_of_its_class(data: st.DataObject) ->
     new = st.sampled_from([*NAMES, "d", None])
     images = data.draw(st.dictionaries(st.integers(0, len(labels) - 1), new))
     classes = data.draw(st.dictionaries(st.sampled_from(NAMES), new))
-    edited = rewrite.edit_labels(labels, images, classes)
+    edited = rewrite.apply_edit_to_labels(labels, images, classes)
     wanted = []
     for row, label in enumerate(labels):
         if row in images:
@@ -49,10 +49,12 @@ def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_pat
     pixels = np.arange(7 * 16, dtype=np.uint8).reshape(7, 16)
     numbers = np.array([0, 1, 2, 0, 1, 0, 2])
     paths = [f"{row}.png" for row in range(7)]
-    write_traces(tmp_path / "traces", Traces(hashes[:5], hashes[5:], paths, pixels, numbers, NAMES))
+    write_image_traces(
+        tmp_path / "traces", ImageTraces(hashes[:5], hashes[5:], paths, pixels, numbers, NAMES)
+    )
     held_out = EditedLabels(["a", "c"], ["a", None])
     assert rewrite.write_edited_traces(tmp_path / "traces", tmp_path / "edited", train, held_out)
-    traces = read_traces(tmp_path / "edited")
+    traces = read_image_traces(tmp_path / "edited")
     rows = [0, 2, 3, 4, 5]
     assert np.array_equal(traces.all_hashes, hashes[rows]) and traces.names == [
         paths[row] for row in rows
@@ -93,5 +95,5 @@ def test_rows_of_classes_move_with_their_classes_and_new_ones_are_zero(tmp_path:
 
 
 def test_a_cell_is_counted_again_without_removed_images() -> None:
-    cell = count_matrix_cell(3, 1, ["a", "b", None, "b"], ["a", "a", "b", None])
+    cell = count_correct_in_matrix_cell(3, 1, ["a", "b", None, "b"], ["a", "a", "b", None])
     assert (cell.correct, cell.total, cell.per_class) == (1, 3, {"a": [1, 2], "b": [0, 1]})

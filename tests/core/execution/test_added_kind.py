@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Event, Model, Version
 from core.execution.kinds import KINDS
 from core.jobs.jobs import build_queued_taskless_job
@@ -93,21 +93,21 @@ def test_it_is_claimed_runs_and_reports(desk: Any, added: ModuleType, worker: Ma
 
 
 @pytest.mark.parametrize(
-    ("asked", "ended"), [(Action.CANCEL, State.CANCELLED), (Action.PAUSE, State.PAUSED)]
+    ("asked", "ended"), [(JobAction.CANCEL, JobState.CANCELLED), (JobAction.PAUSE, JobState.PAUSED)]
 )
 def test_it_is_stopped_as_asked(
     desk: Any,
     added: ModuleType,
     worker: Make,
     monkeypatch: pytest.MonkeyPatch,
-    asked: Action,
-    ended: State,
+    asked: JobAction,
+    ended: JobState,
 ) -> None:
     job, one = job_of(desk), worker()
     read = one.store.read
 
     def ask(*given: Any) -> Any:
-        if desk.state(job) is State.RUNNING:
+        if desk.state(job) is JobState.RUNNING:
             desk.act(job, asked)
             until(lambda: one._attempt is not None and one._attempt._beat.requested_state)
         return read(*given)
@@ -124,7 +124,7 @@ def test_what_its_code_does_wrong_fails_the_job_and_not_the_worker(
     job, one = job_of(desk), worker()
     monkeypatch.setattr(one.store, "read", lambda *_: 1 / 0)
     assert one.run_jobs(lambda: False) == 1
-    assert (desk.state(job), desk.job(job).error["kind"]) == (State.FAILED, "code")
+    assert (desk.state(job), desk.job(job).error["kind"]) == (JobState.FAILED, "code")
 
 
 def test_it_fails_when_it_runs_longer_than_its_kind_may(
@@ -132,7 +132,7 @@ def test_it_fails_when_it_runs_longer_than_its_kind_may(
 ) -> None:
     job = job_of(desk)
     worker(max_job_s=1e-6).run_jobs(lambda: False)
-    assert (desk.state(job), desk.job(job).error["kind"]) == (State.FAILED, "time")
+    assert (desk.state(job), desk.job(job).error["kind"]) == (JobState.FAILED, "time")
 
 
 def test_an_ending_worker_gives_it_back_without_a_strike(
@@ -143,7 +143,7 @@ def test_an_ending_worker_gives_it_back_without_a_strike(
     read = one.store.read
     monkeypatch.setattr(one.store, "read", lambda *given: (stop.append(True), read(*given))[1])
     one.run_jobs(lambda: bool(stop))
-    assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 0)
+    assert (desk.state(job), desk.job(job).strikes) == (JobState.QUEUED, 0)
 
 
 @pytest.mark.slow
@@ -159,11 +159,11 @@ def test_it_is_run_again_after_its_worker_was_killed(
     }
     command = [sys.executable, "-c", WORKER, str(added.__file__)]
     with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
-        until(lambda: desk.state(job) is State.RUNNING)
+        until(lambda: desk.state(job) is JobState.RUNNING)
         process.send_signal(signal.SIGKILL)
     desk.set(job, lease_until=1.0)
     assert claims.take_back_expired_jobs(desk.db) == [job]
-    assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 1)
+    assert (desk.state(job), desk.job(job).strikes) == (JobState.QUEUED, 1)
     worker().run_jobs(lambda: False)
     row = desk.job(job)
     assert (row.state, row.attempt, row.report) == ("succeeded", 2, {"parts": 2, "damaged": []})

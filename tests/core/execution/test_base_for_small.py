@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.execution.validate import suggest_small_base
+from core.execution.validate import suggest_base_for_small_images
 from core.ingest.ingest import IngestedBatch
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import PASSES
@@ -20,7 +20,7 @@ def decoded(small: int | None) -> IngestedBatch:
 
 
 def test_most_images_being_small_offers_the_small_base_with_the_seconds() -> None:
-    (note,) = suggest_small_base(imagenet_base.NAME, 224, decoded(600))
+    (note,) = suggest_base_for_small_images(imagenet_base.NAME, 224, decoded(600))
     photos, small = PASSES[imagenet_base.NAME][-1], PASSES[packaged_base.PACKAGED][0]
     saved = 1000 * (photos.forward_s - small.forward_s)
     assert f'"base": "{packaged_base.PACKAGED}"' in note
@@ -39,4 +39,4 @@ def test_most_images_being_small_offers_the_small_base_with_the_seconds() -> Non
     ],
 )
 def test_other_batches_and_models_are_left_alone(base: Any, small: int | None) -> None:
-    assert suggest_small_base(base, 224, decoded(small)) == []
+    assert suggest_base_for_small_images(base, 224, decoded(small)) == []

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core.execution.batch_lines import list_decoding_log_lines, list_rejection_log_lines
+from core.execution.batch_lines import list_decoding_log_lines, list_log_lines_of_rejected_images
 from core.ingest.ingest import IngestedBatch
 
 
@@ -32,7 +32,7 @@ def test_what_was_left_out_is_told_with_the_first_three_reasons() -> None:
         "duplicates": 1,
         "notes": ["the common top folder was stripped"],
     }
-    assert list_rejection_log_lines(report) == [
+    assert list_log_lines_of_rejected_images(report) == [
         (
             "warning",
             "12 images rejected: cat/0.png (cannot be read); cat/1.png (cannot be read);"
@@ -63,6 +63,6 @@ def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
 
 
 def test_a_report_without_names_says_where_to_look() -> None:
-    assert list_rejection_log_lines({"rejected_count": 3}) == [
+    assert list_log_lines_of_rejected_images({"rejected_count": 3}) == [
         ("warning", "3 images rejected: see the task's report.")
     ]

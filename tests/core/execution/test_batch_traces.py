@@ -10,11 +10,11 @@ import pytest
 
 from core.database.tables import Model, Task
 from core.errors import Rejected
-from core.execution.batch_traces import compare_with_earlier
+from core.execution.batch_traces import compare_batch_with_earlier_tasks
 from core.ingest.dataset import write_dataset
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates
-from core.ingest.findings.traces import Traces, write_traces
+from core.ingest.findings.traces import ImageTraces, write_image_traces
 from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, IngestedBatch
 from core.statistics import near
 
@@ -28,13 +28,13 @@ def draw(*numbers: int) -> np.ndarray:
     )
 
 
-def make_traces(images: np.ndarray, labels: list[str], folder: str) -> Traces:
+def make_traces(images: np.ndarray, labels: list[str], folder: str) -> ImageTraces:
     classes = sorted(set(labels))
-    return Traces(
-        near.hash_images(images),
+    return ImageTraces(
+        near.hash_images_perceptually(images),
         np.zeros((0, 2), np.uint64),
         [f"{folder}/{row}.png" for row in range(len(images))],
-        contradictions.digest_pixels(images),
+        contradictions.digest_image_pixels(images),
         np.array([classes.index(label) for label in labels], np.int64),
         classes,
     )
@@ -48,7 +48,7 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
     assert traces.labels is not None
     write_dataset(folder / TRAIN, traces.labels, SHAPE, [images])
     write_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
-    write_traces(folder / TRACES, traces)
+    write_image_traces(folder / TRACES, traces)
     found: Any = {
         "data": {"near_duplicates": find_near_duplicates(traces, np.zeros(len(images), np.bool_))}
     }
@@ -58,9 +58,9 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
     return IngestedBatch(*paths, {}, traces.classes, len(images), 0, found, [])
 
 
-def keep_traces(desk: Any, job_id: str, traces: Traces, **values: Any) -> None:
+def keep_traces(desk: Any, job_id: str, traces: ImageTraces, **values: Any) -> None:
     path = desk.folder / "kept"
-    write_traces(path, traces)
+    write_image_traces(path, traces)
     sha256, _ = desk.blobs.put_file(path)
     desk.change(Task, desk.task(job_id).id, traces_sha256=sha256, traces_bytes=1, **values)
 
@@ -75,7 +75,7 @@ def batch(tmp_path: Path) -> IngestedBatch:
 
 def compare(desk: Any, model_id: str, batch: IngestedBatch) -> Any:
     (model,) = desk.all(Model, id=model_id)
-    return compare_with_earlier(desk.db, desk.blobs, model, None, batch)
+    return compare_batch_with_earlier_tasks(desk.db, desk.blobs, model, None, batch)
 
 
 STANDINGS = ("held", "rolled_back", "skipped", "discarded", None)
@@ -122,7 +122,7 @@ def test_a_task_without_digests_is_named_as_not_compared(desk: Any, batch: Inges
     model = desk.model()
     job = desk.submit(model)
     older = make_traces(draw(1), ["cat"], "old")
-    older = Traces(older.train, older.held_out, older.names)
+    older = ImageTraces(older.train, older.held_out, older.names)
     keep_traces(desk, job, older, standing="learned")
     report = compare(desk, model, batch).report
     assert (report["conflicts_count"], report["conflicts_not_compared"]) == (0, [1])

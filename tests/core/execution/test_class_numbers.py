@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from core.database.tables import Edit, Part, Version
 from core.execution.prepare import write_job_inputs
-from core.execution.totals import digest_covered_parts
+from core.execution.totals import digest_parts_covered_by_totals
 from core.ids import new_id
-from core.lineage.class_numbers import AS_STORED, ClassNumbers
+from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers
 from core.publishing.publish import publish_result
 from tests.core.desk import Desk
 
@@ -82,11 +82,11 @@ def test_a_version_before_an_edit_is_continued_without_its_map(desk: Desk) -> No
 def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
     parts = [Part(version_id="ver_1", name="statistics.1", type="statistics", sha256="a" * 64)]
     keys = {
-        digest_covered_parts(parts, numbers)
+        digest_parts_covered_by_totals(parts, numbers)
         for numbers in (
             AS_STORED,
-            ClassNumbers([[1, 0]], {"ver_1": 0}),
-            ClassNumbers([[0, 2]], {"ver_1": 0}),
+            AncestorClassNumbers([[1, 0]], {"ver_1": 0}),
+            AncestorClassNumbers([[0, 2]], {"ver_1": 0}),
         )
     }
     assert len(keys) == 3

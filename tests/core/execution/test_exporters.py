@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Exporter, ExportJob, Job, Model, Version
+from core.database.tables import ExportingWorker, ExportJob, Job, Model, Version
 from core.execution import exporters
 from core.execution.exporting import read_requested_export
 from core.execution.kinds import KINDS
@@ -56,26 +56,26 @@ def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any
     first, second = asked(desk, desk.model()), asked(desk, desk.model())
     one, two = desk.claim("w1"), desk.claim("w2")
     assert {one.job_id, two.job_id} == {first, second}
-    exporters.take_export_turn(desk.db, one, 1)
+    exporters.begin_export_or_put_off(desk.db, one, 1)
     with pytest.raises(
         PutOffSignal, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"
     ):
-        exporters.take_export_turn(desk.db, two, 1)
-    claims.put_off_job(desk.db, two, "later", 100.0)
+        exporters.begin_export_or_put_off(desk.db, two, 1)
+    claims.put_off_claimed_job(desk.db, two, "later", 100.0)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
-    exporters.end_export_turn(desk.db, one)
+    exporters.end_export_and_release_waiting(desk.db, one)
     again = desk.claim("w2")
-    exporters.take_export_turn(desk.db, again, 1)
+    exporters.begin_export_or_put_off(desk.db, again, 1)
 
 
 def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
     asked(desk, desk.model())
     asked(desk, desk.model())
     one, two = desk.claim("w1"), desk.claim("w2")
-    exporters.take_export_turn(desk.db, one, 1)
+    exporters.begin_export_or_put_off(desk.db, one, 1)
     desk.set(one.job_id, lease_until=1.0)
     assert claims.take_back_expired_jobs(desk.db) == [one.job_id]
-    exporters.take_export_turn(desk.db, two, 1)
+    exporters.begin_export_or_put_off(desk.db, two, 1)
 
 
 def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
@@ -84,7 +84,7 @@ def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
     exporters.report_exporting_worker(desk.db, "w1")
     with desk.db.read() as session:
         assert has_exporting_worker(session, desk.db.now(session))
-        assert [row.worker for row in session.query(Exporter)] == ["w1"]
+        assert [row.worker for row in session.query(ExportingWorker)] == ["w1"]
 
 
 def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +103,9 @@ def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:
 
 
 def test_what_a_bound_says_is_about_exports() -> None:
-    assert "PERENNIAL_MAX_EXPORT_S" in causes.explain_overtime(
+    assert "PERENNIAL_MAX_EXPORT_S" in causes.explain_job_overtime(
         600.0, EXPORT.advice
-    ) and "epochs" not in causes.explain_overtime(1, EXPORT.advice)
+    ) and "epochs" not in causes.explain_job_overtime(1, EXPORT.advice)
     assert "format=safetensors" in causes.explain_memory_exceeded(10**9, EXPORT.advice)
-    assert "fewer epochs" in causes.explain_overtime(600.0, KINDS["learn"].advice)
+    assert "fewer epochs" in causes.explain_job_overtime(600.0, KINDS["learn"].advice)
     assert Job.kind.type.length >= len("export")  # type: ignore[attr-defined]

@@ -10,16 +10,16 @@ import pytest
 from weights_files import MODEL, NAME, REPOSITORY, weights
 
 from core.bases.pretrained import PretrainedTerms
-from core.database.states import Action, State
-from core.database.tables import Model, Owner, Version, Weights
+from core.database.states import JobAction, JobState
+from core.database.tables import FetchedWeights, Model, Owner, Version
 from core.errors import StorageFull
 from core.execution.kinds import fetch
-from core.execution.weights import find_weights_or_take_turn, release_fetch_turn
+from core.execution.weights import end_fetching_and_release_waiting, find_weights_or_claim_fetching
 from core.jobs.put_off import PutOffSignal
 from core.models import model_deletion, models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.recipe.catalogue import load_catalogue
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.scheduling import claim as claims
 from tests.core.at_once import run_at_once
@@ -50,8 +50,8 @@ def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
         desk.new_owner("team")
     given, catalogue = {"name": name, "scenario": "class", **MODEL}, load_catalogue(desk.settings)
     service, limits = (
-        Resources(desk.db, desk.blobs, catalogue),
-        Limits(terms=PretrainedTerms(**terms)),
+        UseCaseResources(desk.db, desk.blobs, catalogue),
+        NewModelLimits(terms=PretrainedTerms(**terms)),
     )
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])
@@ -81,12 +81,12 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     desk.set(job, lease_until=1.0)
     assert claims.take_back_expired_jobs(desk.db) == [job]
     assert worker().run_jobs(lambda: False) == 1
-    assert desk.state(job) is State.SUCCEEDED
+    assert desk.state(job) is JobState.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
     assert (version.number, version.manifest.base.sha256) == (0, digest())
     assert version.manifest.normalise is not None
     assert desk.aliases(model) == {"latest": 0, "production": 0}
-    (row,) = desk.all(Weights)
+    (row,) = desk.all(FetchedWeights)
     assert (row.repository, row.sha256, row.bytes, row.job_id) == (
         REPOSITORY,
         digest(),
@@ -104,7 +104,7 @@ def test_a_batch_is_claimed_only_when_version_0_is_there(
     assert desk.claim().job_id == job
     assert claims.claim_job(desk.db, "w2", 60.0) is None
     desk.set(job, state="queued", fence=None, worker=None, lease_until=None)
-    worker().run_jobs(lambda: desk.state(job) is State.SUCCEEDED)
+    worker().run_jobs(lambda: desk.state(job) is JobState.SUCCEEDED)
     assert desk.claim().job_id == task
 
 
@@ -114,15 +114,15 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     begun(desk, "one")
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
-    assert find_weights_or_take_turn(desk.db, desk.blobs, first, REPOSITORY, 2) is None
+    assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 2) is None
     with pytest.raises(PutOffSignal, match="another job brings the same weights") as later:
-        find_weights_or_take_turn(desk.db, desk.blobs, second, REPOSITORY, 2)
-    claims.put_off_job(desk.db, second, str(later.value), later.value.seconds)
+        find_weights_or_claim_fetching(desk.db, desk.blobs, second, REPOSITORY, 2)
+    claims.put_off_claimed_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
-    release_fetch_turn(desk.db, first)
+    end_fetching_and_release_waiting(desk.db, first)
     again = desk.claim("w2")
     assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
-    assert find_weights_or_take_turn(desk.db, desk.blobs, again, REPOSITORY, 2) is None
+    assert find_weights_or_claim_fetching(desk.db, desk.blobs, again, REPOSITORY, 2) is None
 
 
 @pytest.mark.both_databases
@@ -132,7 +132,7 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
 
     def ask(claim: Any) -> bool:
         try:
-            return find_weights_or_take_turn(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
+            return find_weights_or_claim_fetching(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
         except PutOffSignal:
             return False
 
@@ -145,11 +145,11 @@ def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_
     begun(desk, "one")
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
-    assert find_weights_or_take_turn(desk.db, desk.blobs, first, REPOSITORY, 1) is None
+    assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 1) is None
     with pytest.raises(PutOffSignal, match="1 jobs bring weights"):
-        find_weights_or_take_turn(desk.db, desk.blobs, second, "timm/other", 1)
+        find_weights_or_claim_fetching(desk.db, desk.blobs, second, "timm/other", 1)
     desk.lose(first)
-    assert find_weights_or_take_turn(desk.db, desk.blobs, second, "timm/other", 1) is None
+    assert find_weights_or_claim_fetching(desk.db, desk.blobs, second, "timm/other", 1) is None
 
 
 def test_weights_of_another_architecture_are_refused_with_what_can_be_done(
@@ -182,9 +182,9 @@ def test_an_owner_without_room_gets_no_weights_and_once_they_are_there_they_coun
     _, job = begun(desk)
     worker(max_owner_bytes=len(weights()) - 1).run_jobs(lambda: False)
     assert "bytes that one owner may store" in refusal(desk, job)
-    desk.act(job, Action.RETRY)
+    desk.act(job, JobAction.RETRY)
     worker(max_owner_bytes=len(weights())).run_jobs(lambda: False)
-    assert desk.state(job) is State.SUCCEEDED
+    assert desk.state(job) is JobState.SUCCEEDED
     (owner,) = desk.all(Owner, id=desk.owner)
     assert owner.bytes == len(weights())
     with pytest.raises(StorageFull):
@@ -199,11 +199,11 @@ def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
 
     def cancel(at: str) -> None:
         if at == "fetch-stored":
-            desk.act(job, Action.CANCEL)
+            desk.act(job, JobAction.CANCEL)
 
     monkeypatch.setattr(fetch, "hit_failpoint", cancel)
     worker().run_jobs(lambda: False)
-    assert desk.state(job) is State.CANCELLED
+    assert desk.state(job) is JobState.CANCELLED
     assert desk.all(Version, model_id=model) == []
     assert desk.all(Model, id=model)[0].base_job == job
 
@@ -220,4 +220,4 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")
     worker().run_jobs(lambda: False)
-    assert desk.state(job) is State.SUCCEEDED
+    assert desk.state(job) is JobState.SUCCEEDED

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.job_event import AliveEvent, JobEvent, PhaseEvent, ProgressEvent
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Event
 from core.execution import job_share
-from core.execution.progress import record_process_events
+from core.execution.progress import store_job_process_events
 from core.jobs.job_response import job_to_json
-from core.scheduling.claim import Claim
+from core.scheduling.claim import JobClaim
 
 PHASES = (
     "validate",
@@ -30,13 +30,13 @@ def at_step(number: int, phase: str = "train") -> ProgressEvent:
     return ProgressEvent(phase=phase, step=number, total_steps=100, images=number)
 
 
-def told(desk: Any, claim: Claim, event: JobEvent, *, after_s: float = 0.0) -> dict[str, Any]:
+def told(desk: Any, claim: JobClaim, event: JobEvent, *, after_s: float = 0.0) -> dict[str, Any]:
     """The job's progress after an event that comes some seconds after the last."""
     progress = desk.job(claim.job_id).progress
     if progress:
         moved = {name: progress[name] - after_s for name in ("at", "heard_at") if name in progress}
         desk.set(claim.job_id, progress={**progress, **moved})
-    record_process_events(desk.db, claim, [event])
+    store_job_process_events(desk.db, claim, [event])
     found: dict[str, Any] = desk.job(claim.job_id).progress
     return found
 
@@ -46,7 +46,7 @@ def learned(desk: Any, model: str, costs: dict[str, float]) -> str:
     job: str = desk.begin(model)[0]
     desk.set(
         job,
-        state=str(State.SUCCEEDED),
+        state=str(JobState.SUCCEEDED),
         progress={"phase": "publish", "costs": costs},
         lease_until=None,
     )
@@ -179,13 +179,13 @@ def test_a_sign_of_life_moves_a_phase_whose_steps_are_not_counted(desk: Any) -> 
 
 def test_a_sign_of_life_before_the_first_phase_says_nothing(desk: Any) -> None:
     job, claim = desk.begin()
-    record_process_events(desk.db, claim, [AliveEvent()])
+    store_job_process_events(desk.db, claim, [AliveEvent()])
     assert desk.job(job).progress == {}
 
 
 def test_the_last_report_of_a_batch_has_the_share_of_the_job(desk: Any) -> None:
     job, claim = desk.begin()
-    record_process_events(desk.db, claim, [at_step(1), at_step(2)])
+    store_job_process_events(desk.db, claim, [at_step(1), at_step(2)])
     first, second = (event.data for event in desk.all(Event, job_id=job, type="progress"))
     assert "done" not in first and second["done"] == desk.job(job).progress["done"]
 

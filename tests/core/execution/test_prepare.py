@@ -9,11 +9,11 @@ import pytest
 from safetensors.numpy import save_file
 from sqlalchemy import update
 
-from core.database.tables import Part, Result, Task
+from core.database.tables import Part, Task, VersionTaskResult
 from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
 from core.execution.prepare import write_job_inputs
 from core.retention import damage
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
@@ -158,8 +158,8 @@ def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_proc
     job_id, claim = desk.begin()
     spec_of(desk, claim)  # hashes it
     with desk.db.write() as session:
-        damage.mark_damaged(
-            session, Blobs.make_blob_key(desk.task(job_id).train_sha256), "digest", "", 1.0
+        damage.mark_object_damaged(
+            session, BlobStorage.make_blob_key(desk.task(job_id).train_sha256), "digest", "", 1.0
         )
     with pytest.raises(StoreCorrupt, match="A file of task 1 is damaged"):
         spec_of(desk, claim)
@@ -186,9 +186,9 @@ def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
     desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[str] = []
-    fetch = Blobs.fetch_verified_file
+    fetch = BlobStorage.fetch_verified_file
     monkeypatch.setattr(
-        Blobs,
+        BlobStorage,
         "fetch_verified_file",
         lambda blobs, sha256: fetched.append(sha256) or fetch(blobs, sha256),
     )
@@ -201,7 +201,11 @@ def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
         save_file({"rows": np.full(tasks, tasks, np.int32)}, file)
         digest, _ = desk.blobs.put_file(file)
         with desk.db.write() as session:
-            session.execute(update(Result).where(Result.model_id == model).values(answers=digest))
+            session.execute(
+                update(VersionTaskResult)
+                .where(VersionTaskResult.model_id == model)
+                .values(answers=digest)
+            )
         desk.submit(model)
         fetched.clear()
         spec_of(desk, desk.claim())

@@ -9,7 +9,7 @@ import pytest
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent, ProgressEvent
 from core.database.tables import Event
 from core.errors import LeaseLost
-from core.execution.progress import record_process_events, replace_non_finite
+from core.execution.progress import replace_non_finite, store_job_process_events
 
 
 def step(number: int, images: int, **more: Any) -> ProgressEvent:
@@ -19,7 +19,7 @@ def step(number: int, images: int, **more: Any) -> ProgressEvent:
 
 def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: Any) -> None:
     job_id, claim = desk.begin()
-    record_process_events(
+    store_job_process_events(
         desk.db,
         claim,
         [
@@ -42,11 +42,11 @@ def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: An
 @pytest.mark.both_databases
 def test_speed_and_time_left_follow_from_the_database_clock(desk: Any) -> None:
     job_id, claim = desk.begin()
-    record_process_events(desk.db, claim, [step(10, 1000)])
+    store_job_process_events(desk.db, claim, [step(10, 1000)])
     assert desk.job(job_id).progress["images_per_s"] is None
     progress = desk.job(job_id).progress
     desk.set(job_id, progress={**progress, "at": progress["at"] - 2})
-    record_process_events(desk.db, claim, [step(20, 2000)])
+    store_job_process_events(desk.db, claim, [step(20, 2000)])
     progress = desk.job(job_id).progress
     assert progress["images_per_s"] == pytest.approx(500, rel=0.2)
     assert progress["eta_s"] == pytest.approx(16, rel=0.2)  # 80 steps of 100 images
@@ -54,8 +54,8 @@ def test_speed_and_time_left_follow_from_the_database_clock(desk: Any) -> None:
 
 def test_a_new_phase_starts_its_counts_again(desk: Any) -> None:
     job_id, claim = desk.begin()
-    record_process_events(desk.db, claim, [step(10, 1000)])
-    record_process_events(desk.db, claim, [PhaseEvent(phase="evaluate")])
+    store_job_process_events(desk.db, claim, [step(10, 1000)])
+    store_job_process_events(desk.db, claim, [PhaseEvent(phase="evaluate")])
     progress = desk.job(job_id).progress
     assert progress["phase"] == "evaluate"
     assert "step" not in progress
@@ -65,7 +65,7 @@ def test_a_new_phase_starts_its_counts_again(desk: Any) -> None:
 def test_decoding_has_the_same_shape_as_training(desk: Any) -> None:
     job_id = desk.submit(desk.model(), decoded=False)
     event = ProgressEvent(phase="validate", step=5, total_steps=10, images=5)
-    record_process_events(desk.db, desk.claim(), [event])
+    store_job_process_events(desk.db, desk.claim(), [event])
     progress = desk.job(job_id).progress
     assert (progress["phase"], progress["step"], progress["total_steps"]) == ("validate", 5, 10)
 
@@ -73,13 +73,13 @@ def test_decoding_has_the_same_shape_as_training(desk: Any) -> None:
 def test_each_batch_is_one_revision(desk: Any) -> None:
     job_id, claim = desk.begin()
     before = desk.job(job_id).revision
-    record_process_events(desk.db, claim, [step(1, 1), step(2, 2)])
+    store_job_process_events(desk.db, claim, [step(1, 1), step(2, 2)])
     assert desk.job(job_id).revision == before + 1
 
 
 def test_other_events_are_left_out(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    record_process_events(desk.db, desk.claim(), [DoneEvent(path="/x")])
+    store_job_process_events(desk.db, desk.claim(), [DoneEvent(path="/x")])
     assert [event.type for event in desk.all(Event, job_id=job_id)] == [
         "log",
         "state",
@@ -93,14 +93,14 @@ def test_a_zombie_cannot_write_progress(desk: Any) -> None:
     desk.claim("owner")
     count = len(desk.all(Event, job_id=job_id))
     with pytest.raises(LeaseLost):
-        record_process_events(desk.db, zombie, [step(1, 1)])
+        store_job_process_events(desk.db, zombie, [step(1, 1)])
     assert len(desk.all(Event, job_id=job_id)) == count
     assert desk.job(job_id).progress == {}
 
 
 def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    record_process_events(desk.db, desk.claim(), [step(1, 1, loss=float("nan"))])
+    store_job_process_events(desk.db, desk.claim(), [step(1, 1, loss=float("nan"))])
     assert desk.job(job_id).progress["loss"] is None
     assert replace_non_finite({"a": [1.0, float("inf")], "b": "x"}) == {"a": [1.0, None], "b": "x"}
 
@@ -111,11 +111,11 @@ def said(desk: Any, job_id: str) -> list[str]:
 
 def test_a_finished_epoch_is_a_line_with_loss_and_speed(desk: Any) -> None:
     job_id, claim = desk.begin()
-    record_process_events(desk.db, claim, [step(10, 1000, epochs=2)])
+    store_job_process_events(desk.db, claim, [step(10, 1000, epochs=2)])
     desk.set(
         job_id, progress={**desk.job(job_id).progress, "at": desk.job(job_id).progress["at"] - 2}
     )
-    record_process_events(
+    store_job_process_events(
         desk.db, claim, [step(50, 5000, epochs=2), step(51, 5100, epochs=2, epoch=2)]
     )
     (line,) = said(desk, job_id)
@@ -136,7 +136,7 @@ def test_a_long_job_has_no_longer_a_log(desk: Any, epochs: int, lines: int) -> N
     ]
     claim = desk.claim()
     for at in range(0, len(reports), 5000):
-        record_process_events(desk.db, claim, reports[at : at + 5000])
+        store_job_process_events(desk.db, claim, reports[at : at + 5000])
     told = said(desk, job_id)
     assert len(told) == lines
     assert told[-1].startswith(f"Epoch {epochs:,} of {epochs:,}")

@@ -11,7 +11,7 @@ from core.database.tables import Event
 from core.errors import LeaseLost
 from core.execution import snapshots
 from core.publishing import publish
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.scheduling import claim as claims
 
 
@@ -151,7 +151,9 @@ def test_a_snapshot_of_before_is_resumed_where_its_code_made_the_parent(
     publish.publish_result(desk.db, desk.store, desk.claim(), result)
     job_id, claim = desk.begin(model)
     desk.register(claim)
-    snapshot_of_before(desk, job_id, compute_code_version() if code == "the parent's" else code)
+    snapshot_of_before(
+        desk, job_id, compute_learning_code_digest() if code == "the parent's" else code
+    )
     found = snapshots.fetch_snapshot(desk.db, desk.store, claim, desk.folder / "back")
     assert (found is not None) is resumed
 

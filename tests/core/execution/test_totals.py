@@ -105,6 +105,6 @@ def test_totals_go_with_what_they_were_derived_from(desk: Desk, deleted: str) ->
         delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
         assert inherited(desk, model) == ["statistics.2", "features.2", "statistics.1"]
     else:
-        memory.delete_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
+        memory.delete_replay_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
         assert inherited(desk, model) == ["statistics.2", "statistics.1"]
     assert not desk.blobs.has(digest)

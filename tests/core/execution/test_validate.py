@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Event, Model, Task
 from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
 from core.execution import validate as validating
 from core.ingest.findings.batch_data import find_near_duplicates
-from core.ingest.findings.traces import Traces, write_traces
-from core.ingest.ingest import IngestedBatch, Monitor
+from core.ingest.findings.traces import ImageTraces, write_image_traces
+from core.ingest.ingest import DecodingMonitor, IngestedBatch
 from core.retention import damage
 from core.scheduling import claim as claims
 
@@ -27,8 +27,8 @@ def decode(**values: Any) -> Any:
         for name in ("train", "held"):
             (folder / name).write_text(f"{name} of {archive.name}")
         nothing = np.zeros((0, 2), np.uint64)
-        traces = Traces(np.ones((1, 2), np.uint64), nothing, [archive.name])
-        write_traces(folder / "traces", traces)
+        traces = ImageTraces(np.ones((1, 2), np.uint64), nothing, [archive.name])
+        write_image_traces(folder / "traces", traces)
         near = find_near_duplicates(traces, np.zeros(1, np.bool_))
         classes = values.get("classes", {"cat": 3, "dog": 2})
         allowed = options.allowed_classes
@@ -58,7 +58,7 @@ def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             claim,
             desk.settings,
             folder,
-            Monitor(),
+            DecodingMonitor(),
         )
 
     return validate
@@ -78,7 +78,7 @@ def test_a_validated_task_has_its_dataset_and_no_archive(desk: Any, run: Any) ->
     job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
     run(desk.claim())
     task = desk.task(job_id)
-    assert desk.state(job_id) is State.RUNNING
+    assert desk.state(job_id) is JobState.RUNNING
     assert (task.classes, task.n_train, task.n_held_out) == ({"cat": 3, "dog": 2}, 4, 1)
     assert (task.report["ignored"], task.warnings) == (1, ["one warning"])
     assert desk.blobs.has(task.train_sha256) and desk.blobs.has(task.held_out_sha256)
@@ -175,14 +175,14 @@ def test_a_crash_before_the_transaction_can_be_repeated(
         patched.setattr(validating, "_record_decoded_task", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(claim)
-    assert desk.state(job_id) is State.VALIDATING
+    assert desk.state(job_id) is JobState.VALIDATING
     assert not [
         e for e in desk.all(Event, job_id=job_id, type="log") if "Decoded" in e.data["message"]
     ]
     assert desk.task(job_id).train_sha256 is None
     assert desk.keys("archives/")
     run(claim)
-    assert desk.state(job_id) is State.RUNNING
+    assert desk.state(job_id) is JobState.RUNNING
 
 
 def test_a_crash_after_the_transaction_does_not_decode_again(
@@ -194,7 +194,7 @@ def test_a_crash_after_the_transaction_does_not_decode_again(
         with pytest.raises(ZeroDivisionError):
             run(claim)
     desk.lose(claim)
-    assert desk.claim().state is State.RUNNING
+    assert desk.claim().state is JobState.RUNNING
     assert desk.task(job_id).archive_key is not None  # the sweep's
 
 
@@ -205,17 +205,17 @@ def test_a_zombie_cannot_validate(desk: Any, run: Any) -> None:
     desk.claim("owner")
     with pytest.raises(LeaseLost):
         run(zombie)
-    assert desk.state(job_id) is State.VALIDATING
+    assert desk.state(job_id) is JobState.VALIDATING
     assert desk.task(job_id).train_sha256 is None
     assert desk.keys("archives/")
 
 
 def test_a_stop_during_decoding_wins(desk: Any, run: Any) -> None:
     job_id, claim = desk.begin(decoded=False, archive=b"zip")
-    desk.act(job_id, Action.PAUSE)
+    desk.act(job_id, JobAction.PAUSE)
     with pytest.raises(WrongState):
         run(claim)
-    assert claims.complete_stop(desk.db, claim) is State.PAUSED
+    assert claims.complete_pause_or_cancellation(desk.db, claim) is JobState.PAUSED
     assert desk.keys("archives/")
 
 

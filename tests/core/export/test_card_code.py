@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.architecture import Image
+from core.contract.architecture import ImageSettings
 from core.contract.manifest import Manifest
 from core.export import card_code
 from core.learning.networks.families import FAMILIES
@@ -29,7 +29,7 @@ def test_every_architecture_and_network_family_has_its_code(name: str, family: s
     manifest = {"architecture": {"name": name}, "network": {"family": family}}
     code = card_code.build_loading_code(of(manifest), CATALOGUE)
     assert code is not None
-    ast.parse(code + card_code.build_image_code(Image(size=8, channels=3)))
+    ast.parse(code + card_code.build_image_reading_code(ImageSettings(size=8, channels=3)))
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 
 from bench.service.exported_networks import CHANNELS, NORMALISE, QUICK
-from core.contract.architecture import Image as ModelImage
+from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import onnx_card
 from core.export.format import Version
 from core.export.formats.onnx_zip import OnnxZip
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.export import graph
@@ -111,7 +111,7 @@ def pictures(folder: Path) -> list[Path]:
 def test_the_readmes_code_reads_images_to_the_pixel_as_the_service_does(
     tmp_path: Path, image: ModelImage
 ) -> None:
-    resizing, wrong = Resizing(image.crop, image.interpolation), []
+    resizing, wrong = SquareResizing(image.crop, image.interpolation), []
     for path in pictures(tmp_path):
         ours = decode_image(path.read_bytes(), image.size, image.channels, 1 << 24, resizing)
         if not np.array_equal(pixels_of(image, tmp_path, path), ours):
@@ -189,10 +189,13 @@ def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> 
 def test_every_head_has_labels_of_its_own() -> None:
     heads = [{"task": 2, "classes": ["emu", "fox"]}, {"task": 5, "classes": ["gnu"]}]
     found = manifest(scenario="task", classes=[], heads=heads)
-    assert onnx_card.collect_output_labels(found) == {"task_2": ["emu", "fox"], "task_5": ["gnu"]}
+    assert onnx_card.collect_labels_of_graph_outputs(found) == {
+        "task_2": ["emu", "fox"],
+        "task_5": ["gnu"],
+    }
     assert (
         "one for each task, `task_2`: float32 [batch, 2], `task_5`: float32 [batch, 1]"
-        in onnx_card.render_readme(found)
+        in onnx_card.render_onnx_readme(found)
     )
 
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from core.contract.architecture import Image as ImageSpec
-from core.export.card_code import build_image_code
-from core.ingest.decoding.resizing import Resizing
+from core.contract.architecture import ImageSettings as ImageSpec
+from core.export.card_code import build_image_reading_code
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 
 SIZES = [(8, 1), (32, 3), (96, 3), (97, 3), (128, 1), (224, 3)]
@@ -129,7 +129,7 @@ def reader(size: int, channels: int, **resizing: Any) -> dict[str, Any]:
     """The names that the card's second block defines, for a model with such images."""
     image = {"size": size, "channels": channels, **resizing}
     scope: dict[str, Any] = {"torch": torch, "config": {"image": image}}
-    exec(compile(build_image_code(ImageSpec.from_json(image)), "README.md", "exec"), scope)
+    exec(compile(build_image_reading_code(ImageSpec.from_json(image)), "README.md", "exec"), scope)
     return scope
 
 
@@ -162,7 +162,7 @@ def test_a_file_becomes_the_same_pixels_with_the_crop_and_interpolation_of_a_bas
     data = FILES[name]()
     (tmp_path / "file").write_bytes(data)
     for size, crop, interpolation in RESIZING:
-        ours = decode_image(data, size, 3, 1 << 26, Resizing(crop, interpolation))
+        ours = decode_image(data, size, 3, 1 << 26, SquareResizing(crop, interpolation))
         read = reader(size, 3, crop=crop, interpolation=interpolation)["read"]
         assert np.array_equal(read(tmp_path / "file").numpy(), ours), (size, crop, interpolation)
 

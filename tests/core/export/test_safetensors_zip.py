@@ -16,14 +16,14 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from core.contract.architecture import Image as ModelImage
+from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
-from core.export.card_code import build_image_code
+from core.export.card_code import build_image_reading_code
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.export.image_reader import build_reader_files
-from core.export.model_card import build_config, render_readme
+from core.export.image_reader import build_image_reader_files
+from core.export.model_card import build_download_config, render_download_readme
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -31,7 +31,7 @@ from core.learning.networks.der_net import ParallelNetwork
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.torchvision_import import import_torchvision_models
 from tests.learning_catalogue import catalogue
 
@@ -159,7 +159,9 @@ def test_the_cards_loading_code_gives_the_same_logits(
     mean, std = (torch.tensor(NORMALISE[k]).view(1, -1, 1, 1) for k in ("mean", "std"))
     x = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
     assert torch.allclose(scope["normalise"](pixels), x, atol=1e-6)
-    assert torch.equal(scope["normalise"](pixels), Inputs(PIXELS, 3, torch.device("cpu"))(pixels))
+    assert torch.equal(
+        scope["normalise"](pixels), InputNormaliser(PIXELS, 3, torch.device("cpu"))(pixels)
+    )
     task = 2 if scenario == "task" else None
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x, task), network(x, task), atol=1e-5)
@@ -181,7 +183,7 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
     )
     with zipfile.ZipFile(archive) as file:
         manifest = Manifest.from_json(json.loads(file.read("config.json")))
-    method = predicting.load_method(manifest, {"own": tmp_path / "own"})
+    method = predicting.load_prediction_method(manifest, {"own": tmp_path / "own"})
     labels, probabilities = predicting.predict_images(
         network,
         pixels.numpy(),
@@ -218,7 +220,7 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
     pixels = torch.randint(
         0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
     )
-    made_by = predicting.load_method(
+    made_by = predicting.load_prediction_method(
         Manifest.from_json({**CONFIG, "method": method}), {kind: tmp_path / kind for kind in state}
     )
     _, probabilities = predicting.predict_images(
@@ -407,7 +409,7 @@ def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, a
     import_torchvision_models()
     network = family(built(architecture, 16))
     for task, size in ((2, 2), (3, 1)):
-        network.schedule_next_expert(size)
+        network.set_size_of_next_expert(size)
         network.add_task_classes(
             task, [f"new {task}"], "default", torch.Generator().manual_seed(task)
         )
@@ -460,13 +462,13 @@ def test_the_card_has_the_models_name_and_of_before_its_id(tmp_path):
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": ["cat"], "heads": []}
     before = Version(Manifest.from_json(manifest), [], CATALOGUE)
     named = Version(Manifest.from_json({**manifest, "name": "birds"}), [], CATALOGUE)
-    assert render_readme(named).startswith(
+    assert render_download_readme(named).startswith(
         "# birds version 3\n"
-    ) and "| model | mdl\\_x |" in render_readme(named)
-    assert build_config(named)["name"] == "birds"
-    assert render_readme(before).startswith("# mdl\\_x version 3\n") and "name" not in build_config(
-        before
-    )
+    ) and "| model | mdl\\_x |" in render_download_readme(named)
+    assert build_download_config(named)["name"] == "birds"
+    assert render_download_readme(before).startswith(
+        "# mdl\\_x version 3\n"
+    ) and "name" not in build_download_config(before)
 
 
 def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
@@ -477,7 +479,7 @@ def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
         "image": {"size": 8, "channels": 3},
     }
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": [], "heads": []}
-    text = render_readme(Version(Manifest.from_json(manifest), [], CATALOGUE))
+    text = render_download_readme(Version(Manifest.from_json(manifest), [], CATALOGUE))
     assert "## Load it" in text and "## Predict" not in text and "gives features" in text
 
 
@@ -552,7 +554,7 @@ def test_the_card_reads_images_with_nothing_left_open(tmp_path):
     network = built({"name": "small-cnn"}, 32)
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         text = file.read("README.md").decode()
-    assert build_image_code(ModelImage(size=32, channels=3)) in text and not re.search(
+    assert build_image_reading_code(ModelImage(size=32, channels=3)) in text and not re.search(
         r"\{(task|classes|small)\}", text
     )
 
@@ -568,7 +570,7 @@ def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path, monkeyp
     files = set((root / "core" / "export" / "loading").rglob("[!_]*.py"))
     # Programs: the tests of ONNX downloads run them.
     files -= {root / "core/export/loading" / name for name in ("onnx_run.py", "onnx_run_2.py")}
-    for name, text in build_reader_files(
+    for name, text in build_image_reader_files(
         ModelImage(size=8, channels=1, decoding=2)
     ).items():  # beside it, as in a download
         (tmp_path / name).write_text(text)

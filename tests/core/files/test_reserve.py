@@ -11,7 +11,9 @@ SIZE = 1 << 20
 
 
 def test_it_takes_real_room_and_only_once(tmp_path: Path) -> None:
-    assert reserve.make_reserve_file(tmp_path, SIZE) and reserve.make_reserve_file(tmp_path, SIZE)
+    assert reserve.make_disk_reserve_file(tmp_path, SIZE) and reserve.make_disk_reserve_file(
+        tmp_path, SIZE
+    )
     [file] = tmp_path.iterdir()
     assert file.stat().st_size == SIZE and file.stat().st_blocks * 512 >= SIZE
 
@@ -19,20 +21,20 @@ def test_it_takes_real_room_and_only_once(tmp_path: Path) -> None:
 def test_none_is_made_where_none_is_wanted_or_little_room_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not reserve.make_reserve_file(tmp_path, 0)
+    assert not reserve.make_disk_reserve_file(tmp_path, 0)
     monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: reserve.SPARE * SIZE - 1)
-    assert not reserve.make_reserve_file(tmp_path, SIZE)
+    assert not reserve.make_disk_reserve_file(tmp_path, SIZE)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_it_is_released_on_a_full_disk_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve.make_reserve_file(tmp_path, SIZE)
-    assert not reserve.remove_reserve_if_full(tmp_path) and list(tmp_path.iterdir())
+    reserve.make_disk_reserve_file(tmp_path, SIZE)
+    assert not reserve.remove_disk_reserve_if_full(tmp_path) and list(tmp_path.iterdir())
     monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: reserve.FULL_BYTES - 1)
-    assert reserve.remove_reserve_if_full(tmp_path) and not list(tmp_path.iterdir())
-    assert not reserve.remove_reserve_if_full(tmp_path)
+    assert reserve.remove_disk_reserve_if_full(tmp_path) and not list(tmp_path.iterdir())
+    assert not reserve.remove_disk_reserve_if_full(tmp_path)
 
 
 def test_a_disk_that_reserves_nothing_is_left_as_it_was(
@@ -42,13 +44,13 @@ def test_a_disk_that_reserves_nothing_is_left_as_it_was(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", refuse)
-    assert not reserve.make_reserve_file(tmp_path, SIZE) and list(tmp_path.iterdir()) == []
+    assert not reserve.make_disk_reserve_file(tmp_path, SIZE) and list(tmp_path.iterdir()) == []
 
 
 def test_without_an_allocation_by_the_system_zeros_take_the_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "posix_fallocate")
-    assert reserve.make_reserve_file(tmp_path, SIZE + 5)
+    assert reserve.make_disk_reserve_file(tmp_path, SIZE + 5)
     file = (tmp_path / reserve.NAME).stat()
     assert file.st_size == SIZE + 5 and file.st_blocks * 512 >= SIZE + 5

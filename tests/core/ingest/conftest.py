@@ -13,10 +13,10 @@ sys.path.append(str(Path(__file__).parent))
 
 import hostile_corpus
 
-from core.ingest.ingest import IngestedBatch, IngestOptions, Monitor, ingest_archive
-from core.ingest.inspect import Directory, inspect_archive
+from core.ingest.ingest import DecodingMonitor, IngestedBatch, IngestOptions, ingest_archive
+from core.ingest.inspect import ArchiveDirectory, inspect_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
 
 @pytest.fixture
@@ -26,13 +26,15 @@ def hostile_archives() -> list[hostile_corpus.Attack]:
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Callable[..., Directory]:
+def look(tmp_path: Path) -> Callable[..., ArchiveDirectory]:
     """look(data, declared=None, **limits): sniff and inspect bytes, as the API does."""
 
-    def call(data: bytes, declared: str | None = None, **limits: int) -> Directory:
+    def call(data: bytes, declared: str | None = None, **limits: int) -> ArchiveDirectory:
         path = tmp_path / "body"
         path.write_bytes(data)
-        return inspect_archive(path, detect_format(data[:SNIFF_BYTES], declared), Limits(**limits))
+        return inspect_archive(
+            path, detect_upload_format(data[:SNIFF_BYTES], declared), Limits(**limits)
+        )
 
     return call
 
@@ -46,8 +48,8 @@ def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
     ) -> IngestedBatch:
         path = tmp_path / "archive"
         path.write_bytes(data)
-        kind = detect_format(data[:SNIFF_BYTES], None)
-        monitor = Monitor(
+        kind = detect_upload_format(data[:SNIFF_BYTES], None)
+        monitor = DecodingMonitor(
             **{name: options.pop(name) for name in ("progress", "stop") if name in options}
         )
         options = {"processes": 1} | options

@@ -14,7 +14,7 @@ from core.ingest.answers import (
 )
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
-    Answers,
+    ClassPredictions,
     choose_integer_type,
     find_running_maximum_columns,
 )
@@ -26,7 +26,7 @@ def write_answers(folder: Path, scores: torch.Tensor) -> bytes:
     integers = choose_integer_type(scores.shape[1])
     leaders, counts = find_running_maximum_columns(scores)
     rows = scores.argmax(1).int().clone()
-    answers = Answers(
+    answers = ClassPredictions(
         rows,
         torch.ones(len(rows)).half(),
         rows.clone().to(integers),
@@ -82,8 +82,10 @@ def test_rankings_that_do_not_fit_the_images_are_refused(
 
 def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:
     rows, probabilities = torch.zeros(2).int(), torch.ones(2).half()
-    now = Answers(rows, probabilities, *(torch.ones(2, dtype=torch.uint8) for _ in range(3)))
-    kept = {("new", 1): now, ("parent", 2): Answers(rows, probabilities)}
+    now = ClassPredictions(
+        rows, probabilities, *(torch.ones(2, dtype=torch.uint8) for _ in range(3))
+    )
+    kept = {("new", 1): now, ("parent", 2): ClassPredictions(rows, probabilities)}
     tensors = stored_predictions.convert_predictions_to_tensors(kept)
     back = stored_predictions.pop_stored_predictions(tensors, CLASSIFICATION)
     assert not tensors and back["new", 1].leaders is not None and back["parent", 2].leaders is None

@@ -16,8 +16,8 @@ from core.ingest.inspect import inspect_archive
 from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
-from core.ingest.rules.options import parse_option_texts
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.rules.options import parse_reading_option_texts
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
 Files = dict[str, bytes]
 USUAL = ReadingOptions()
@@ -74,7 +74,7 @@ class Digest:
         self, data: bytes, duplicates: DuplicatesPolicy = "keep", options: ReadingOptions = USUAL
     ) -> str:
         self.path.write_bytes(data)
-        kind = detect_format(data[:SNIFF_BYTES], None)
+        kind = detect_upload_format(data[:SNIFF_BYTES], None)
         found = inspect_archive(
             self.path, kind, Limits(), BatchReading(options), duplicates
         ).content
@@ -142,7 +142,8 @@ def test_options_of_reading_count_by_what_they_change(digest_of: Digest) -> None
     assert digest_of(data, options=ReadingOptions(max_bad=0.2)) == digest_of(data)
     deep = as_zip({"cat/in/1.png": A, "cat/out/2.png": B, "dog/in/3.png": C, "dog/out/4.png": D})
     first, second = (
-        digest_of(deep, options=parse_option_texts({"classes": f"level:{at}"})) for at in (1, 2)
+        digest_of(deep, options=parse_reading_option_texts({"classes": f"level:{at}"}))
+        for at in (1, 2)
     )
     assert first == digest_of(data) != second
 

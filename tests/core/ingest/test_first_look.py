@@ -18,9 +18,9 @@ from PIL import Image
 from core.errors import ArchiveInvalid
 from core.ingest import first_look
 from core.ingest.image_file import Unreadable, headers
-from core.ingest.inspect import Directory, inspect_archive
+from core.ingest.inspect import ArchiveDirectory, inspect_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from tests.core.ingest.hostile_corpus import png
 from tests.core.ingest.test_images import encoded, huge_png, noise
 from tests.core.ingest.test_picture_kinds import MAX, REFUSED, kinds, named
@@ -46,9 +46,9 @@ def tarred(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def look(path: Path, data: bytes) -> Directory:
+def look(path: Path, data: bytes) -> ArchiveDirectory:
     path.write_bytes(data)
-    return inspect_archive(path, detect_format(data[:SNIFF_BYTES], None), Limits())
+    return inspect_archive(path, detect_upload_format(data[:SNIFF_BYTES], None), Limits())
 
 
 def batch(bad: dict[str, bytes], good: int = 40) -> dict[str, bytes]:

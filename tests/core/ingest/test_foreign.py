@@ -12,8 +12,8 @@ import pytest
 from core.errors import ArchiveInvalid, UnsupportedType
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
-from core.ingest.rules.foreign import FIRST_BYTES, find_foreign_kind
-from core.ingest.sniff import detect_format
+from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
+from core.ingest.sniff import detect_upload_format
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ from core.ingest.sniff import detect_format
     ],
 )
 def test_a_file_is_known_by_its_first_bytes_or_its_name(name: str, first: bytes, what: str) -> None:
-    kind = find_foreign_kind(name, first)
+    kind = find_unsupported_file_kind(name, first)
     assert kind is not None and kind.description.startswith(what)
     assert len(kind.commands) == 2 and all(line.isprintable() for line in kind.commands)
 
@@ -47,7 +47,7 @@ def test_a_file_is_known_by_its_first_bytes_or_its_name(name: str, first: bytes,
 )
 def test_what_is_read_is_not_foreign(name: str) -> None:
     assert (
-        find_foreign_kind(
+        find_unsupported_file_kind(
             name, b"\0\0\0\x18ftypheic"[:FIRST_BYTES] if name == "1.heic" else b"\x89PNG"
         )
         is None
@@ -55,7 +55,7 @@ def test_what_is_read_is_not_foreign(name: str) -> None:
 
 
 def test_names_that_a_shell_would_read_otherwise_are_not_put_into_a_command() -> None:
-    kind = find_foreign_kind("photos/my scan.pdf")
+    kind = find_unsupported_file_kind("photos/my scan.pdf")
     assert kind is not None and "FILE" in kind.format_conversion_advice(
         "photos/my scan.pdf; rm -r x"
     )
@@ -74,7 +74,7 @@ def test_names_that_a_shell_would_read_otherwise_are_not_put_into_a_command() ->
 )
 def test_the_service_says_what_a_body_is(body: bytes, said: str) -> None:
     with pytest.raises(UnsupportedType, match=said):
-        detect_format(body, None)
+        detect_upload_format(body, None)
 
 
 def test_a_packed_idx_file_is_told_from_a_tar(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_lines_for_idx_files_make_a_batch(
     Path("train-labels-idx1-ubyte").write_bytes(
         struct.pack(">HBBI", 0, 8, 1, 20) + bytes([3, 7] * 10)
     )
-    kind = find_foreign_kind("train-images-idx3-ubyte")
+    kind = find_unsupported_file_kind("train-images-idx3-ubyte")
     assert kind is not None
     exec("\n".join(kind.commands), {})
     assert inspect_archive(Path("batch.npz"), "npz", Limits()).classes == {"3": 10, "7": 10}

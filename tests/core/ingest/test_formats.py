@@ -2,14 +2,14 @@
 
 import pytest
 
-from core.ingest.formats import FIRST_BYTES, Format, UploadFormats
+from core.ingest.formats import FIRST_BYTES, UploadFormat, UploadFormats
 from core.ingest.readers.registry import FORMATS, READERS
 
 SOME = UploadFormats(
     (
-        Format((".zip",), ((0, b"PK"),)),
-        Format((".gz",)),
-        Format((".tar.gz", ".tgz"), ((2, b"\x08"), (4, b"ab"))),
+        UploadFormat((".zip",), ((0, b"PK"),)),
+        UploadFormat((".gz",)),
+        UploadFormat((".tar.gz", ".tgz"), ((2, b"\x08"), (4, b"ab"))),
     )
 )
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from core.errors import ImageInvalid
-from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
+from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
 from core.ingest.image_file import gif, heic, jpeg, kinds, png
 from core.ingest.images import decode_image, decode_square_image
 
@@ -274,7 +274,7 @@ def test_heic_says_what_it_is_where_its_library_is_missing(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("decoding", [FIRST, LATEST])
 def test_a_jpeg_may_have_four_times_the_pixels_of_others(decoding: int) -> None:
-    large, resizing = Image.new("L", (2000, 2000), 77), Resizing(decoding=decoding)
+    large, resizing = Image.new("L", (2000, 2000), 77), SquareResizing(decoding=decoding)
     assert np.unique(decode_image(encoded(large, "JPEG"), 32, 1, 1_000_000, resizing)).tolist() == [
         77
     ]
@@ -294,14 +294,14 @@ def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(
     frame = jpeg.frame_of(data)
     assert frame is not None and frame.coefficient_bytes == 320 * 320 * 2 * 3 // 2
     monkeypatch.setattr(jpeg, "MAX_COEFFICIENT_BYTES", 320 * 320 * 2 * 3 // 2)
-    assert decode_image(data, 32, 3, MAX, Resizing(decoding=LATEST)).shape == (32, 32, 3)
+    assert decode_image(data, 32, 3, MAX, SquareResizing(decoding=LATEST)).shape == (32, 32, 3)
     larger = encoded(image, "JPEG", progressive=True, subsampling=0)
     with pytest.raises(
         ImageInvalid, match="a progressive JPEG of 320×320 pixels takes too much memory"
     ):
-        decode_image(larger, 32, 3, MAX, Resizing(decoding=LATEST))
+        decode_image(larger, 32, 3, MAX, SquareResizing(decoding=LATEST))
     assert decode_image(
-        encoded(image, "JPEG", subsampling=0), 32, 3, MAX, Resizing(decoding=LATEST)
+        encoded(image, "JPEG", subsampling=0), 32, 3, MAX, SquareResizing(decoding=LATEST)
     ).any()
 
 

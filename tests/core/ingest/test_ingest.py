@@ -21,7 +21,12 @@ from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding import archive_decoding, pool
 from core.ingest.images import decode_image
-from core.ingest.ingest import IngestedBatch, IngestStopped, draw_held_out_rows, draw_selection
+from core.ingest.ingest import (
+    IngestedBatch,
+    IngestStopped,
+    draw_held_out_rows,
+    draw_selection_images,
+)
 from core.ingest.limits import Limits
 from core.processes import helper_process
 
@@ -310,9 +315,9 @@ def test_npz_rows_are_read_in_order(take: Take, method: int, size: int, channels
 
 
 def module_square(image: np.ndarray, size: int, channels: int) -> np.ndarray:
-    from core.ingest.images import make_square_array
+    from core.ingest.images import convert_to_square_array
 
-    return make_square_array(image, size, channels)
+    return convert_to_square_array(image, size, channels)
 
 
 def test_progress_rises_to_the_total_and_stop_ends_it(take: Take, tmp_path: Path) -> None:
@@ -356,7 +361,7 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "__init__.py").write_text(FAKE_CORE.format(path=str(ROOT / "core")))
     monkeypatch.setattr(helper_process, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "Pool", partial(pool.Pool, image_s=1.0))
+    monkeypatch.setattr(module, "Pool", partial(pool.DecoderPool, image_s=1.0))
 
 
 @pytest.mark.parametrize("end", [b"KILL", b"HANG"])
@@ -378,7 +383,7 @@ def test_an_image_that_ends_its_decoder_is_one_row(
 def test_an_image_that_spends_the_cpu_time_is_one_row(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "Pool", pool.Pool)
+    monkeypatch.setattr(module, "Pool", pool.DecoderPool)
     monkeypatch.setattr(archive_decoding, "CPU_S", 1)
     result = take(mixed({"cat/poison.png": png(5) + b"SPIN"}))
     assert result.report["rejected"] == [{"path": "cat/poison.png", "reason": pool.DEADLY}]
@@ -411,13 +416,13 @@ def test_what_decoders_of_images_print_is_kept_nowhere(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = []
-    close = pool.Pool.kill_decoders
+    close = pool.DecoderPool.kill_decoders
 
-    def look(self: pool.Pool) -> None:
+    def look(self: pool.DecoderPool) -> None:
         printed.append((self.folder / "decoder-errors").stat().st_size)
         close(self)
 
-    monkeypatch.setattr(pool.Pool, "kill_decoders", look)
+    monkeypatch.setattr(pool.DecoderPool, "kill_decoders", look)
     take(mixed({"cat/loud.png": png(5) + b"SAYS"}))
     assert printed == [0]
 
@@ -465,7 +470,7 @@ def test_the_decoder_imports_neither_torch_nor_settings() -> None:
 
 def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PERENNIAL_STORE_SECRET_KEY", "hush")
-    workers = pool.Pool(tmp_path, 1)
+    workers = pool.DecoderPool(tmp_path, 1)
     try:
         workers.start_decoder()
         child = next(
@@ -491,13 +496,13 @@ def test_selection_images_are_a_twentieth_of_each_large_class_and_none_of_them_i
     digests[1:6] = digests[0]
     candidates = np.ones(55, np.bool_)
     candidates[39] = False  # held out
-    chosen = draw_selection(labels, digests, candidates, 0.05, 0)
+    chosen = draw_selection_images(labels, digests, candidates, 0.05, 0)
     counts = np.bincount(labels[chosen], minlength=3)
     assert not chosen[39]
     assert counts[1:].tolist() == [1, 0]
     assert counts[0] in (2, 7), "two images, or one and the six equal ones"
     aside = {digest.tobytes() for digest in digests[chosen]}
     assert not aside & {digest.tobytes() for digest in digests[~chosen & candidates]}
-    again = draw_selection(labels, digests, candidates, 0.05, 0)
+    again = draw_selection_images(labels, digests, candidates, 0.05, 0)
     assert (again == chosen).all()
-    assert not draw_selection(labels, digests, candidates, 0.0, 0).any()
+    assert not draw_selection_images(labels, digests, candidates, 0.0, 0).any()

@@ -19,7 +19,7 @@ import pytest
 
 from core.errors import ImageInvalid
 from core.ingest.decoding.decoder import REASON_BYTES
-from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
+from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
 from core.ingest.images import decode_image, decode_square_image
 from core.ingest.limits import Limits
 from core.recipe.images import DECODING
@@ -65,7 +65,7 @@ def named(name: str) -> Kind:
 
 
 def pixels_of(kind: Kind, decoding: int = LATEST) -> Pixels:
-    return decode_image(kind.data, SIDE, 3, MAX, Resizing(decoding=decoding))
+    return decode_image(kind.data, SIDE, 3, MAX, SquareResizing(decoding=decoding))
 
 
 def off(found: Pixels, right: Pixels) -> int:
@@ -103,7 +103,7 @@ def test_new_models_read_by_the_latest_decoding() -> None:
 
 def test_a_decoding_of_a_later_service_is_no_decoding() -> None:
     with pytest.raises(ValueError, match="need a later version"):
-        Resizing.from_json({"size": 8, "channels": 3, "decoding": LATEST + 1})
+        SquareResizing.from_json({"size": 8, "channels": 3, "decoding": LATEST + 1})
 
 
 PROFILES = [name for name in READ if "P3" in name or "Adobe" in name or "ProPhoto" in name]
@@ -142,11 +142,11 @@ def test_a_jpeg_that_lacks_more_than_its_end_mark_is_cut_off(name: str) -> None:
     data, whole = named(name).data, pixels_of(named(name))
     for missing in (1, 2):
         assert np.array_equal(
-            decode_image(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST)), whole
+            decode_image(data[:-missing], SIDE, 3, MAX, SquareResizing(decoding=LATEST)), whole
         )
     for missing in range(3, 60):
         with pytest.raises(ImageInvalid, match="damaged or cut off"):
-            decode_image(data[:-missing], SIDE, 3, MAX, Resizing(decoding=LATEST))
+            decode_image(data[:-missing], SIDE, 3, MAX, SquareResizing(decoding=LATEST))
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_a_jpeg_that_lacks_more_than_its_end_mark_is_cut_off(name: str) -> None:
 )
 def test_a_profile_that_cannot_be_used_is_said(name: str) -> None:
     assert decode_square_image(
-        named(name).data, SIDE, 3, MAX, Resizing(decoding=LATEST)
+        named(name).data, SIDE, 3, MAX, SquareResizing(decoding=LATEST)
     ).ignored_profile
     assert not decode_square_image(
-        named("png Display P3").data, SIDE, 3, MAX, Resizing(decoding=LATEST)
+        named("png Display P3").data, SIDE, 3, MAX, SquareResizing(decoding=LATEST)
     ).ignored_profile
 
 

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from core.ingest.layout import Layout, build_layout, build_stored_reading, parse_stored_reading
+from core.ingest.layout import (
+    ArchiveLayout,
+    build_archive_layout,
+    build_stored_reading,
+    parse_stored_reading,
+)
 from core.ingest.limits import Limits
-from core.ingest.rules.entries import ReadingOptions, RuleError
-from core.ingest.rules.options import parse_option_texts
-from core.ingest.rules.plan import IGNORED, Plan, plan_batch
+from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
+from core.ingest.rules.options import parse_reading_option_texts
+from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
 from core.ingest.rules.words import (
     are_batch_folders,
-    get_folder_part,
+    get_dataset_part_of_folder,
     is_container_folder,
     is_date_folder,
 )
@@ -28,11 +33,11 @@ def files(*folders: str, each: int = 2) -> list[str]:
     return [f"{folder}/{number}.{JPG}" for folder in folders for number in range(each)]
 
 
-def planned(names: list[str], known: tuple[str, ...] = (), **options: Any) -> Plan:
-    return plan_batch(names, ReadingOptions(**options), lambda _: b"", lambda: known)
+def planned(names: list[str], known: tuple[str, ...] = (), **options: Any) -> BatchReadingPlan:
+    return plan_batch_reading(names, ReadingOptions(**options), lambda _: b"", lambda: known)
 
 
-def read_as(plan: Plan) -> dict[str, int]:
+def read_as(plan: BatchReadingPlan) -> dict[str, int]:
     """Label → images."""
     return dict(Counter(plan.classes[number] for number in plan.of if number != IGNORED))
 
@@ -177,7 +182,7 @@ def test_a_class_below_parts_is_the_folder_that_follows_them(case: str) -> None:
     "names", [["ds/cover.jpg", "ds/test/cat/1.jpg"], ["ds/1.jpg", "ds/val/cat/1.jpg"]]
 )
 def test_held_out_images_are_not_learned_for_a_loose_image_beside_them(names: list[str]) -> None:
-    with pytest.raises(RuleError, match="but no training images"):
+    with pytest.raises(UnreadableBatchError, match="but no training images"):
         planned(names)
 
 
@@ -233,13 +238,13 @@ STOPPED = {
 @pytest.mark.parametrize("case", STOPPED)
 def test_what_can_be_read_in_several_ways_is_asked_for(case: str) -> None:
     names, said = STOPPED[case]
-    with pytest.raises(RuleError, match=said) as stopped:
+    with pytest.raises(UnreadableBatchError, match=said) as stopped:
         planned(names)
     assert stopped.value.remedies
     for option, value, _ in stopped.value.remedies:
         assert f"-o {option}={value}" in str(stopped.value)
-        assert plan_batch(
-            names, parse_option_texts({option: value}), lambda _: b""
+        assert plan_batch_reading(
+            names, parse_reading_option_texts({option: value}), lambda _: b""
         ).classes  # it settles it
 
 
@@ -298,7 +303,7 @@ def test_the_classes_that_the_model_knows_decide(
     ],
 )
 def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(RuleError, match=said):
+    with pytest.raises(UnreadableBatchError, match=said):
         planned(files("cat", "dog"), **options)
 
 
@@ -354,7 +359,7 @@ def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(
 def test_beside_class_folders_a_table_decides_where_it_labels_most_images(
     table: str, labels: dict[str, int], said: str
 ) -> None:
-    plan = plan_batch(
+    plan = plan_batch_reading(
         [*files("cat", "dog"), "list.csv"], ReadingOptions(), lambda _: table.encode()
     )
     assert read_as(plan) == labels
@@ -382,7 +387,10 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
             ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"],
         )
     )
-    assert get_folder_part("train station") is None and get_folder_part("Train-Set 2") == "training"
+    assert (
+        get_dataset_part_of_folder("train station") is None
+        and get_dataset_part_of_folder("Train-Set 2") == "training"
+    )
     assert all(
         map(
             is_date_folder, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"]
@@ -408,7 +416,7 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
 def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
     names: list[str], classes: dict[str, int]
 ) -> None:
-    layout = build_layout(
+    layout = build_archive_layout(
         names, Limits(), lambda _: b"{}", parse_stored_reading(None, list(classes), {})
     )
     assert layout.count_class_images()[0] == classes
@@ -419,14 +427,17 @@ def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
         "folders", True, 2, 0.5, "file", "kind", "list.csv", "{label}_{number}", "gbk"
     )
     reading = parse_stored_reading(
-        build_stored_reading(options, Layout("folders", decided_by=["cat"])), ["dog"], {}
+        build_stored_reading(options, ArchiveLayout("folders", decided_by=["cat"])), ["dog"], {}
     )
     assert (reading.options, list(reading.known_classes()), reading.is_old) == (
         options,
         ["cat"],
         False,
     )
-    assert build_stored_reading(ReadingOptions(), Layout("folders")) == {"options": {}, "known": []}
+    assert build_stored_reading(ReadingOptions(), ArchiveLayout("folders")) == {
+        "options": {},
+        "known": [],
+    }
 
 
 def test_a_folder_alone_is_not_said_to_have_others_beside() -> None:
@@ -437,12 +448,14 @@ def test_a_folder_alone_is_not_said_to_have_others_beside() -> None:
     "name", ["ann.json", "gt.json", "train.json", "x_test.json", "via/ann.json"]
 )
 def test_json_that_may_be_labels_is_asked_about_where_there_is_one_class(name: str) -> None:
-    with pytest.raises(RuleError, match=f"“{name}” looks like labels"):
+    with pytest.raises(UnreadableBatchError, match=f"“{name}” looks like labels"):
         planned([*files("birds"), name])
 
 
 def test_images_in_hidden_folders_alone_are_named() -> None:
-    with pytest.raises(RuleError, match=r"4 images in the hidden folder “\.cache” left out"):
+    with pytest.raises(
+        UnreadableBatchError, match=r"4 images in the hidden folder “\.cache” left out"
+    ):
         planned(files(".cache/cat", ".cache/dog"))
 
 
@@ -450,7 +463,7 @@ def test_images_in_hidden_folders_alone_are_named() -> None:
     "names", [("100APPLE", "101APPLE"), ("100CANON", "101_PANA"), ("100MSDCF",)]
 )
 def test_folders_that_cameras_number_are_no_classes(names: tuple[str, ...]) -> None:
-    with pytest.raises(RuleError, match="no labels that are sure"):
+    with pytest.raises(UnreadableBatchError, match="no labels that are sure"):
         planned(files(*(f"DCIM/{name}" for name in names)))
 
 

@@ -17,21 +17,21 @@ import pytest
 import torch
 
 from api.predict.decoder import DecodeRequest, ImageDecoder
-from core.contract.architecture import Image as ImageSpec
+from core.contract.architecture import ImageSettings as ImageSpec
 from core.contract.manifest import Manifest
 from core.database.tables import Model
-from core.execution.validate import Archive, decode_batch, fetch_archive
+from core.execution.validate import StoredArchive, decode_batch, fetch_archive
 from core.export import onnx_card
-from core.export.card_code import build_image_code
+from core.export.card_code import build_image_reading_code
 from core.export.format import Version
 from core.export.formats.onnx_zip import OnnxZip
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.export.image_reader import build_reader_files
+from core.export.image_reader import build_image_reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
-from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
+from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
 from core.ingest.first_report import build_report_before_decoding
-from core.ingest.ingest import IngestOptions, Monitor, ingest_archive
+from core.ingest.ingest import DecodingMonitor, IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.learning.catalogue import build_catalogue
 from core.settings import Settings
@@ -59,7 +59,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
-    resizing = Resizing.from_json(IMAGE)
+    resizing = SquareResizing.from_json(IMAGE)
     options = IngestOptions(SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0, processes=1)
     made = ingest_archive(archive, "zip", tmp_path, options)
     assert np.array_equal(open_dataset(made.train)[0], right)
@@ -73,11 +73,11 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     store.put_bytes("archives/one", data)
     model = Model(id="mdl_one", image=IMAGE, scenario="class", base="random")
     report = build_report_before_decoding(0, [], [], "keep")
-    batch = Archive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
+    batch = StoredArchive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage
     path = fetch_archive(database, store, model.id, batch, folder)
-    made = decode_batch(path, batch, model, Settings(), folder, Monitor())
+    made = decode_batch(path, batch, model, Settings(), folder, DecodingMonitor())
     found = np.concatenate([open_dataset(made.train)[0], open_dataset(made.held_out)[0]])
     assert sorted(one.tobytes() for one in found) == sorted(one.tobytes() for one in right)
 
@@ -100,7 +100,7 @@ def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
 @pytest.fixture
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A download's folder, where its code runs."""
-    for name, text in build_reader_files(ImageSpec.from_json(IMAGE)).items():
+    for name, text in build_image_reader_files(ImageSpec.from_json(IMAGE)).items():
         (tmp_path / name).write_text(text)
     for name in [name for name in sys.modules if name.startswith("image_file")]:
         monkeypatch.delitem(sys.modules, name)  # of another download
@@ -120,7 +120,7 @@ def saved(kind: Kind, folder: Path) -> Path:
 
 def test_a_card_has_these_pixels(right: np.ndarray, unpacked: Path) -> None:
     scope: dict[str, Any] = {"torch": torch, "config": {"image": IMAGE}}
-    exec(compile(build_image_code(ImageSpec.from_json(IMAGE)), "README.md", "exec"), scope)
+    exec(compile(build_image_reading_code(ImageSpec.from_json(IMAGE)), "README.md", "exec"), scope)
     found = [scope["read"](saved(kind, unpacked)).numpy() for kind in GOOD]
     assert np.array_equal(np.stack(found), right)
 
@@ -160,7 +160,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     assert image.decoding is None and image.to_json() == BEFORE
     path = unpacked / "batch.zip"
     path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
-    resizing = Resizing.from_json(BEFORE)
+    resizing = SquareResizing.from_json(BEFORE)
     options = IngestOptions(SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0)
     made = ingest_archive(path, "zip", unpacked / "made", options)
     assert np.array_equal(open_dataset(made.train)[0], before), (
@@ -178,7 +178,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     finally:
         decoder.close()
     scope: dict[str, Any] = {"torch": torch, "config": {"image": BEFORE}}
-    exec(compile(build_image_code(image), "README.md", "exec"), scope)
+    exec(compile(build_image_reading_code(image), "README.md", "exec"), scope)
     reads, _, _ = onnx_card.build_prediction_code(image).partition("with open(")
     for kind, right in zip(OF_PHONES, before, strict=True):
         photo = saved(kind, unpacked)
@@ -195,7 +195,7 @@ def test_a_download_holds_the_readers_own_lines() -> None:
     """Beside its imports nothing of the service's code differs, and clients unpack plain names
     alone.
     """
-    files = build_reader_files(ImageSpec.from_json(IMAGE))
+    files = build_image_reader_files(ImageSpec.from_json(IMAGE))
     package = Path(image_file.__file__).parent
     assert len(files) == len(list(package.glob("*.py"))) and not any("/" in name for name in files)
     for path in package.glob("*.py"):
@@ -220,7 +220,7 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
     made.mkdir()
     (made / "model.onnx").write_bytes(b"a graph")
     for image, reads in (
-        (IMAGE, set(build_reader_files(ImageSpec.from_json(IMAGE)))),
+        (IMAGE, set(build_image_reader_files(ImageSpec.from_json(IMAGE)))),
         (BEFORE, set()),
     ):
         manifest = Manifest.from_json({**given, "image": image})

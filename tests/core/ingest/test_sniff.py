@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import PerennialError
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
 SEEDS: dict[str, Callable[[], bytes]] = {
     "zip": lambda: corpus.honest_zip(corpus.pictures(2)),
@@ -26,7 +26,7 @@ SEEDS: dict[str, Callable[[], bytes]] = {
 )
 def test_any_first_bytes_are_sniffed_or_refused(data: bytes, declared: str | None) -> None:
     try:
-        assert detect_format(data, declared) in ("zip", "tar", "gzip", "npz")
+        assert detect_upload_format(data, declared) in ("zip", "tar", "gzip", "npz")
     except PerennialError as error:
         assert error.status in (415, 422)
 
@@ -45,4 +45,4 @@ def test_any_first_bytes_are_sniffed_or_refused(data: bytes, declared: str | Non
     ],
 )
 def test_a_true_type_is_accepted(declared: str | None, data: bytes, kind: str) -> None:
-    assert detect_format(data[:SNIFF_BYTES], declared) == kind
+    assert detect_upload_format(data[:SNIFF_BYTES], declared) == kind

@@ -14,31 +14,31 @@ from hostile_corpus import honest_zip, png, tar
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
 from core.errors import ArchiveHostile, LabelsInvalid
-from core.ingest.layout import BatchReading, build_layout
+from core.ingest.layout import BatchReading, build_archive_layout
 from core.ingest.limits import Limits
-from core.ingest.rules.entries import BadEntry, ReadingOptions, RuleError
-from core.ingest.rules.plan import IGNORED, Plan, plan_batch
+from core.ingest.rules.entries import BadEntry, ReadingOptions, UnreadableBatchError
+from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
 from core.ingest.rules.tables import find_label_table, suggest_name_pattern
 from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
 from core.ingest.rules.tables.file_names import parse_name_pattern
 from core.ingest.rules.tables.found import TableFile
 from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNames
-from core.ingest.rules.tables.records import open_records
+from core.ingest.rules.tables.records import open_table_records
 
 Files = dict[str, str | bytes]
 
 
-def planned(files: Files, **options: Any) -> Plan:
+def planned(files: Files, **options: Any) -> BatchReadingPlan:
     names = list(files)
 
     def read(number: int) -> bytes:
         content = files[names[number]]
         return content if isinstance(content, bytes) else content.encode()
 
-    return plan_batch(names, ReadingOptions(**options), read)
+    return plan_batch_reading(names, ReadingOptions(**options), read)
 
 
-def labels_of(plan: Plan, files: Files) -> dict[str, str]:
+def labels_of(plan: BatchReadingPlan, files: Files) -> dict[str, str]:
     return {name: plan.classes[n] for name, n in zip(files, plan.of, strict=True) if n != IGNORED}
 
 
@@ -169,7 +169,8 @@ def test_a_bad_entry_costs_one_entry(entry: Any, reason: str) -> None:
 def test_too_many_bad_entries_end_the_batch_with_the_option_that_allows_them() -> None:
     rows = "".join(f"{image},cat\n" for image in IMAGES) + "no1.jpg,cat\nno2.jpg,cat\n"
     with pytest.raises(
-        RuleError, match=r"2 of 10 entries of “labels.csv”.* more than 5 %; .*max_bad=0.2 \("
+        UnreadableBatchError,
+        match=r"2 of 10 entries of “labels.csv”.* more than 5 %; .*max_bad=0.2 \(",
     ):
         planned(table(rows))
     assert len(planned(table(rows), max_bad=0.2).bad_entries) == 2
@@ -178,7 +179,7 @@ def test_too_many_bad_entries_end_the_batch_with_the_option_that_allows_them() -
 def test_one_mistake_ends_no_batch_unless_none_is_allowed() -> None:
     files = table("images/cat0.jpg,cat\nnone.jpg,cat\n")
     assert len(planned(files).bad_entries) == 1
-    with pytest.raises(RuleError, match="more than 0 %"):
+    with pytest.raises(UnreadableBatchError, match="more than 0 %"):
         planned(files, max_bad=0)
 
 
@@ -221,7 +222,7 @@ def test_the_report_lists_what_was_left_out(look: Any) -> None:
 def test_what_is_unclear_is_asked_for_by_the_option_that_settles_it(
     files: Files, options: Any, error: str
 ) -> None:
-    with pytest.raises(RuleError, match=error):
+    with pytest.raises(UnreadableBatchError, match=error):
         planned({**FILES, **files}, **options)
 
 
@@ -236,7 +237,7 @@ def test_a_table_that_says_something_else_is_asked_about_where_no_folders_are_cl
     assert [text.partition(":")[0] for text in found.warnings] == ["Labels were read from folders"]
     loose: Files = {"images/1.jpg": "", "raw/2.jpg": "", "sizes.csv": files["sizes.csv"]}
     with pytest.raises(
-        RuleError, match="-o label=width; to take folders as classes, -o layout=folders"
+        UnreadableBatchError, match="-o label=width; to take folders as classes, -o layout=folders"
     ):
         planned(loose)
 
@@ -297,7 +298,7 @@ def test_files_that_are_no_label_tables_change_nothing(beside: Files) -> None:
     ids=["brackets", "braces", "a long label", "a long list", "a long number"],
 )
 def test_hostile_json_is_refused_or_left_out(hostile: str) -> None:
-    with pytest.raises(RuleError) as caught:
+    with pytest.raises(UnreadableBatchError) as caught:
         planned({**FILES, "labels.json": hostile}, table="labels.json")
     assert str(caught.value).isprintable() and len(str(caught.value)) < 600
 
@@ -325,7 +326,7 @@ def test_rows_after_a_broken_one_are_read() -> None:
 
 
 def test_a_table_has_no_more_entries_than_a_batch() -> None:
-    with pytest.raises(RuleError, match="has more than 3 entries"):
+    with pytest.raises(UnreadableBatchError, match="has more than 3 entries"):
         find_label_table(
             [*FILES, "t.csv"],
             lambda _: b"file,label\n" + b"cat0.jpg,a\n" * 4,
@@ -451,7 +452,7 @@ def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
             [",".join(f"c{n}" for n in range(5000)), *[",".join(["x"] * 5000)] * 500]
         ).encode(),
     )
-    records = open_records(file, "cells")
+    records = open_table_records(file, "cells")
     assert records is not None
 
     def find(name: str) -> int:
@@ -507,7 +508,7 @@ def test_a_pattern_finds_the_label_in_a_name(pattern: str, name: str, label: str
     ],
 )
 def test_a_wrong_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(RuleError, match="names_pattern"):
+    with pytest.raises(UnreadableBatchError, match="names_pattern"):
         parse_name_pattern(pattern)
 
 
@@ -519,12 +520,15 @@ def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     assert not suggest_name_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
     assert not suggest_name_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
     with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
-        build_layout(names, Limits(), lambda _: b"")
+        build_archive_layout(names, Limits(), lambda _: b"")
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra[
         "remedies"
     ][-1].items()
     reading = BatchReading(ReadingOptions(names_pattern="{label}_{number}"))
-    assert build_layout(names, Limits(), lambda _: b"", reading).classes == ["cat", "great_owl"]
+    assert build_archive_layout(names, Limits(), lambda _: b"", reading).classes == [
+        "cat",
+        "great_owl",
+    ]
 
 
 @pytest.mark.parametrize("name", ["IMAGES/{}.PNG", "{}.Png", r"C:\\shots\\Images\\{}.PNG"])
@@ -558,7 +562,7 @@ def test_a_table_that_names_its_separator_alone_is_no_table() -> None:
     files = {**folders, "notes.csv": b"sep=;\n"}
     labels = labels_of(planned(files), files)
     assert labels == {"cat/a.png": "cat", "cat/b.png": "cat", "dog/c.png": "dog"}
-    with pytest.raises(RuleError, match=r"“labels\.csv” is no table"):
+    with pytest.raises(UnreadableBatchError, match=r"“labels\.csv” is no table"):
         planned({**folders, "labels.csv": b"sep=;\n"})
 
 
@@ -578,7 +582,7 @@ def test_a_table_that_names_its_separator_alone_is_no_table() -> None:
 def test_columns_that_are_no_labels_are_asked_about(header: str, value: str, said: str) -> None:
     rows = "".join(f"{path},{value.format(at)}\n" for at, path in enumerate(IMAGES))
     files: Files = {**FILES, "details.csv": f"{header}\n{rows}"}
-    with pytest.raises(RuleError, match=re.escape(said)):
+    with pytest.raises(UnreadableBatchError, match=re.escape(said)):
         planned(files)
     assert planned(files, label_column=header.split(",")[1]).kind == "table"
 
@@ -623,6 +627,6 @@ def test_documents_that_are_zips_inside_are_left_out(look: Any, pack: Any) -> No
 def test_what_an_option_settles_is_a_remedy(
     rows: str, first: str, remedies: list[tuple[str, str]]
 ) -> None:
-    with pytest.raises(RuleError) as raised:
+    with pytest.raises(UnreadableBatchError) as raised:
         planned(table(rows, first))
     assert [one[:2] for one in raised.value.remedies] == remedies

@@ -11,14 +11,14 @@ from hostile_corpus import Entry, png, raw_zip
 
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.ingest import IngestedBatch
-from core.ingest.inspect import Directory, inspect_archive
+from core.ingest.inspect import ArchiveDirectory, inspect_archive
 from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.readers.zip import scan_zip
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.zip_names import choose_likely_encoding
 
-Look = Callable[..., Directory]
+Look = Callable[..., ArchiveDirectory]
 CHINESE = ["猫/照片 1.jpg", "狗/2.jpg", "苹果/1.jpg", "向日葵/1.jpg", "图片/膜/1.jpg"]
 JAPANESE = [
     "犬/1.jpg",

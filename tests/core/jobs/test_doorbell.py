@@ -13,7 +13,7 @@ from sqlalchemy import select
 from core.database.session import Database
 from core.database.tables import Job, Owner, Table
 from core.jobs import doorbell
-from core.jobs.doorbell import Doorbell
+from core.jobs.doorbell import WorkerNotifier
 from core.settings import Settings
 from tests.core.rows import make_job_row, make_model_row, make_task_row
 from tools.service import find_free_port
@@ -81,7 +81,7 @@ def test_a_ring_under_a_broker_leaves_its_time_and_a_message_that_carries_no_wor
 ) -> None:
     import redis
 
-    bell = Doorbell(settings(tmp_path, redis_url), db)
+    bell = WorkerNotifier(settings(tmp_path, redis_url), db)
     client = redis.Redis.from_url(redis_url)
     before = client.llen(doorbell.QUEUE)
     bell.notify_workers(JOB)
@@ -99,7 +99,7 @@ def test_a_ring_under_a_broker_leaves_its_time_and_a_message_that_carries_no_wor
 def test_a_silent_broker_does_not_delay_a_ring(
     db: Database, tmp_path: Path, silent_broker: str
 ) -> None:
-    bell = Doorbell(settings(tmp_path, silent_broker), db)
+    bell = WorkerNotifier(settings(tmp_path, silent_broker), db)
     for _ in range(20):
         bell.notify_workers(JOB)
     assert bell._rings.qsize() >= 18  # they wait: the thread has taken one, at most two
@@ -110,7 +110,7 @@ def test_a_silent_broker_does_not_delay_a_ring(
 
 def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: Path) -> None:
     port = find_free_port()
-    bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
+    bell = WorkerNotifier(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     bell.notify_workers(JOB)
     assert bell.get_broker_status() == "down"
     assert rung_at(db) is None
@@ -122,7 +122,7 @@ def test_the_broker_is_up_again_after_an_outage(
 ) -> None:
     monkeypatch.setattr(doorbell, "CHECK_S", 0.1)
     port = find_free_port()
-    bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
+    bell = WorkerNotifier(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     assert bell.get_broker_status() == "down"
     server = subprocess.Popen(
         [
@@ -151,7 +151,7 @@ def test_the_broker_is_up_again_after_an_outage(
 def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
     db: Database, tmp_path: Path
 ) -> None:
-    bell = Doorbell(settings(tmp_path), db)
+    bell = WorkerNotifier(settings(tmp_path), db)
     with doorbell.open_wakeup_listener(tmp_path) as listener:
         assert listener is not None
         bell.notify_workers(JOB)
@@ -160,7 +160,7 @@ def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
 
 
 def test_without_a_listener_a_ring_is_silent(db: Database, tmp_path: Path) -> None:
-    Doorbell(settings(tmp_path), db).notify_workers(JOB)
+    WorkerNotifier(settings(tmp_path), db).notify_workers(JOB)
     assert doorbell.wake_worker(tmp_path) is False
 
 

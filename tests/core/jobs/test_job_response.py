@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from core.database.polling import JobRow
 from core.jobs.job_response import (
-    EncodedJobs,
+    EncodedJobCache,
     JobResponseFacts,
     build_job_etag,
     encode_job_response,
@@ -20,7 +20,7 @@ ROW = JobRow(
 
 
 def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() -> None:
-    answers = EncodedJobs()
+    answers = EncodedJobCache()
     again = replace(ROW, revision=2, state="succeeded", version=1)
     for row, aside in (
         (ROW, JobResponseFacts()),
@@ -34,7 +34,7 @@ def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() 
 
 
 def test_an_answer_that_has_not_changed_is_not_encoded_again() -> None:
-    answers = EncodedJobs()
+    answers = EncodedJobCache()
     tag = build_job_etag(ROW, JobResponseFacts())
     assert answers.encode_job_response_cached(
         ROW, JobResponseFacts(), tag
@@ -42,8 +42,8 @@ def test_an_answer_that_has_not_changed_is_not_encoded_again() -> None:
 
 
 def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
-    answers = EncodedJobs()
-    large = replace(ROW, warnings=["w" * EncodedJobs.MOST_BYTES])
+    answers = EncodedJobCache()
+    large = replace(ROW, warnings=["w" * EncodedJobCache.MOST_BYTES])
     first, second = (
         answers.encode_job_response_cached(
             large, JobResponseFacts(), build_job_etag(large, JobResponseFacts())
@@ -51,9 +51,9 @@ def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
         for _ in range(2)
     )
     assert first == second and first is not second
-    for number in range(EncodedJobs.MOST + 1):
+    for number in range(EncodedJobCache.MOST + 1):
         row = replace(ROW, id=f"job_{number}")
         answers.encode_job_response_cached(
             row, JobResponseFacts(), build_job_etag(row, JobResponseFacts())
         )
-    assert len(answers._known) <= EncodedJobs.MOST and "job_0" not in answers._known
+    assert len(answers._known) <= EncodedJobCache.MOST and "job_0" not in answers._known

@@ -6,13 +6,13 @@ import threading
 import pytest
 from sqlalchemy import select, update
 
-from core.database.tables import Audit, Key, Owner
+from core.database.tables import AuditEntry, Key, Owner
 from core.errors import NotAuthenticated
 from core.keys import keys
 from core.requests.actor import Actor
 from core.storage.folder import FolderStore
 from core.uploads import uploads
-from core.uploads.uploads import NewUpload, Piece, UploadLimits
+from core.uploads.uploads import AnnouncedUpload, ReceivedUploadPiece, UploadLimits
 
 
 def test_the_first_start_leaves_an_admin_key_that_only_its_owner_can_read(database, tmp_path):
@@ -47,11 +47,11 @@ def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
 
 
 def test_only_the_right_secret_matches(database):
-    secret, prefix = keys.create_secret()
+    secret, prefix = keys.generate_key_secret()
     assert keys.parse_key_prefix(secret) == prefix and keys.parse_key_prefix("Bearer x") is None
-    assert keys.is_key_of_digest(secret, keys.digest_secret(secret))
-    assert not keys.is_key_of_digest(
-        secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_secret(secret)
+    assert keys.does_key_match_digest(secret, keys.digest_key_secret(secret))
+    assert not keys.does_key_match_digest(
+        secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_key_secret(secret)
     )
 
 
@@ -74,21 +74,26 @@ def holder(database) -> Actor:
 def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
     store = FolderStore(tmp_path / "store")
     store.create_folder_or_bucket()
-    begun = uploads.create_upload(database, holder, NewUpload(4), TERMS)[0]["id"]
+    begun = uploads.create_upload(database, holder, AnnouncedUpload(4), TERMS)[0]["id"]
     writing = uploads.lease_upload_to_write(database, holder, begun, 0)
     (tmp_path / "piece").write_bytes(b"abcd")
     with database.write() as session:
         session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
-        rows = len(session.scalars(select(Audit)).all())
+        rows = len(session.scalars(select(AuditEntry)).all())
     with pytest.raises(NotAuthenticated, match="nothing of it was done"):
         uploads.append_upload_piece(
-            database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS
+            database,
+            store,
+            holder,
+            writing,
+            ReceivedUploadPiece(tmp_path / "piece", 4, "0" * 64),
+            TERMS,
         )
     with pytest.raises(NotAuthenticated):
-        uploads.create_upload(database, holder, NewUpload(4), TERMS)
+        uploads.create_upload(database, holder, AnnouncedUpload(4), TERMS)
     with pytest.raises(NotAuthenticated):
         uploads.delete_upload(database, store, holder, begun)
     assert list(store.list("")) == []
     with database.read() as session:
         assert uploads.find_upload(session, holder, begun, database.now(session)).offset == 0
-        assert len(session.scalars(select(Audit)).all()) == rows
+        assert len(session.scalars(select(AuditEntry)).all()) == rows

@@ -11,10 +11,10 @@ import torch
 
 from core.learning.methods import registry
 from core.learning.methods.method import Method
-from core.learning.recipe import NotNegative, Strict
+from core.learning.recipe import NotNegative, StrictRecipeModel
 
 
-class DummyHyper(Strict):
+class DummyHyper(StrictRecipeModel):
     strength: NotNegative = 0.5
 
 

@@ -14,10 +14,10 @@ from streams import Bench, watched
 
 from core.learning import numerics
 from core.learning.methods import registry
-from core.learning.networks.backbones.mlp import Mlp
-from core.learning.numerics import Numerics, parse_reported_operation
+from core.learning.networks.backbones.mlp import MlpBackbone
+from core.learning.numerics import NumericsSettings, parse_nondeterministic_operation
 from core.learning.recipe import Recipe
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 ROOT = Path(__file__).parents[3]
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -66,7 +66,7 @@ EXACT = {"formats": ("ieee", "ieee")}
 def test_flags_are_set_for_a_job_on_cuda_and_put_back(
     device: torch.device, deterministic: bool, changed: dict[str, Any]
 ) -> None:
-    with Numerics(Recipe(deterministic=deterministic), device).use_numerics_flags():
+    with NumericsSettings(Recipe(deterministic=deterministic), device).use_numerics_flags():
         inside = flags()
     assert inside == {**BEFORE, **changed}
     assert flags() == BEFORE
@@ -95,12 +95,12 @@ NO_KERNEL = (
     ],
 )
 def test_a_warning_names_its_operation(warning: str, operation: str | None) -> None:
-    assert parse_reported_operation(warning) == operation
+    assert parse_nondeterministic_operation(warning) == operation
 
 
 def test_each_job_records_its_operations_once_and_shows_other_warnings() -> None:
     for _ in range(2):
-        found = Numerics(Recipe(), CUDA)
+        found = NumericsSettings(Recipe(), CUDA)
         with warnings.catch_warnings(record=True) as shown, found.use_numerics_flags():
             warnings.simplefilter("always")
             for name in ("index_add", "cumsum", "index_add", ""):
@@ -121,7 +121,7 @@ def test_each_job_records_its_operations_once_and_shows_other_warnings() -> None
 def test_auto_is_float32_on_a_cpu_and_bfloat16_on_cuda(
     precision: Any, device: Any, format_: str
 ) -> None:
-    assert Numerics(Recipe(precision=precision), device).format == format_
+    assert NumericsSettings(Recipe(precision=precision), device).format == format_
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_cpu_without_bfloat16_warns_that_it_is_slower(
     precision: Any, capabilities: dict[str, bool], warned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    found = list(Numerics(Recipe(precision=precision), CPU).iterate_warnings())
+    found = list(NumericsSettings(Recipe(precision=precision), CPU).iterate_warnings())
     assert len(found) == warned and all("slower" in text for text in found)
 
 
@@ -146,7 +146,7 @@ def test_a_job_in_bfloat16_trains_in_it_and_measures_in_float32(
 ) -> None:
     seen = watched(
         monkeypatch,
-        Mlp,
+        MlpBackbone,
         "forward",
         lambda y, network, x: (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), y.dtype),
     )
@@ -183,13 +183,13 @@ def test_on_a_cpu_deterministic_changes_the_manifest_and_no_weight(bench: Bench)
 @pytest.fixture
 def gpu_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give jobs on the CPU the flags of a job on a GPU."""
-    applied = Numerics.use_numerics_flags
+    applied = NumericsSettings.use_numerics_flags
 
-    def on_a_gpu(self: Numerics) -> Any:
+    def on_a_gpu(self: NumericsSettings) -> Any:
         self._device = CUDA
         return applied(self)
 
-    monkeypatch.setattr(numerics.Numerics, "use_numerics_flags", on_a_gpu)
+    monkeypatch.setattr(numerics.NumericsSettings, "use_numerics_flags", on_a_gpu)
 
 
 def test_the_flags_of_a_gpu_keep_no_outdated_weights_in_bfloat16(
@@ -218,7 +218,7 @@ def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manife
     def step(terms: object, *_: object) -> None:
         warnings.warn(NO_KERNEL.format("some_cuda_kernel"), stacklevel=1)
 
-    watched(monkeypatch, Context, "loss", step)
+    watched(monkeypatch, TaskTrainingContext, "loss", step)
     learned = bench.learn_task(1)
     assert learned.result["environment"]["nondeterministic"] == ["some_cuda_kernel"]
     assert any("some_cuda_kernel" in line for line in learned.logged())

@@ -9,13 +9,13 @@ from core.learning.data.dataset import Dataset
 from core.learning.data.known_features import KnownFeatures
 from core.learning.evaluation import evaluate, predicting, probe
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.networks.backbones.mlp import Mlp
-from core.learning.precision import Inputs
+from core.learning.networks.backbones.mlp import MlpBackbone
+from core.learning.precision import InputNormaliser
 from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
 
 CPU = torch.device("cpu")
 KNOWN = ("cat", "dog")
-INPUTS = Inputs(None, 1, CPU)
+INPUTS = InputNormaliser(None, 1, CPU)
 
 
 def data() -> Dataset:
@@ -34,15 +34,15 @@ def losses(network: Network, x: torch.Tensor, y: torch.Tensor, task: int | None)
 
 
 PATHS: dict[str, Callable[[Network], object]] = {
-    "answers on a task": lambda n: evaluate.predict_task(n, known(), 1, Network.forward, INPUTS),
+    "answers on a task": lambda n: evaluate.predict_dataset(n, known(), 1, Network.forward, INPUTS),
     "logits on a task": lambda n: evaluate.compute_task_logits(
         n, known(), 1, Network.forward, INPUTS
     ),
     "mean loss": lambda n: evaluate.compute_mean_loss(n, known(), 1, losses, INPUTS),
-    "validation": lambda n: evaluate.score_images(
+    "validation": lambda n: evaluate.score_image_predictions(
         n, evaluate.EvaluationImages(known().images, known().labels), None, Network.forward, INPUTS
     ),
-    "features": lambda n: probe.compute_features(n, known().images, INPUTS),
+    "features": lambda n: probe.compute_image_features(n, known().images, INPUTS),
     "known features": lambda n: KnownFeatures(None, 1, CPU).compute_dataset_features(
         n, known().images, lambda: None
     ),
@@ -71,13 +71,13 @@ def test_evaluation_has_full_precision_where_cuda_would_use_tf32(
         {"name": "mlp", "hidden": [3]}, ImageSpec(2, 1), "class", HeadSpec(KNOWN), seed=1
     )
     seen: list[tuple[str, str]] = []
-    forward = Mlp.forward
+    forward = MlpBackbone.forward
 
-    def record(self: Mlp, x: torch.Tensor) -> torch.Tensor:
+    def record(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(precisions())
         return forward(self, x)
 
-    monkeypatch.setattr(Mlp, "forward", record)
+    monkeypatch.setattr(MlpBackbone, "forward", record)
     PATHS[path](network)
     assert set(seen) == {("ieee", "ieee")}
     assert precisions() == ("tf32", "tf32")

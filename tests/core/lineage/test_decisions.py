@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs import jobs
 from core.lineage import lineage
 from core.models import attention, model_deletion
-from core.publishing.publish import Published, publish_result
+from core.publishing.publish import JobVersionStatus, publish_result
 from core.requests.actor import Actor
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
 from core.tasks import retries, settling
 from core.versions import aliases
@@ -33,7 +33,7 @@ def actor(desk: Desk) -> Actor:
     return Actor(desk.owner, None, "write")
 
 
-def work(desk: Desk, correct: int = GOOD) -> tuple[int, Published]:
+def work(desk: Desk, correct: int = GOOD) -> tuple[int, JobVersionStatus]:
     """The next job from claim to publish: its task, and what came of it."""
     claim = desk.claim()
     result = desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
@@ -60,12 +60,14 @@ def submit(desk: Desk, model: str, labels: str = "") -> str:
 
 def relearn(desk: Desk, model: str, number: int) -> tuple[Any, bool]:
     """Learn a task again with the recipe it had."""
-    resources = Resources(desk.db, desk.blobs, CATALOGUE)
+    resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
     return settling.relearn_task(resources, actor(desk), model, number, None)
 
 
 def roll_back(desk: Desk, model: str) -> None:
-    aliases.roll_alias_back(desk.db, actor(desk), model, "production", aliases.Decision("worse"))
+    aliases.roll_alias_back(
+        desk.db, actor(desk), model, "production", aliases.AliasMoveDecision("worse")
+    )
 
 
 def standings(desk: Desk, model: str) -> list[str | None]:
@@ -101,7 +103,7 @@ def waiting_for_a_person(desk: Desk, model: str) -> dict[int | None, str]:
 def test_a_cancelled_batch_is_asked_of_no_later_version_and_not_mentioned(desk: Desk) -> None:
     model = learned(desk, "")
     cancelled = submit(desk, model)
-    jobs.apply_job_action(desk.db, actor(desk), cancelled, Action.CANCEL)
+    jobs.apply_job_action(desk.db, actor(desk), cancelled, JobAction.CANCEL)
     last = submit(desk, model)
     assert work(desk)[1].status == "published"
     assert standings(desk, model) == ["learned", "cancelled", "learned"]
@@ -112,7 +114,7 @@ def test_a_cancelled_batch_is_asked_of_no_later_version_and_not_mentioned(desk: 
 def test_a_cancelled_batch_that_is_retried_keeps_its_place_before_later_ones(desk: Desk) -> None:
     model = learned(desk, "")
     cancelled = submit(desk, model)
-    jobs.apply_job_action(desk.db, actor(desk), cancelled, Action.CANCEL)
+    jobs.apply_job_action(desk.db, actor(desk), cancelled, JobAction.CANCEL)
     submit(desk, model)
     retries.retry_job(desk.db, CATALOGUE, actor(desk), cancelled, None)
     assert [work(desk)[0] for _ in range(2)] == [2, 3]
@@ -125,7 +127,7 @@ def test_a_cancelled_retry_leaves_a_held_task_held_and_the_line_stopped(desk: De
     assert work(desk, BAD)[1].status == "held"
     waits = submit(desk, model)
     again, _ = retries.retry_job(desk.db, CATALOGUE, actor(desk), held, None)
-    jobs.apply_job_action(desk.db, actor(desk), again["id"], Action.CANCEL)
+    jobs.apply_job_action(desk.db, actor(desk), again["id"], JobAction.CANCEL)
     assert standings(desk, model) == ["learned", "held", None]
     assert claims.claim_job(desk.db, "w", 60.0) is None
     settling.continue_without_task(desk.db, actor(desk), model, 2, "later")
@@ -136,7 +138,7 @@ def test_a_cancelled_relearning_leaves_a_task_rolled_back(desk: Desk) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
     again, _ = relearn(desk, model, 2)
-    jobs.apply_job_action(desk.db, actor(desk), again["id"], Action.CANCEL)
+    jobs.apply_job_action(desk.db, actor(desk), again["id"], JobAction.CANCEL)
     assert standings(desk, model) == ["learned", "rolled_back"]
     submit(desk, model)
     assert work(desk)[1].status == "held"
@@ -170,7 +172,7 @@ def test_the_line_of_a_deleted_model_ends_its_running_job_publishes_nothing(desk
     model_deletion.delete_model(desk.db, desk.store, desk.blobs, actor(desk), model)
     with pytest.raises(WrongState):
         publish_result(desk.db, desk.store, claim, result)
-    claims.complete_stop(desk.db, claim)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     states = {job.task_number: job.state for job in desk.all(Job, model_id=model)}
     assert states == {1: "succeeded", 2: "cancelled", 3: "cancelled"}
     assert len(desk.all(Version, model_id=model)) == 2
@@ -272,7 +274,7 @@ def test_after_a_rollback_versions_are_published_and_production_stays_until_it_f
     settling.discard_task(desk.db, actor(desk), model, 2, "worse")
     for number in (3, 4):
         submit(desk, model)
-        assert work(desk)[1] == Published(number, "published")
+        assert work(desk)[1] == JobVersionStatus(number, "published")
         assert desk.aliases(model) == {"production": 1, "latest": number}
     assert taught(desk, model, 4) == [1, 3, 4]
     moved, _ = aliases.follow_lineage(desk.db, actor(desk), model, "production")
@@ -297,7 +299,7 @@ def test_what_a_promoted_version_lacks_is_passed_over(desk: Desk) -> None:
     submit(desk, model)
     assert work(desk)[1].status == "held"
     answer, _ = aliases.set_alias(
-        desk.db, actor(desk), model, "production", 3, aliases.Decision("seen and accepted")
+        desk.db, actor(desk), model, "production", 3, aliases.AliasMoveDecision("seen and accepted")
     )
     assert answer["lost_tasks"][0]["lost_classes"] == ["2a", "2b"]
     assert standings(desk, model) == ["learned", "skipped", "learned"]
@@ -338,7 +340,9 @@ def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again
 
 def test_several_tasks_are_brought_back_one_after_the_other(desk: Desk) -> None:
     model = learned(desk, "", "", "")
-    aliases.roll_alias_back(desk.db, actor(desk), model, "production", aliases.Decision("worse"), 1)
+    aliases.roll_alias_back(
+        desk.db, actor(desk), model, "production", aliases.AliasMoveDecision("worse"), 1
+    )
     for number in (3, 2):
         relearn(desk, model, number)
     assert [(task, made.status) for task, made in (work(desk), work(desk))] == [
@@ -364,7 +368,9 @@ def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is
     held = submit(desk, model)
     assert work(desk, BAD)[1].status == "held"
     retries.retry_job(desk.db, CATALOGUE, actor(desk), held, None)
-    aliases.set_alias(desk.db, actor(desk), model, "production", 2, aliases.Decision("seen"))
+    aliases.set_alias(
+        desk.db, actor(desk), model, "production", 2, aliases.AliasMoveDecision("seen")
+    )
     assert work(desk, BAD)[1].status == "held"
     assert standings(desk, model) == ["learned", "learned"]
     assert not desk.all(Task, model_id=model)[1].stops

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.database import measurements
 from core.lineage.coverage import MissingTasks
-from core.lineage.gate import LineagePlace, Metrics, judge_metrics
-from core.lineage.judgement import read_forecast_rise
+from core.lineage.gate import GateMetrics, LineagePlace, judge_gate_metrics
+from core.lineage.judgement import read_forecast_loss_rise
 from tests.core.desk import Desk
 
 FIGURES = {1: (None, 0.9, 0.9), 2: (0.2, 0.8, 0.75)}
@@ -22,8 +22,8 @@ def judged(
     version: int = 2,
     place: LineagePlace | None = None,
 ) -> dict[str, Any]:
-    return judge_metrics(
-        gate, Metrics(*FIGURES[version], rise), place or LineagePlace(version - 1, version - 1)
+    return judge_gate_metrics(
+        gate, GateMetrics(*FIGURES[version], rise), place or LineagePlace(version - 1, version - 1)
     )
 
 
@@ -125,6 +125,9 @@ def test_a_version_tells_its_forecast_and_that_it_was_not_finite(
     model = desk.model()
     with desk.db.write() as session:
         measurements.insert_measurement_rows(
-            session, model, 1, measurements.build_measurement_rows(Figures.from_json(document))
+            session,
+            model,
+            1,
+            measurements.build_measurement_rows(VersionFigures.from_json(document)),
         )
-        assert read_forecast_rise(session, model, 1) == rise
+        assert read_forecast_loss_rise(session, model, 1) == rise

@@ -10,22 +10,22 @@ import pytest
 from pydantic_core import to_json
 from sqlalchemy import select
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import measurements
-from core.database.measurements import remove_figures
+from core.database.measurements import remove_figures_from_manifest
 from core.database.session import Database
-from core.database.tables import Model, Result, Task, Version
+from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.ids import new_id
 from core.lineage import lineage
-from core.lineage.coverage import list_tasks_after_learning, list_taught_tasks
+from core.lineage.coverage import list_taught_tasks, list_taught_tasks_after_learning
 from core.lineage.judgement import judge_version
-from core.publishing.measured import Measurements, store_version_measurements
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.statistics import matrix
-from core.versions.metrics import Window, build_model_metrics, load_cached_metrics
+from core.versions.metrics import MatrixWindow, load_cached_metrics, read_model_accuracy_metrics
 from tests.core.desk import Desk
 
 ADMIN = Actor("", None, "admin")
@@ -74,7 +74,7 @@ class History:
             if draw.random() < 0.15:
                 self.deleted.add(draw.randint(1, task))
             manifest = {
-                "tasks": list_tasks_after_learning(parent.manifest, task),
+                "tasks": list_taught_tasks_after_learning(parent.manifest, task),
                 **self.known,
                 **self._figures(task),
             }
@@ -85,7 +85,8 @@ class History:
             model.next_version += 1
             version = Version(
                 id=new_id("ver"), model_id=model.id, number=number, parent=parent.number, task_number=task,
-                status="published", gate={}, manifest=remove_figures(document), bytes=draw.randint(1, 99), bytes_new=0,
+                status="published", gate={}, manifest=remove_figures_from_manifest(document),
+                bytes=draw.randint(1, 99), bytes_new=0,
                 created_at=0.0,
             )  # fmt: skip
             session.add(version)
@@ -98,7 +99,9 @@ class History:
                 session,
                 model,
                 version,
-                Measurements(cells, Figures(**document.get_set_fields()), {}),
+                NewVersionMeasurements(
+                    cells, VersionFigures(**document.list_fields_that_are_set()), {}
+                ),
                 self.deleted,
             )
         self.manifests[number] = {
@@ -149,7 +152,11 @@ class History:
             "accuracy": {str(t): draw.random() for t in told},
         }
         figures: dict[str, Any] = {
-            "update_norm": {"backbone": draw.random(), "head": draw.random(), "relative": None},
+            "update_norm": {
+                "backbone": draw.random(),
+                "head": draw.random(),
+                "relative": None,
+            },
             "drift": draw.random(),
             "changes": {
                 str(t): {"regressed": 1, "improved": draw.randint(0, 5), "total": 9} for t in told
@@ -201,16 +208,17 @@ def slowly(
             session.query(Version).filter_by(model_id=model_id).order_by(Version.number).all()
         )
         tasks = {t.number: t for t in session.query(Task).filter_by(model_id=model_id)}
-        results = session.query(Result).filter_by(model_id=model_id).all()
+        results = session.query(VersionTaskResult).filter_by(model_id=model_id).all()
     rows = [
-        matrix.Row(v.number, v.task_number, v.parent, tuple(v.manifest.tasks)) for v in versions
+        matrix.AccuracyMatrixRow(v.number, v.task_number, v.parent, tuple(v.manifest.tasks))
+        for v in versions
     ]
     cells = {(r.version, r.task): (r.correct, r.total) for r in results}
     per_class = {(r.version, r.task): r.per_class for r in results}
     sizes = {r.task: r.total for r in results}
     learned = sorted({row.task for row in rows if row.task is not None})
     classes = {number: list(tasks[number].classes) for number in learned}
-    stages = matrix.Stages(rows, cells, version, model.scenario)
+    stages = matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario)
     along = [manifests[row.version] for row in stages.line]
     size = {v.number: v.bytes for v in versions}
     return {
@@ -231,8 +239,9 @@ def slowly(
         "accuracy_matrix": matrix.build_accuracy_matrix(rows, learned, cells),
         "marks": [],
         "summary": {
-            **matrix.compute_last_stage_figures(
-                matrix.Stages(rows, cells, version, model.scenario), per_class=per_class
+            **matrix.compute_figures_of_newest_version(
+                matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario),
+                per_class=per_class,
             ),
             **of_manifests(along),
             "sure": None,
@@ -262,7 +271,7 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return [(manifest.get(name) or {}).get(key) for manifest in along[1:]]
 
     changes = (along[-1].get("changes") or {}).values()
-    lost, gained = matrix.compute_change_rates(
+    lost, gained = matrix.compute_regression_and_improvement_rates(
         (c["regressed"], c["improved"], c["total"]) for c in changes
     )
     probe = along[-1].get("knn_probe")
@@ -308,7 +317,8 @@ def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, seeds: r
         for version in history.manifests:
             expected = slowly(desk.db, history.model, version, history.manifests)
             assert (
-                build_model_metrics(desk.db, ADMIN, history.model, version=str(version)) == expected
+                read_model_accuracy_metrics(desk.db, ADMIN, history.model, version=str(version))
+                == expected
             ), seed
 
 
@@ -342,10 +352,10 @@ def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
 
 def test_a_window_shows_its_rows_and_columns_and_the_whole_summary(desk: Desk) -> None:
     history = History(desk, 3)
-    whole = build_model_metrics(desk.db, ADMIN, history.model, version="2")
+    whole = read_model_accuracy_metrics(desk.db, ADMIN, history.model, version="2")
     assert len(whole["rows"]) > 4 and len(whole["columns"]) > 2
-    part = build_model_metrics(
-        desk.db, ADMIN, history.model, version="2", window=Window((2, 3), (2, 2))
+    part = read_model_accuracy_metrics(
+        desk.db, ADMIN, history.model, version="2", window=MatrixWindow((2, 3), (2, 2))
     )
     assert part["rows"] == whole["rows"][2:4]
     assert part["columns"] == [column for column in whole["columns"] if column["task"] == 2]
@@ -355,19 +365,21 @@ def test_a_window_shows_its_rows_and_columns_and_the_whole_summary(desk: Desk) -
 
 
 def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(desk: Desk) -> None:
-    kept, whole = ResponseCache(1 << 20), Window()
+    kept, whole = ResponseCache(1 << 20), MatrixWindow()
     history = History(desk, 3)
 
-    def both(version: str = "latest", window: Window = whole) -> bytes:
+    def both(version: str = "latest", window: MatrixWindow = whole) -> bytes:
         asked = (desk.db, ADMIN, history.model)
         answer = load_cached_metrics(*asked, kept, version=version, window=window)
         assert load_cached_metrics(*asked, kept, version=version, window=window) is answer, (
             "nothing has changed"
         )
-        assert answer.body == to_json(build_model_metrics(*asked, version=version, window=window))
+        assert answer.body == to_json(
+            read_model_accuracy_metrics(*asked, version=version, window=window)
+        )
         return answer.body
 
-    seen = [both(), both("1"), both("2"), both(window=Window((1, 2), (1, 2)))]
+    seen = [both(), both("1"), both("2"), both(window=MatrixWindow((1, 2), (1, 2)))]
     history._publish()
     seen.append(both() + both("1"))
     for table, column, value in CHANGES:
@@ -381,7 +393,7 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
 
 def test_a_window_beyond_the_matrix_is_empty(desk: Desk) -> None:
     history = History(desk, 3)
-    found = build_model_metrics(
-        desk.db, ADMIN, history.model, version="1", window=Window((900, 999), (900, 999))
+    found = read_model_accuracy_metrics(
+        desk.db, ADMIN, history.model, version="1", window=MatrixWindow((900, 999), (900, 999))
     )
     assert found["rows"] == found["columns"] == found["accuracy_matrix"] == []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.lineage.gate import LineagePlace, Metrics, judge_metrics
+from core.lineage.gate import GateMetrics, LineagePlace, judge_gate_metrics
 from core.lineage.sure import choose_sure_threshold
 
 CURVE = [
@@ -59,6 +59,8 @@ def test_what_a_version_keeps(
     ("value", "passed"), [(0.5, True), (0.4, False), (0.0, False), (None, True)]
 )
 def test_the_gate_asks_for_coverage(value: float | None, passed: bool) -> None:
-    found = judge_metrics({"min_coverage": 0.5}, Metrics(coverage=value), LineagePlace(0, 0))
+    found = judge_gate_metrics(
+        {"min_coverage": 0.5}, GateMetrics(coverage=value), LineagePlace(0, 0)
+    )
     check = found["checks"][0]
     assert (check["name"], check["value"], check["passed"]) == ("min_coverage", value, passed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.admission.admission import ANY, Admission
+from core.admission.admission import ANY, AdmissionLimits
 from core.models.default_start import choose_default_base
 from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
@@ -15,11 +15,13 @@ from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
 PHOTOS, SMALL = imagenet_base.NAME, packaged_base.PACKAGED
-FEW_PARAMETERS = Admission(max_parameters=2_000_000)
+FEW_PARAMETERS = AdmissionLimits(max_parameters=2_000_000)
 ADAPTING = {"name": "analytic", "adapt": {"epochs": 2, "depth": 5}}
 
 
-def ask(admission: Admission = ANY, *, photos: bool = True, **fields: Any) -> CheckedModelRequest:
+def ask(
+    admission: AdmissionLimits = ANY, *, photos: bool = True, **fields: Any
+) -> CheckedModelRequest:
     return check_model_request(
         CATALOGUE, {"name": "birds", "scenario": "class", **fields}, admission, photos
     )
@@ -89,7 +91,7 @@ def test_a_recipe_that_trains_the_network_is_answered_with_the_minutes_of_the_la
 
 @pytest.mark.parametrize("admission", [FEW_PARAMETERS, ANY])
 def test_a_base_that_cannot_be_had_is_not_offered(
-    admission: Admission, monkeypatch: pytest.MonkeyPatch
+    admission: AdmissionLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if admission is ANY:
         monkeypatch.setattr(
@@ -110,12 +112,12 @@ def test_a_base_that_cannot_be_had_is_not_offered(
     ],
 )
 def test_passes_are_counted_by_method(recipe: dict[str, Any], seconds: float) -> None:
-    resolved = ask(base=PHOTOS, recipe=recipe).resolved.recipe
+    resolved = ask(base=PHOTOS, recipe=recipe).resolved_recipe.recipe
     assert estimate_pass_seconds(CATALOGUE, PHOTOS, 224, resolved, 100) == pytest.approx(seconds)
 
 
 def test_other_sizes_count_by_their_area() -> None:
-    recipe = ask(base=PHOTOS).resolved.recipe
+    recipe = ask(base=PHOTOS).resolved_recipe.recipe
     assert estimate_pass_seconds(CATALOGUE, PHOTOS, 448, recipe, 1) == pytest.approx(4 * 0.041)
     assert estimate_pass_seconds(CATALOGUE, PHOTOS, 96, recipe, 1) == pytest.approx(
         (96 / 128) ** 2 * 0.0078

@@ -10,7 +10,7 @@ from sqlalchemy import event
 from bench.service.fill import fill_database
 from bench.service.series import Size, make_id
 from core.database.session import Database
-from core.database.tables import Measurement, Model
+from core.database.tables import Model, VersionMeasurement
 from core.models import model_summary, models
 from core.requests.actor import Actor
 from tests.core.requests.test_flat_reads import CATALOGUE
@@ -45,7 +45,7 @@ def test_a_page_of_many_summaries_takes_as_many_statements_as_one_of_few(
     for limit in (10, 50):
         sent.clear()
         page = models.list_models(
-            filled, CATALOGUE, OWNER, limit, None, models.Listing(summary=True)
+            filled, CATALOGUE, OWNER, limit, None, models.ModelListQuery(summary=True)
         )
         assert len(page["items"]) == limit
         counts.append(len(sent))
@@ -59,7 +59,7 @@ def test_a_page_of_many_summaries_takes_as_many_statements_as_one_of_few(
 def test_a_summary_tells_what_is_stored(filled: Database) -> None:
     model = make_id("mdl", 0)
     with filled.write() as session:
-        for row in session.query(Measurement).filter_by(model_id=model, name="row"):
+        for row in session.query(VersionMeasurement).filter_by(model_id=model, name="row"):
             row.value = row.version / 10
     with filled.read() as session:
         row = session.get_one(Model, model)
@@ -79,7 +79,7 @@ def test_a_summary_says_how_many_images_an_accuracy_rests_on(
 ) -> None:
     model = make_id("mdl", 0)
     with filled.write() as session:
-        for row in session.query(Measurement).filter_by(model_id=model, name="row"):
+        for row in session.query(VersionMeasurement).filter_by(model_id=model, name="row"):
             count = {} if images is None else {"images": images}
             row.detail = {"last": 0.9, "forgetting": 0.01, **count}
     with filled.read() as session:
@@ -107,6 +107,6 @@ def test_a_line_ends_after_its_newest_versions(
 def test_a_text_is_looked_for_as_it_stands_in_upper_or_lower_case(
     filled: Database, q: str, names: set[str] | None
 ) -> None:
-    page = models.list_models(filled, CATALOGUE, OWNER, 200, None, models.Listing(q))
+    page = models.list_models(filled, CATALOGUE, OWNER, 200, None, models.ModelListQuery(q))
     found = {model["name"] for model in page["items"]}
     assert (len(found) == 64) if names is None else (found == names)

@@ -18,7 +18,7 @@ PROGRAM = '''
 import json, socket, struct, sys, threading
 sys.path.insert(0, sys.argv[1])
 from core.network.public_address import parse_networks, parse_url_target, resolve_host_name
-from core.network.guarded_http import NotSent, Way, post_guarded_request
+from core.network.guarded_http import RequestNotSentError, Way, post_guarded_request
 
 asked = 0
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -56,7 +56,7 @@ sent, refused = 0, []
 for name in ["receiver"] * 40 + ["both"] * 5:
     try:
         sent += post_guarded_request(parse_url_target(f"http://{name}.test:{PORT}/"), {}, b"{}", way).status == 204
-    except NotSent as error:
+    except RequestNotSentError as error:
         refused.append(str(error))
 found = sorted({tuple(resolve_host_name("receiver.test", PORT)) for _ in range(20)})
 print(json.dumps({"sent": sent, "refused": refused, "allowed": len(allowed), "inside": len(inside), "seen": found}))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.packaged.sample_pictures import BATCHES, FOLDER, OF_CLASS, locate_sample_archive
+from core.packaged.sample_pictures import BATCHES, FOLDER, OF_CLASS, locate_packaged_sample_archive
 from tools.sample_pictures.__main__ import COUNTS, draw_class_picture
 from tools.sample_pictures.things import THINGS
 
@@ -18,7 +18,7 @@ MOST_BYTES = 3_000_000
 
 def test_each_batch_has_its_classes_in_two_parts() -> None:
     for name, kinds in BATCHES.items():
-        with zipfile.ZipFile(locate_sample_archive(name)) as archive:
+        with zipfile.ZipFile(locate_packaged_sample_archive(name)) as archive:
             counts = Counter(tuple(path.split("/")[:2]) for path in archive.namelist())
         assert counts == {(part, kind): count for kind in kinds for part, count in COUNTS.items()}
     assert sum(COUNTS.values()) == OF_CLASS
@@ -36,7 +36,7 @@ def test_every_kind_that_is_drawn_is_in_a_batch() -> None:
 @pytest.mark.parametrize("kind", ["doughnut", "egg"])
 def test_a_picture_is_the_one_that_the_program_draws(kind: str) -> None:
     [name] = [name for name, kinds in BATCHES.items() if kind in kinds]
-    with zipfile.ZipFile(locate_sample_archive(name)) as archive:
+    with zipfile.ZipFile(locate_packaged_sample_archive(name)) as archive:
         content = archive.read(f"train/{kind}/{kind}-01.jpg")
     stored = np.asarray(Image.open(io.BytesIO(content)), np.float64)
     drawn = np.asarray(draw_class_picture(kind, 0), np.float64)

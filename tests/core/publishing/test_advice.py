@@ -12,14 +12,14 @@ from core.database.tables import Job, Model, Task, Version
 from core.learning.evaluation import stored_predictions
 from core.packaged import imagenet_base
 from core.publishing.advice import (
-    Accuracy,
-    LargerBase,
+    LargerBaseModel,
+    VersionAccuracy,
     is_accuracy_falling,
     is_far_below_larger_base,
 )
 from core.publishing.publish import publish_result
 from core.recipe.catalogue import load_catalogue
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.tasks import settling
 from tests.core.desk import Desk
 from tests.core.publishing.test_confused_pairs import answers
@@ -84,7 +84,8 @@ def test_accuracy_falls_where_it_fell_twice_and_by_more_than_chance(
     last: list[int], falling: bool
 ) -> None:
     assert (
-        is_accuracy_falling([Accuracy(n, right, 200) for n, right in enumerate(last, 1)]) is falling
+        is_accuracy_falling([VersionAccuracy(n, right, 200) for n, right in enumerate(last, 1)])
+        is falling
     )
 
 
@@ -96,7 +97,9 @@ def test_far_below_is_more_than_ten_points_and_chance(
     own: int, larger: int, images: int, far: bool
 ) -> None:
     assert (
-        is_far_below_larger_base(Accuracy(3, own, images), LargerBase("big", 2, larger, images))
+        is_far_below_larger_base(
+            VersionAccuracy(3, own, images), LargerBaseModel("big", 2, larger, images)
+        )
         is far
     )
 
@@ -136,7 +139,7 @@ def test_a_batch_that_is_learned_again_is_advised_on_no_second_time(desk: Desk) 
     model = desk.model()
     assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
     desk.roll_back(model, to=2)
-    resources = Resources(desk.db, desk.blobs, load_catalogue(desk.settings))
+    resources = UseCaseResources(desk.db, desk.blobs, load_catalogue(desk.settings))
     settling.relearn_task(resources, desk.actor, model, 3, None)
     claim = desk.claim()
     assert not any("has fallen" in text for text in finish(desk, model, claim.job_id, claim, 120))

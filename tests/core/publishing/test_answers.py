@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from core.contract.jobs.job_spec import FilePart
-from core.database.tables import Part, Result, Task
+from core.database.tables import Part, Task, VersionTaskResult
 from core.execution.prepare import write_job_inputs
 from core.ingest.answers import (
-    TaskAnswers,
+    StoredTaskPredictions,
     decrypt_predictions,
     read_encrypted_predictions,
     read_written_predictions,
 )
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import predict_answers
+from core.learning.problems.class_answers import make_class_predictions
 from core.publishing import publish as publishing
 from core.publishing import version_rows
 from core.publishing.publish import publish_result
@@ -56,7 +56,7 @@ def answers_for(version: int, task: int) -> Any:
     scores = torch.randn(
         IMAGES, 2 * version, generator=torch.Generator().manual_seed(100 * version + task)
     )
-    return predict_answers(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
+    return make_class_predictions(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
 
 
 def learn(desk: Desk, model: str) -> dict[int, bytes]:
@@ -76,8 +76,10 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     return left
 
 
-def cells_of(desk: Desk, model: str, version: int) -> dict[int, Result]:
-    return {cell.task: cell for cell in desk.all(Result, model_id=model, version=version)}
+def cells_of(desk: Desk, model: str, version: int) -> dict[int, VersionTaskResult]:
+    return {
+        cell.task: cell for cell in desk.all(VersionTaskResult, model_id=model, version=version)
+    }
 
 
 def keys_of(desk: Desk, model: str) -> dict[int, str | None]:
@@ -95,7 +97,8 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
     assert digest is not None and len(set(keys.values())) == 3
     blob = desk.blobs.fetch_verified_file(digest)
     assert {
-        task: decrypt_predictions(blob, TaskAnswers(3, task, key)) for task, key in keys.items()
+        task: decrypt_predictions(blob, StoredTaskPredictions(3, task, key))
+        for task, key in keys.items()
     } == left
     assert not any(file in blob.read_bytes() for file in left.values())
     with desk.db.write() as session:
@@ -113,9 +116,9 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
         3: False,
     }
     with pytest.raises(ValueError, match="no answers of version 3 on task 1"):
-        decrypt_predictions(blob, TaskAnswers(3, 1, None))
+        decrypt_predictions(blob, StoredTaskPredictions(3, 1, None))
     assert (
-        read_encrypted_predictions(blob, TaskAnswers(3, 2, keys[2]))[0].tolist()
+        read_encrypted_predictions(blob, StoredTaskPredictions(3, 2, keys[2]))[0].tolist()
         == answers_for(3, 2).rows.tolist()
     )
 
@@ -127,7 +130,7 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
     path.write_bytes(left[1])
     digest = desk.blobs.put_file(path)[0]
     with desk.db.write() as session:
-        session.get_one(Result, (model, 2, 1)).answers = digest
+        session.get_one(VersionTaskResult, (model, 2, 1)).answers = digest
     desk.submit(model)
     spec = json.loads(
         write_job_inputs(
@@ -161,7 +164,7 @@ def test_of_a_model_that_keeps_counts_no_answers_are_left(desk: Desk) -> None:
     before = set(desk.keys("blobs/"))
     learn(desk, model)
     assert keys_of(desk, model) == {1: None, 2: None}
-    assert all(cell.answers is None for cell in desk.all(Result, model_id=model))
+    assert all(cell.answers is None for cell in desk.all(VersionTaskResult, model_id=model))
     left = set(desk.keys("blobs/")) - before
     named = {part.sha256 for part in desk.all(Part)} | {
         digest for task in desk.all(Task) for digest in (task.train_sha256, task.traces_sha256)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Event, Job, Model, Task
 from core.errors import LeaseLost
 from core.ids import new_id
-from core.jobs.job_story import Best, read_job_page_data
+from core.jobs.job_story import BestStateSummary, read_job_page_data
 from core.publishing import anytime
 from core.publishing.publish import publish_result
 from core.requests.actor import Actor
@@ -155,9 +155,11 @@ def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) 
     assert read_job_page_data(desk.db, actor, job_id).best is None
     for correct, step in ((7, 12), (9, 20)):
         register(desk, claim, correct, step=step)
-    assert read_job_page_data(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
-    desk.act(job_id, Action.CANCEL)
-    claims.complete_stop(desk.db, claim)
+    assert read_job_page_data(desk.db, actor, job_id).best == BestStateSummary(
+        step=20, accuracy=0.45
+    )
+    desk.act(job_id, JobAction.CANCEL)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     assert read_job_page_data(desk.db, actor, job_id).best is None
 
 

@@ -12,7 +12,7 @@ from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
-    Answers,
+    ClassPredictions,
     choose_integer_type,
     find_running_maximum_columns,
 )
@@ -22,17 +22,19 @@ from tests.core.publishing.test_biased_head import result
 CLASSES = ["cat", "dog", "owl"]
 
 
-def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
+def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> ClassPredictions:
     """Answers in which images of one row are answered with another."""
     targets = torch.tensor(np.repeat([truth for truth, _ in pairs], list(pairs.values())))
     rows = torch.tensor(np.repeat([row for _, row in pairs], list(pairs.values())))
     scores = torch.zeros(len(rows), width).scatter(1, rows[:, None], 1.0)
     leaders, counts = find_running_maximum_columns(scores)
     kept = (part.to(choose_integer_type(width)) for part in (targets, leaders, counts))
-    return Answers(rows.int(), torch.ones(len(rows)).half(), *kept)
+    return ClassPredictions(rows.int(), torch.ones(len(rows)).half(), *kept)
 
 
-def folder(path: Path, by_task: dict[int, Answers], **more: Any) -> ResultFolder[JobResult]:
+def folder(
+    path: Path, by_task: dict[int, ClassPredictions], **more: Any
+) -> ResultFolder[JobResult]:
     files = [
         file.to_json()
         for file in stored_predictions.write_predictions(
@@ -83,7 +85,7 @@ def test_heads_of_their_own_are_counted_apart(tmp_path: Path) -> None:
 
 def test_answers_from_before_the_true_classes_were_kept_say_nothing(tmp_path: Path) -> None:
     rows = torch.zeros(20, dtype=torch.int32)
-    found = folder(tmp_path, {1: Answers(rows, torch.ones(20).half())})
+    found = folder(tmp_path, {1: ClassPredictions(rows, torch.ones(20).half())})
     assert count_confused_pairs(found) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from core.contract.features import FeatureCount
 from core.database.measurements import FEATURES
-from core.database.tables import Measurement, Model, Version
+from core.database.tables import Model, Version, VersionMeasurement
 from core.lineage.checks import NEW_GATE
 from tests.core.desk import Desk
 
@@ -47,7 +47,9 @@ class Line:
         return self.counted(published.number)
 
     def counted(self, version: int) -> FeatureCount:
-        (row,) = self.desk.all(Measurement, model_id=self.model, version=version, name=FEATURES)
+        (row,) = self.desk.all(
+            VersionMeasurement, model_id=self.model, version=version, name=FEATURES
+        )
         found: FeatureCount = row.detail
         return found
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from core.database.measurements import LOSSES
-from core.database.tables import Alias, Measurement, Model, Result, Task, Version
+from core.database.tables import Alias, Model, Task, Version, VersionMeasurement, VersionTaskResult
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
-    Answers,
+    ClassPredictions,
     choose_integer_type,
     find_running_maximum_columns,
 )
 from core.lineage.checks import NEW_GATE
 from core.publishing.publish import publish_result
-from core.storage import Blobs
+from core.storage import BlobStorage
 from tests.core.desk import Desk
 
 IMAGES = 30
@@ -72,21 +72,23 @@ class Stream:
         (result / "result.json").write_text(json.dumps({**document, "answers": files}))
         return result
 
-    def _answers(self, version: int, task: int, ranked: bool) -> Answers:
+    def _answers(self, version: int, task: int, ranked: bool) -> ClassPredictions:
         scores = self.scores[version, task]
         rows = scores.argmax(1).int()
         if not ranked:
-            return Answers(rows, torch.ones(IMAGES).half())
+            return ClassPredictions(rows, torch.ones(IMAGES).half())
         integers = choose_integer_type(scores.shape[1])
         leaders, counts = find_running_maximum_columns(scores)
         kept = (self.targets[task].to(integers), leaders.to(integers), counts.to(integers))
-        return Answers(rows, torch.ones(IMAGES).half(), *kept)
+        return ClassPredictions(rows, torch.ones(IMAGES).half(), *kept)
 
     def _right(self, version: int, task: int) -> int:
         return int((self.scores[version, task].argmax(1) == self.targets[task]).sum())
 
     def _counted(self, version: int) -> dict[str, Any]:
-        (row,) = self.desk.all(Measurement, model_id=self.model, version=version, name=LOSSES)
+        (row,) = self.desk.all(
+            VersionMeasurement, model_id=self.model, version=version, name=LOSSES
+        )
         found: dict[str, Any] = row.detail
         return found
 
@@ -219,9 +221,9 @@ def test_answers_without_rankings_are_not_measured_in_words(stream: Stream) -> N
 def test_damaged_answers_are_not_compared_and_stop_nothing(stream: Stream) -> None:
     stream.learn()
     stream.learn()
-    for cell in stream.desk.all(Result, model_id=stream.model):
+    for cell in stream.desk.all(VersionTaskResult, model_id=stream.model):
         if cell.answers is not None:
-            stream.desk.store.delete(Blobs.make_blob_key(cell.answers))
+            stream.desk.store.delete(BlobStorage.make_blob_key(cell.answers))
     counted = stream.learn()  # production is the parent, whose answers the job has
     assert counted["forgotten"]["images"] == 2 * IMAGES
     assert {one["against"] for one in counted["drifted"]["tasks"]} <= {2}

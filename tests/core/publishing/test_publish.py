@@ -8,13 +8,22 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from core.database.states import Action, State
-from core.database.tables import AliasMove, Audit, Event, Model, Part, Result, Task, Version
+from core.database.states import JobAction, JobState
+from core.database.tables import (
+    AliasMove,
+    AuditEntry,
+    Event,
+    Model,
+    Part,
+    Task,
+    Version,
+    VersionTaskResult,
+)
 from core.errors import LeaseLost, WrongState
 from core.publishing import publish as publishing
 from core.publishing import version_rows
-from core.publishing.publish import Published, publish_result
-from core.recipe.code_version import compute_code_version
+from core.publishing.publish import JobVersionStatus, publish_result
+from core.recipe.code_version import compute_learning_code_digest
 from core.scheduling import claim as claims
 from tests.core.at_once import run_at_once
 
@@ -49,14 +58,14 @@ def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> 
     assert (version.parent, version.task_number) == (0, 1)
     assert (version.status, version.job_id) == ("published", job_id)
     assert [part.name for part in desk.all(Part, version_id=version.id)] == list(FIRST)
-    results = desk.all(Result, model_id=model)
+    results = desk.all(VersionTaskResult, model_id=model)
     assert [(r.version, r.task, r.correct) for r in results] == [(0, 1, 1), (1, 1, 9)]
     assert desk.aliases(model) == {"production": 1, "latest": 1}
     assert [(m.alias, m.previous) for m in desk.all(AliasMove)] == [
         ("latest", None),
         ("production", 0),
     ]
-    assert [audit.action for audit in desk.all(Audit)] == ["version.publish"]
+    assert [audit.action for audit in desk.all(AuditEntry)] == ["version.publish"]
     states = [e.data["state"] for e in desk.all(Event, job_id=job_id) if e.type == "state"]
     assert states == ["running", "succeeded"]
     assert desk.task(job_id).warnings == ["weak"]
@@ -79,7 +88,7 @@ def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
         "datasets", "seed", "environment",
     }  # fmt: skip
     assert (
-        manifest["code_version"] == compute_code_version()
+        manifest["code_version"] == compute_learning_code_digest()
     )  # by which the catalogue's file is named
 
 
@@ -122,7 +131,7 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
         publish_result(desk.db, desk.store, claim, result),
         publish_result(desk.db, desk.store, claim, result),
     )
-    assert first == again == Published(1, "published")
+    assert first == again == JobVersionStatus(1, "published")
     assert len(desk.all(Version)) == 2
     assert len(desk.all(Event, type="state")) == 2
     assert (
@@ -156,13 +165,13 @@ def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
         patched.setattr(module, step, crash)
         with pytest.raises(KeyboardInterrupt):
             publish_result(desk.db, desk.store, claim, result)
-    assert desk.state(job_id) is State.RUNNING
+    assert desk.state(job_id) is JobState.RUNNING
     assert len(desk.all(Version)) == 1
     assert (
         not desk.all(Part)
-        and not desk.all(Result)
+        and not desk.all(VersionTaskResult)
         and not desk.all(AliasMove)
-        and not desk.all(Audit)
+        and not desk.all(AuditEntry)
     )
     assert desk.all(Model)[0].next_version == 1
     assert publish_result(desk.db, desk.store, claim, result).number == 1
@@ -196,7 +205,7 @@ def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
         patched.setattr(publishing, "_delete_job_leftovers", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             publish_result(desk.db, desk.store, claim, result)
-    assert desk.state(job_id) is State.SUCCEEDED
+    assert desk.state(job_id) is JobState.SUCCEEDED
     assert desk.keys("snapshots/")
     assert publish_result(desk.db, desk.store, claim, result).number == 1
     assert not desk.keys("snapshots/")
@@ -210,7 +219,7 @@ def test_a_zombie_cannot_publish(desk: Any) -> None:
     owner = desk.claim("owner")
     with pytest.raises(LeaseLost):
         desk.publish({"head": "wrong"}, CELLS, claim=zombie)
-    assert desk.state(job_id) is State.RUNNING
+    assert desk.state(job_id) is JobState.RUNNING
     assert desk.publish(FIRST, CELLS, claim=owner).number == 1
     # After the fact it only learns which version there is.
     assert desk.publish({"head": "wrong"}, CELLS, claim=zombie).number == 1
@@ -218,23 +227,23 @@ def test_a_zombie_cannot_publish(desk: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)]
+    ("asked", "ends"), [(JobAction.PAUSE, JobState.PAUSED), (JobAction.CANCEL, JobState.CANCELLED)]
 )
 def test_a_stop_that_came_first_wins_over_publishing(
-    desk: Any, ready: Any, asked: Action, ends: State
+    desk: Any, ready: Any, asked: JobAction, ends: JobState
 ) -> None:
     job_id, claim, result = ready
     desk.act(job_id, asked)
     with pytest.raises(WrongState):
         publish_result(desk.db, desk.store, claim, result)
     assert len(desk.all(Version)) == 1
-    assert claims.complete_stop(desk.db, claim) is ends
+    assert claims.complete_pause_or_cancellation(desk.db, claim) is ends
 
 
 @pytest.mark.both_databases
-@pytest.mark.parametrize("asked", [Action.PAUSE, Action.CANCEL])
+@pytest.mark.parametrize("asked", [JobAction.PAUSE, JobAction.CANCEL])
 def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
-    desk: Any, asked: Action
+    desk: Any, asked: JobAction
 ) -> None:
     for _ in range(3):
         job_id, claim = desk.begin()
@@ -250,12 +259,12 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
                 return way
             except WrongState:
                 if way == "published":
-                    claims.complete_stop(desk.db, claim)
+                    claims.complete_pause_or_cancellation(desk.db, claim)
                 return None
 
         (outcome,) = filter(None, run_at_once(does, ways))
         published = len(desk.all(Version, model_id=claim.model_id)) == 2
-        assert published == (outcome == "published") == (desk.state(job_id) is State.SUCCEEDED)
+        assert published == (outcome == "published") == (desk.state(job_id) is JobState.SUCCEEDED)
 
 
 def test_version_numbers_have_no_gaps_whatever_fails_between(desk: Any) -> None:
@@ -278,7 +287,7 @@ def test_base_and_parent_are_written_once(desk: Any) -> None:
     assert first.status == "held"
     desk.again(first.job_id)
     desk.publish(FIRST, [("base", 1, 7, 10), ("new", 1, 10, 10)])
-    cells = {(r.version, r.task): r.correct for r in desk.all(Result, model_id=model)}
+    cells = {(r.version, r.task): r.correct for r in desk.all(VersionTaskResult, model_id=model)}
     assert cells == {(0, 1): 1, (1, 1): 2, (2, 1): 10}
 
 
@@ -346,7 +355,7 @@ def test_publishing_keeps_the_parts_of_a_task_as_its_model_says(
     (task,) = desk.all(Task, model_id=model)
     assert (task.train_deleted_at is None) is desk.blobs.has(task.train_sha256) is train
     assert (task.held_out_deleted_at is None) is desk.blobs.has(task.held_out_sha256) is held_out
-    assert desk.all(Result, model_id=model)
+    assert desk.all(VersionTaskResult, model_id=model)
 
 
 def test_the_training_part_is_kept_for_a_week_so_that_a_rollback_can_be_mended(desk: Any) -> None:
@@ -382,7 +391,7 @@ def test_results_of_a_task_whose_data_was_deleted_meanwhile_are_left_out(desk: A
     probe = {"all": [1, 2], "tasks": {"1": [1, 2], "2": [1, 2]}, "before": {}}
     cells = [("new", 1, 3, 10), ("new", 2, 9, 10)]
     learn(desk, model, FIRST, cells, changes={"1": change, "2": change}, knn_probe=probe)
-    assert (2, 1) not in {(r.version, r.task) for r in desk.all(Result, model_id=model)}
+    assert (2, 1) not in {(r.version, r.task) for r in desk.all(VersionTaskResult, model_id=model)}
     manifest = desk.manifests(model)[2]
     assert list(manifest["changes"]) == list(manifest["knn_probe"]["tasks"]) == ["2"]
 

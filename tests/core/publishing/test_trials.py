@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Event, Measurement, Model, Part, Result, Task, Version
-from core.publishing.trials import judge_trial_result
+from core.database.tables import (
+    Event,
+    Model,
+    Part,
+    Task,
+    Version,
+    VersionMeasurement,
+    VersionTaskResult,
+)
+from core.publishing.trials import judge_version_of_trial
 
 PARTS = {"backbone.1": "b1", "head": "h1"}
 CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
-TABLES = (Event, Measurement, Part, Result, Version)
+TABLES = (Event, VersionMeasurement, Part, VersionTaskResult, Version)
 
 
 @pytest.mark.both_databases
@@ -19,7 +27,7 @@ def test_a_trial_is_judged_without_a_version(desk: Any) -> None:
     result = desk.result(PARTS, CELLS)
     before = [len(desk.all(table)) for table in TABLES]
     for _ in range(2):  # the second verdict is the same
-        figures = judge_trial_result(desk.db, desk.store, claim, result, desk.folder / "cache")
+        figures = judge_version_of_trial(desk.db, desk.store, claim, result, desk.folder / "cache")
         assert figures.accuracy == {"1": [9, 10]}
         assert (figures.acc, figures.images, figures.bytes) == (0.9, 0, 4)
     assert [len(desk.all(table)) for table in TABLES] == before

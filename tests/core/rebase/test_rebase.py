@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from core.contract.manifest import Manifest
-from core.database.tables import Alias, Model, Result, Task, Version
+from core.database.tables import Alias, Model, Task, Version, VersionTaskResult
 from core.errors import NameTaken, NotFound, WrongState
 from core.ids import new_id
 from core.rebase import rebase, rebase_finish
@@ -40,7 +40,7 @@ def learn(office: Office, model: str) -> None:
         }
         session.add(make_version_row(new_id("ver"), row.id, manifest=Manifest.from_json(document)))
         cell = {"correct": 1, "total": 1, "per_class": {"a": [1, 1]}}
-        session.add(Result(model_id=row.id, version=1, task=row.next_task, **cell))
+        session.add(VersionTaskResult(model_id=row.id, version=1, task=row.next_task, **cell))
         session.get_one(Alias, (row.id, "production")).version = row.head = 1
         row.next_task, row.next_version = row.next_task + 1, 2
 
@@ -62,7 +62,7 @@ def begin(office: Office) -> str:
 
 def finish(office: Office, model: str) -> str:
     try:
-        decision = rebase_finish.Decision(missing="allow")
+        decision = rebase_finish.RebaseDecision(missing="allow")
         rebase_finish.finish_rebase(office.db, office.blobs, office.actor, model, decision)
     except (WrongState, NotFound) as error:
         return error.code

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.recipe import catalogue
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.settings import Settings
 
 
@@ -14,7 +14,7 @@ from core.settings import Settings
 def settings(tmp_path: Path) -> Settings:
     """Settings of a data directory that has a catalogue."""
     found = Settings(data_dir=tmp_path)
-    path = found.make_folder("catalogue") / f"{compute_code_version()}.json"
+    path = found.make_folder("catalogue") / f"{compute_learning_code_digest()}.json"
     path.write_text(json.dumps({"methods": {}}))
     return found
 

@@ -5,15 +5,15 @@ import sys
 from pathlib import Path
 
 from core.recipe.catalogue import load_catalogue
-from core.recipe.code_version import compute_code_version, digest_python_files
+from core.recipe.code_version import compute_learning_code_digest, digest_python_files
 from core.settings import Settings
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 
 LEARN = Path(__file__).parents[3] / "core" / "learning"
 
 
 def test_it_is_the_digest_of_all_learning_code() -> None:
-    assert compute_code_version() == digest_python_files(LEARN)
+    assert compute_learning_code_digest() == digest_python_files(LEARN)
 
 
 def test_it_changes_with_a_file_with_its_name_and_with_its_folder(tmp_path: Path) -> None:
@@ -31,12 +31,15 @@ def test_it_changes_with_a_file_with_its_name_and_with_its_folder(tmp_path: Path
 
 
 def test_the_catalogues_file_has_its_name(tmp_path: Path) -> None:
-    link_test_catalogue(tmp_path)
+    link_catalogue_for_tests(tmp_path)
     settings = Settings(data_dir=tmp_path)
     load_catalogue(settings)
-    assert (settings.make_folder("catalogue") / f"{compute_code_version()}.json").exists()
+    assert (settings.make_folder("catalogue") / f"{compute_learning_code_digest()}.json").exists()
 
 
 def test_it_does_not_load_that_code() -> None:
-    code = "import sys, core.recipe.code_version as c; c.compute_code_version(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, core.recipe.code_version as c; c.compute_learning_code_digest(); "
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=LEARN.parents[1]).returncode == 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.errors import Invalid
-from core.recipe.problem import check_requested_problem, find_problem_errors
+from core.recipe.problem import find_problem_errors, resolve_requested_problem
 
 CATALOGUE: dict[str, Any] = {
     "problems": {
@@ -24,14 +24,14 @@ def recipe(method: str = "finetune", optimizer: str = "sgd", augment: str = "aut
 
 
 def test_classification_is_stored_as_no_problem() -> None:
-    assert check_requested_problem(CATALOGUE, None) is None
-    assert check_requested_problem(CATALOGUE, "classification") is None
-    assert check_requested_problem(CATALOGUE, "counting") == "counting"
+    assert resolve_requested_problem(CATALOGUE, None) is None
+    assert resolve_requested_problem(CATALOGUE, "classification") is None
+    assert resolve_requested_problem(CATALOGUE, "counting") == "counting"
 
 
 def test_an_unknown_problem_is_refused_with_those_there_are() -> None:
     with pytest.raises(Invalid, match="one of classification, counting") as refused:
-        check_requested_problem(CATALOGUE, "countin")
+        resolve_requested_problem(CATALOGUE, "countin")
     (field,) = refused.value.fields
     assert field["field"] == "problem"
     assert "counting" in field["message"]

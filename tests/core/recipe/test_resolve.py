@@ -6,7 +6,7 @@ import pytest
 
 from core.errors import Invalid, InvalidRecipe
 from core.recipe.architecture import complete_architecture
-from core.recipe.merge import merge_patch, merge_recipe
+from core.recipe.merge import apply_merge_patch, merge_recipe
 from core.recipe.resolve import complete_stored_recipe, resolve_recipe
 
 Json = dict[str, Any]
@@ -103,7 +103,7 @@ def catalogue() -> Json:
     ],
 )
 def test_a_merge_patch_does_what_the_rfc_says(target: Any, patch: Any, result: Any) -> None:
-    assert merge_patch(target, patch) == result
+    assert apply_merge_patch(target, patch) == result
 
 
 def test_another_method_replaces_the_whole_block() -> None:

@@ -35,7 +35,7 @@ def test_another_architecture_starts_from_its_own_weights_or_random_ones(
 
 @pytest.mark.parametrize("base", [PACKAGED, "pretrained", "bas_1", {"model": "m", "version": 1}])
 def test_a_model_with_weights_is_learned_in_closed_form_and_bounds_gradients(base: object) -> None:
-    found = start.complete_start_recipe(CATALOGUE, {"epochs": 3}, base)
+    found = start.complete_recipe_for_base(CATALOGUE, {"epochs": 3}, base)
     assert found == {"epochs": 3, "method": {"name": "analytic"}, "optimizer": {"clip": 1.0}}
 
 
@@ -50,11 +50,11 @@ def test_a_model_with_weights_is_learned_in_closed_form_and_bounds_gradients(bas
     ],
 )
 def test_a_method_that_is_named_stays(recipe: dict, method: object) -> None:
-    assert start.complete_start_recipe(CATALOGUE, recipe, PACKAGED).get("method") == method
+    assert start.complete_recipe_for_base(CATALOGUE, recipe, PACKAGED).get("method") == method
 
 
 def test_what_a_recipe_says_of_its_optimizer_stays() -> None:
-    found = start.complete_start_recipe(
+    found = start.complete_recipe_for_base(
         CATALOGUE, {"optimizer": {"clip": 5.0, "lr": 0.1}}, PACKAGED
     )
     assert found["optimizer"] == {"clip": 5.0, "lr": 0.1}
@@ -67,7 +67,7 @@ def test_a_new_model_has_balanced_batches_unless_it_says_otherwise(
 ) -> None:
     recipe = start.build_new_recipe(CATALOGUE, said, base)
     assert recipe == {
-        **start.complete_start_recipe(CATALOGUE, said, base),
+        **start.complete_recipe_for_base(CATALOGUE, said, base),
         "balanced_batches": balanced,
     }
     assert resolve_recipe(CATALOGUE, "class", recipe).recipe["balanced_batches"] is balanced
@@ -78,9 +78,9 @@ def test_the_recipe_of_an_older_model_has_no_balanced_batches() -> None:
 
 
 def test_random_weights_have_a_preset_unless_another_is_named() -> None:
-    found = start.complete_start_recipe(CATALOGUE, {"epochs": 3, "method": "er"}, "random")
+    found = start.complete_recipe_for_base(CATALOGUE, {"epochs": 3, "method": "er"}, "random")
     assert found == {"preset": start.FROM_RANDOM, "epochs": 3, "method": "er"}
-    assert start.complete_start_recipe(CATALOGUE, {"preset": "fast"}, "random") == {
+    assert start.complete_recipe_for_base(CATALOGUE, {"preset": "fast"}, "random") == {
         "preset": "fast"
     }
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, insert, select, text
 
 from core.database.polling import EventFilter, build_owner_events_query
 from core.database.session import Database
-from core.database.tables import Audit, Owner, OwnerEvent
+from core.database.tables import AuditEntry, Owner, OwnerEvent
 from core.requests import audit
 from core.requests.actor import Actor
 from tests.core.rows import make_model_row
@@ -24,7 +24,7 @@ def is_sqlite(database: Database) -> bool:
 
 
 def ids(
-    database: Database, table: type[OwnerEvent | Audit], *where: ColumnElement[bool]
+    database: Database, table: type[OwnerEvent | AuditEntry], *where: ColumnElement[bool]
 ) -> list[int]:
     with database.read() as session:
         return list(session.scalars(select(table.id).where(*where).order_by(table.id)))
@@ -49,7 +49,7 @@ def clumped(new_database: Callable[[], Database]) -> Database:
         session.flush()
         for type_, action in (("job", "task.submit"), ("alias", "version.publish")):
             session.execute(insert(OwnerEvent), [{**event, "type": type_}] * MANY)
-            session.execute(insert(Audit), [{**row, "action": action}] * MANY)
+            session.execute(insert(AuditEntry), [{**row, "action": action}] * MANY)
     if not is_sqlite(database):
         with database.engine.connect().execution_options(
             isolation_level="AUTOCOMMIT"
@@ -92,16 +92,16 @@ def test_pages_of_an_action_hold_all_of_its_rows_and_no_other(
         assert {row["action"] for row in page["items"]} == {"version.publish"}
         seen += [row["id"] for row in page["items"]]
         cursor = page["next_cursor"]
-    expected = ids(clumped, Audit, Audit.action == "version.publish")
+    expected = ids(clumped, AuditEntry, AuditEntry.action == "version.publish")
     assert seen == (expected[::-1] if newest_first else expected)[:12]
 
 
 def test_the_last_page_of_an_action_is_the_last(clumped: Database) -> None:
     row: dict[str, Any] = {"owner_id": "own_1", "object": "x", "data": {}, "at": 0.0}
     with clumped.write() as session:
-        session.execute(insert(Audit), [{**row, "action": "key.create"}] * 2)
+        session.execute(insert(AuditEntry), [{**row, "action": "key.create"}] * 2)
     wanted = audit.AuditQuery(action="key.create")
     first = audit.list_audit(clumped, ADMIN, limit=1, cursor=None, wanted=wanted)
     last = audit.list_audit(clumped, ADMIN, limit=1, cursor=first["next_cursor"], wanted=wanted)
-    assert [one["items"][0]["id"] for one in (first, last)] == ids(clumped, Audit)[-2:]
+    assert [one["items"][0]["id"] for one in (first, last)] == ids(clumped, AuditEntry)[-2:]
     assert last["next_cursor"] is None

@@ -18,7 +18,7 @@ from bench.service.fill import fill_database
 from bench.service.series import PINNED, STOPPED, Size, make_id
 from core.bases import bases
 from core.database import polling
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.polling import SqliteReader
 from core.database.polling_postgresql import PostgresqlReader
 from core.database.session import Database
@@ -124,13 +124,13 @@ READS: Reads = {
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, jobs.JobFilter("failed"), limit=5, cursor=None
     ),
-    "open jobs": lambda db: submission.check_before_upload(
+    "open jobs": lambda db: submission.check_model_before_batch_upload(
         db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
     ),
     "models": lambda db: listed(db),
     "models with summaries": lambda db: summarised(db),
     "models by a text in their name": lambda db: models.list_models(
-        db, CATALOGUE, OWNER, 5, None, models.Listing(q="L-1")
+        db, CATALOGUE, OWNER, 5, None, models.ModelListQuery(q="L-1")
     ),
     "a model with a held version": lambda db: with_attention(db, STOPPED_MODEL, "held"),
     "a model that was rolled back": lambda db: with_attention(db, PINNED_MODEL, "rolled_back"),
@@ -147,11 +147,13 @@ READS: Reads = {
     "history": lambda db: aliases.list_alias_moves(
         db, OWNER, MODEL, "production", limit=3, cursor=None
     ),
-    "matrix": lambda db: metrics.build_model_metrics(db, OWNER, MODEL, version="latest"),
-    "a window of the matrix": lambda db: metrics.build_model_metrics(
-        db, OWNER, MODEL, version="latest", window=metrics.Window((2, 4), (1, 3))
+    "matrix": lambda db: metrics.read_model_accuracy_metrics(db, OWNER, MODEL, version="latest"),
+    "a window of the matrix": lambda db: metrics.read_model_accuracy_metrics(
+        db, OWNER, MODEL, version="latest", window=metrics.MatrixWindow((2, 4), (1, 3))
     ),
-    "a window of versions": lambda db: history.read_lineage(db, OWNER, MODEL, last=3, size=3),
+    "a window of versions": lambda db: history.read_version_history(
+        db, OWNER, MODEL, last=3, size=3
+    ),
     "what an update did to classes": lambda db: class_changes.count_class_changes(
         db, OWNER, MODEL, 3
     ),
@@ -169,15 +171,15 @@ READS: Reads = {
     "usage": lambda db: usage_lists.list_usage_by_model(db, ADMIN, limit=3, cursor=None),
     "usage of owners": lambda db: usage_lists.list_usage_by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
-    "claim": lambda db: claim.complete_stop(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
+    "claim": lambda db: claim.complete_pause_or_cancellation(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.take_back_expired_jobs(db),
-    "ring": lambda db: sweep.find_unannounced_jobs(db),
+    "ring": lambda db: sweep.find_jobs_never_announced_to_workers(db),
     "uploads to sweep": lambda db: upload_removal.delete_forgotten_uploads(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
     "states to sweep": lambda db: sweep._delete_unneeded_states(
         db, EMPTY, Settings(), "snapshot", "snapshots/"
     ),
-    "memories to sweep": lambda db: sweep._delete_affected_memories(db, EMPTY),
+    "memories to sweep": lambda db: sweep._delete_replay_data_of_deleted_tasks(db, EMPTY),
     "deleted models to sweep": lambda db: sweep._delete_deleted_models_data(db, EMPTY),
     "files to sweep": lambda db: task_files.select_tasks_with_files(db),
 }
@@ -192,7 +194,7 @@ def trail(db: Database, **wanted: Any) -> object:
 def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> object:
     """Of a kind that few jobs have."""
     return jobs.list_jobs(
-        db, actor, jobs.JobFilter(state, kind=Kind.VALIDATE), limit=5, cursor=None
+        db, actor, jobs.JobFilter(state, kind=JobKind.VALIDATE), limit=5, cursor=None
     )
 
 
@@ -225,7 +227,7 @@ def listed(db: Database) -> object:
 
 
 def summarised(db: Database) -> object:
-    page = models.list_models(db, CATALOGUE, OWNER, 10, None, models.Listing(summary=True))
+    page = models.list_models(db, CATALOGUE, OWNER, 10, None, models.ModelListQuery(summary=True))
     told = [model["summary"] for model in page["items"]]
     assert all(one and one["production"] and one["last_job"] and one["acc"] for one in told)
     return page
@@ -240,7 +242,9 @@ def with_attention(db: Database, model: str, kind: str) -> object:
 def ahead(db: Database, model: str) -> object:
     with db.read() as session:
         row = find_model(session, OWNER, model)
-        return describe_next_task_outlook(session, row, model_line.find_next_start(session, row))
+        return describe_next_task_outlook(
+            session, row, model_line.find_version_next_task_starts_from(session, row)
+        )
 
 
 def in_use(db: Database) -> object:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from core.database.session import Database
-from core.database.tables import Idempotency
+from core.database.tables import IdempotencyRecord
 from core.errors import IdempotencyInFlight, IdempotencyMismatch
 from core.requests import idempotency
 from core.requests.actor import Actor
@@ -16,27 +16,31 @@ ROUTE = "POST /v1/things"
 pytestmark = pytest.mark.both_databases
 
 
-def request(mark: str = "a", key: str = "k") -> idempotency.Request:
-    return idempotency.Request(ROUTE, key, idempotency.digest_request_parts(mark))
+def request(mark: str = "a", key: str = "k") -> idempotency.IdempotentRequest:
+    return idempotency.IdempotentRequest(
+        ROUTE, key, idempotency.digest_request_for_idempotency(mark)
+    )
 
 
-def remember(database: Database, actor: Actor, asked: idempotency.Request) -> None:
+def remember(database: Database, actor: Actor, asked: idempotency.IdempotentRequest) -> None:
     with database.write() as session:
         now = database.now(session)
-        response = idempotency.Response(201, {"Location": "/x"}, {"id": 1})
+        response = idempotency.IdempotentResponse(201, {"Location": "/x"}, {"id": 1})
         idempotency.store_idempotent_response(session, actor, asked, response, now)
 
 
 def replayed(
-    database: Database, actor: Actor, asked: idempotency.Request
-) -> idempotency.Replay | None:
+    database: Database, actor: Actor, asked: idempotency.IdempotentRequest
+) -> idempotency.ReplayedResponse | None:
     with database.write() as session:
         return idempotency.find_earlier_response(session, actor, asked)
 
 
 def age(database: Database, seconds: float) -> None:
     with database.write() as session:
-        session.execute(update(Idempotency).values(created_at=Idempotency.created_at - seconds))
+        session.execute(
+            update(IdempotencyRecord).values(created_at=IdempotencyRecord.created_at - seconds)
+        )
 
 
 def test_the_first_answer_is_replayed(database: Database, actor: Actor) -> None:
@@ -55,7 +59,7 @@ def test_another_request_under_the_key_is_refused(database: Database, actor: Act
 
 def test_an_answer_is_forgotten_after_a_day(database: Database, actor: Actor) -> None:
     remember(database, actor, request("a"))
-    age(database, Idempotency.KEPT_S + 1)
+    age(database, IdempotencyRecord.KEPT_S + 1)
     assert replayed(database, actor, request("b")) is None
 
 
@@ -65,7 +69,7 @@ def test_a_stream_gets_the_stored_answer_until_it_is_forgotten(
     remember(database, actor, request())
     found = idempotency.begin_idempotent_request(database, actor, request())
     assert found is not None and found.body == {"id": 1}
-    age(database, Idempotency.KEPT_S + 1)
+    age(database, IdempotencyRecord.KEPT_S + 1)
     assert idempotency.begin_idempotent_request(database, actor, request()) is None
     with pytest.raises(IdempotencyInFlight):
         idempotency.begin_idempotent_request(database, actor, request())
@@ -134,10 +138,10 @@ def test_a_renewed_stream_is_not_taken_over(database: Database, actor: Actor) ->
 
 def test_parts_of_a_fingerprint_cannot_run_into_each_other() -> None:
     marks = [
-        idempotency.digest_request_parts("ab", "c"),
-        idempotency.digest_request_parts("a", "bc"),
-        idempotency.digest_request_parts("abc"),
-        idempotency.digest_request_parts("ab", "c", None),
-        idempotency.digest_request_parts("ab", "c", ""),
+        idempotency.digest_request_for_idempotency("ab", "c"),
+        idempotency.digest_request_for_idempotency("a", "bc"),
+        idempotency.digest_request_for_idempotency("abc"),
+        idempotency.digest_request_for_idempotency("ab", "c", None),
+        idempotency.digest_request_for_idempotency("ab", "c", ""),
     ]
     assert len(set(marks)) == len(marks)

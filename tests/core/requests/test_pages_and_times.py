@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import Invalid
-from core.requests.pages import cut_page_from_mapping, decode_cursor, encode_cursor
+from core.requests.pages import cut_list_page_from_mapping, decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339, parse_rfc3339
 
 
@@ -32,7 +32,7 @@ def test_a_list_in_memory_comes_in_pages(limit: int) -> None:
     items = {name: name.upper() for name in "abc"}
     seen, cursor = [], None
     while True:
-        page = cut_page_from_mapping(items, limit, cursor)
+        page = cut_list_page_from_mapping(items, limit, cursor)
         assert 0 < len(page.rows) <= limit
         seen += page.rows
         cursor = page.next_cursor
@@ -46,7 +46,7 @@ def test_a_list_in_memory_comes_in_pages(limit: int) -> None:
 )
 def test_a_page_in_memory_refuses_what_it_does_not_know(limit: int, cursor: str | None) -> None:
     with pytest.raises(Invalid):
-        cut_page_from_mapping({"a": "A"}, limit, cursor)
+        cut_list_page_from_mapping({"a": "A"}, limit, cursor)
 
 
 def test_times_are_rfc_3339_in_utc() -> None:

@@ -7,11 +7,15 @@ from sqlalchemy import select
 
 from core.contract.patch import RecipePatch
 from core.database.session import Database
-from core.database.tables import Audit, Model
+from core.database.tables import AuditEntry, Model
 from core.errors import InvalidRecipe
 from core.models import models
 from core.recipe.resolve import complete_stored_recipe
-from core.recipe.stored import MAX_RECIPE_BYTES, build_stored_override, build_stored_patch
+from core.recipe.stored import (
+    MAX_RECIPE_BYTES,
+    build_stored_recipe_override,
+    build_stored_recipe_patch,
+)
 from core.requests import pages
 from core.requests.audit import MAX_DATA_BYTES
 from tests.core.batches import CATALOGUE
@@ -79,7 +83,7 @@ def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(
     for ask in (
         lambda: office.create("a", recipe=large),
         lambda: models.change_model(office.db, CATALOGUE, office.actor, model, {"recipe": large}),
-        lambda: build_stored_override(CATALOGUE, large),
+        lambda: build_stored_recipe_override(CATALOGUE, large),
     ):
         with pytest.raises(InvalidRecipe, match=f"{MAX_RECIPE_BYTES} bytes; this one has"):
             ask()
@@ -90,13 +94,13 @@ def test_a_batch_keeps_nulls_of_names_that_there_are_since_they_reset() -> None:
         **CATALOGUE,
         "recipe": {**CATALOGUE["recipe"], "schema": {"properties": {"epochs": {}}}},
     }
-    assert build_stored_override(
+    assert build_stored_recipe_override(
         known, {"epochs": None, "x": None, "method": {"name": "er", "y": None}}
     ) == {
         "epochs": None,
         "method": {"name": "er"},
     }
-    assert build_stored_patch({"epochs": None}) == {}
+    assert build_stored_recipe_patch({"epochs": None}) == {}
 
 
 def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(
@@ -108,7 +112,9 @@ def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(
     }
     models.change_model(office.db, CATALOGUE, office.actor, model, patch)
     with office.db.read() as session:
-        kept = session.scalars(select(Audit.data).order_by(Audit.id.desc()).limit(1)).one()
+        kept = session.scalars(
+            select(AuditEntry.data).order_by(AuditEntry.id.desc()).limit(1)
+        ).one()
     assert kept["left_out"] == ["on_held", "recipe"] and kept["bytes"] > MAX_DATA_BYTES
 
 

@@ -16,16 +16,16 @@ from sqlalchemy.orm import Session
 from core.bases import bases
 from core.contract.manifest import Manifest
 from core.database.session import Database
-from core.database.tables import Base, Export, Job, Model, Owner
+from core.database.tables import Base, ExportedDownload, Job, Model, Owner
 from core.errors import Unavailable
 from core.ids import new_id
 from core.models import model_deletion
-from core.recipe.images import Images
+from core.recipe.images import ModelImageSettings
 from core.requests.actor import Actor
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.storage.folder import FolderStore
 from core.versions import exports
 from tests.core.rows import (
@@ -47,7 +47,7 @@ EXPECTED = {
 }
 
 
-class Forgetful(Blobs):
+class Forgetful(BlobStorage):
     """As if the sweep removed each blob just after it was stored."""
 
     def put_file(self, path: Path, *, move: bool = False) -> tuple[str, int]:
@@ -66,7 +66,7 @@ class House:
         self.settings = Settings(data_dir=folder / "data")
         self.actor = Actor(new_id("own"), None, "write")
 
-    def blobs(self, kind: type[Blobs] = Blobs) -> Blobs:
+    def blobs(self, kind: type[BlobStorage] = BlobStorage) -> BlobStorage:
         return kind(self.store, self.folder / "cache")
 
     def file(self) -> Path:
@@ -74,18 +74,18 @@ class House:
         save_file({"head.weight": torch.zeros(2, 3), "head.bias": torch.zeros(2)}, path)
         return path
 
-    def export(self, kind: type[Blobs]) -> None:
+    def export(self, kind: type[BlobStorage]) -> None:
         spool = self.settings.make_folder("spool")
         exports.get_or_build_export(
-            Resources(self.db, self.blobs(kind), CATALOGUE),
+            UseCaseResources(self.db, self.blobs(kind), CATALOGUE),
             self.actor,
-            exports.Download("m", "1", "safetensors"),
+            exports.RequestedDownload("m", "1", "safetensors"),
             spool,
         )
 
-    def base(self, kind: type[Blobs]) -> None:
-        network = bases.Network(MLP, Images(IMAGE, None), "mlp", EXPECTED)
-        resources = Resources(self.db, self.blobs(kind), CATALOGUE)
+    def base(self, kind: type[BlobStorage]) -> None:
+        network = bases.BaseNetwork(MLP, ModelImageSettings(IMAGE, None), "mlp", EXPECTED)
+        resources = UseCaseResources(self.db, self.blobs(kind), CATALOGUE)
         bases.create_base(resources, self.settings, self.actor, network, self.file())
 
     def submit(self, session: Session, state: str) -> None:
@@ -135,8 +135,8 @@ def house(database: Database, tmp_path: Path) -> House:
     return made
 
 
-MAKERS: list[tuple[Callable[[House, type[Blobs]], None], Any]] = [
-    (House.export, Export),
+MAKERS: list[tuple[Callable[[House, type[BlobStorage]], None], Any]] = [
+    (House.export, ExportedDownload),
     (House.base, Base),
 ]
 both = pytest.mark.parametrize(("make", "table"), MAKERS, ids=["export", "base"])
@@ -149,14 +149,14 @@ def test_a_blob_that_vanished_before_it_was_named_is_told(
     with pytest.raises(Unavailable):
         make(house, Forgetful)
     assert house.count(table) == 0
-    make(house, Blobs)
+    make(house, BlobStorage)
     assert house.count(table) == 1
 
 
 @pytest.mark.both_databases
 @both
 def test_naming_a_blob_waits_for_those_who_delete(house: House, make: Any, table: Any) -> None:
-    maker = threading.Thread(target=make, args=(house, Blobs))
+    maker = threading.Thread(target=make, args=(house, BlobStorage))
     with house.db.write() as session:
         references.lock_references_exclusively(session)
         maker.start()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.database.tables import Job, Model, Task
-from core.retention.retention import DAY_S, DeletableFiles, find_deletable_files
+from core.retention.retention import DAY_S, DeletableTaskFiles, find_deletable_files
 
 NOW = 100 * DAY_S
 RECENT, OLD = NOW - DAY_S, NOW - 8 * DAY_S
@@ -19,7 +19,7 @@ def decide(
     until: float | None = None,
     stops: bool = False,
     **model: Any,
-) -> DeletableFiles:
+) -> DeletableTaskFiles:
     jobs = [Job(state=state, finished_at=ended, created_at=0.0) for state in states]
     values = {"keep_training_data": False, "held_out": "keep", "deleted_at": None, **model}
     task = Task(train_sha256="x", created_at=0.0, train_until=until, stops=stops)
@@ -29,37 +29,37 @@ def decide(
 @pytest.mark.parametrize(
     ("states", "ended", "published", "model", "expected"),
     [
-        (["succeeded"], RECENT, True, {}, DeletableFiles(archive=True)),
-        (["succeeded"], OLD, True, {}, DeletableFiles(archive=True, train=True)),
-        (["succeeded"], OLD, True, {"keep_training_data": True}, DeletableFiles(archive=True)),
+        (["succeeded"], RECENT, True, {}, DeletableTaskFiles(archive=True)),
+        (["succeeded"], OLD, True, {}, DeletableTaskFiles(archive=True, train=True)),
+        (["succeeded"], OLD, True, {"keep_training_data": True}, DeletableTaskFiles(archive=True)),
         (
             ["succeeded"],
             RECENT,
             True,
             {"held_out": "counts"},
-            DeletableFiles(archive=True, held_out=True),
+            DeletableTaskFiles(archive=True, held_out=True),
         ),
-        (["succeeded"], RECENT, False, {}, DeletableFiles(archive=True)),
-        (["succeeded"], OLD, False, {}, DeletableFiles(archive=True, train=True)),
-        (["succeeded"], OLD, False, {"held_out": "counts"}, DeletableFiles(True, True, True)),
-        (["succeeded"], OLD, False, {"keep_training_data": True}, DeletableFiles(archive=True)),
-        (["succeeded", "cancelled"], RECENT, False, {}, DeletableFiles(archive=True)),
-        (["succeeded", "succeeded"], RECENT, True, {}, DeletableFiles(archive=True)),
-        (["succeeded", "queued"], OLD, False, {}, DeletableFiles(archive=True)),
-        (["failed"], RECENT, False, {}, DeletableFiles(archive=True)),
-        (["failed"], OLD, False, {}, DeletableFiles(True, True, True)),
-        (["failed"], OLD, False, {"keep_training_data": True}, DeletableFiles(archive=True)),
-        (["rejected"], RECENT, False, {}, DeletableFiles(True, True, True)),
-        (["cancelled"], RECENT, False, {}, DeletableFiles(archive=True)),
-        (["cancelled"], OLD, False, {}, DeletableFiles(True, True, True)),
-        (["paused"], OLD, False, {}, DeletableFiles(archive=True)),
-        (["running"], OLD, False, {"deleted_at": OLD}, DeletableFiles(archive=True)),
+        (["succeeded"], RECENT, False, {}, DeletableTaskFiles(archive=True)),
+        (["succeeded"], OLD, False, {}, DeletableTaskFiles(archive=True, train=True)),
+        (["succeeded"], OLD, False, {"held_out": "counts"}, DeletableTaskFiles(True, True, True)),
+        (["succeeded"], OLD, False, {"keep_training_data": True}, DeletableTaskFiles(archive=True)),
+        (["succeeded", "cancelled"], RECENT, False, {}, DeletableTaskFiles(archive=True)),
+        (["succeeded", "succeeded"], RECENT, True, {}, DeletableTaskFiles(archive=True)),
+        (["succeeded", "queued"], OLD, False, {}, DeletableTaskFiles(archive=True)),
+        (["failed"], RECENT, False, {}, DeletableTaskFiles(archive=True)),
+        (["failed"], OLD, False, {}, DeletableTaskFiles(True, True, True)),
+        (["failed"], OLD, False, {"keep_training_data": True}, DeletableTaskFiles(archive=True)),
+        (["rejected"], RECENT, False, {}, DeletableTaskFiles(True, True, True)),
+        (["cancelled"], RECENT, False, {}, DeletableTaskFiles(archive=True)),
+        (["cancelled"], OLD, False, {}, DeletableTaskFiles(True, True, True)),
+        (["paused"], OLD, False, {}, DeletableTaskFiles(archive=True)),
+        (["running"], OLD, False, {"deleted_at": OLD}, DeletableTaskFiles(archive=True)),
         (
             ["cancelled"],
             RECENT,
             False,
             {"deleted_at": OLD, "keep_training_data": True},
-            DeletableFiles(True, True, True),
+            DeletableTaskFiles(True, True, True),
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_what_may_go(
     ended: float,
     published: bool,
     model: dict[str, Any],
-    expected: DeletableFiles,
+    expected: DeletableTaskFiles,
 ) -> None:
     assert decide(states, ended=ended, published=published, **model) == expected
 
@@ -78,7 +78,7 @@ def test_an_archive_that_is_not_decoded_stays_while_its_job_may_run() -> None:
     model = Model(keep_training_data=False, held_out="keep", deleted_at=None)
     assert (
         find_deletable_files(model, Task(train_sha256=None, created_at=0.0), jobs, False, NOW, 7.0)
-        == DeletableFiles()
+        == DeletableTaskFiles()
     )
 
 

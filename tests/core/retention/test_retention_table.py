@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.snapshot import StoredAnytime
+from core.contract.jobs.snapshot import StoredAnytimeState
 from core.database.jobs import change_job_state, lock_job
 from core.database.session import Database
-from core.database.states import Action
-from core.database.tables import Event, Export, Idempotency, Model, Task, Version
+from core.database.states import JobAction
+from core.database.tables import Event, ExportedDownload, IdempotencyRecord, Model, Task, Version
 from core.errors import Rejected
 from core.execution import snapshots
 from core.scheduling import claim as claims
@@ -100,7 +100,7 @@ def cancelled(desk: Any) -> Callable[[], bool]:
     job = desk.submit(desk.model())
     claim = desk.claim()
     desk.set(job, state="cancelling")
-    claims.complete_stop(desk.db, claim)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     return kept(desk)
 
 
@@ -180,7 +180,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
             desk.register(claim)
         else:
             key = f"anytime/{job}/{claim.fence:08d}-000001/"
-            files = snapshots.store_files_under_key(
+            files = snapshots.store_files_under_key_prefix(
                 desk.store, key, sorted(desk.snapshot().iterdir())
             )
             best = {
@@ -191,7 +191,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
                 "step": 4,
                 "correct": 3,
             }
-            desk.set(job, anytime=StoredAnytime.from_json(best))
+            desk.set(job, anytime=StoredAnytimeState.from_json(best))
         if end == "failed":
             claims.fail_job(desk.db, claim, "code", "x")
         elif end in ("cancelled", "paused"):
@@ -199,10 +199,10 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
                 change_job_state(
                     session,
                     lock_job(session, job),
-                    Action.CANCEL if end == "cancelled" else Action.PAUSE,
+                    JobAction.CANCEL if end == "cancelled" else JobAction.PAUSE,
                     1.0,
                 )
-            claims.complete_stop(desk.db, claim)
+            claims.complete_pause_or_cancellation(desk.db, claim)
 
         def look() -> bool:
             stored = bool(desk.keys(f"{'snapshots' if kind == 'snapshot' else 'anytime'}/"))
@@ -220,9 +220,11 @@ def export(desk: Any) -> Callable[[], bool]:
     with desk.db.write() as session:
         made = desk.db.now(session)
         session.add(
-            Export(version_id=version, format="x", sha256=sha256, bytes=10, created_at=made)
+            ExportedDownload(
+                version_id=version, format="x", sha256=sha256, bytes=10, created_at=made
+            )
         )
-    return agreed(desk, sha256, lambda: bool(desk.all(Export)))
+    return agreed(desk, sha256, lambda: bool(desk.all(ExportedDownload)))
 
 
 def idempotency(desk: Any) -> Callable[[], bool]:
@@ -230,7 +232,7 @@ def idempotency(desk: Any) -> Callable[[], bool]:
     with desk.db.write() as session:
         made = desk.db.now(session)
         session.add(
-            Idempotency(
+            IdempotencyRecord(
                 owner_id=desk.owner,
                 route="r",
                 key="k",
@@ -239,7 +241,7 @@ def idempotency(desk: Any) -> Callable[[], bool]:
                 created_at=made,
             )
         )
-    return lambda: bool(desk.all(Idempotency))
+    return lambda: bool(desk.all(IdempotencyRecord))
 
 
 def event(state: str) -> Callable[[Any], Callable[[], bool]]:

@@ -14,23 +14,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import select
 
-from core.database.states import LEASED, UNFINISHED, Action, State
+from core.database.states import LEASED, UNFINISHED, JobAction, JobState
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.jobs import jobs
-from core.jobs.job_response import find_response_facts
+from core.jobs.job_response import find_job_response_facts
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.models import attention, models
 from core.publishing.publish import publish_result
 from core.requests.actor import Actor
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
-from core.scheduling.claim import Claim
+from core.scheduling.claim import JobClaim
 from core.tasks import retries, settling, tasks
-from core.tasks.sent_batch import Batch
-from core.tasks.submission import Submission
+from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submission import BatchSubmission
 from core.versions import aliases
 from tests.core.batches import CATALOGUE
 
@@ -70,11 +70,11 @@ class Line(RuleBasedStateMachine):
             "on_held": on_held, "on_rejected": on_rejected, "on_failed": on_failed, "training_data_days": days,
             "image": {"size": 8},
         }  # fmt: skip
-        service = Resources(self.desk.db, self.desk.blobs, CATALOGUE)
+        service = UseCaseResources(self.desk.db, self.desk.blobs, CATALOGUE)
         made, _ = models.create_model(service, self.actor, given)
         self.scenario, self.model = scenario, str(made["id"])
         self.sent = 0
-        self.claimed: Claim | None = None
+        self.claimed: JobClaim | None = None
         self.answered: set[int] = set()  # tasks that production was taught, as a person knows it
         self.headed: set[int] = set()  # the same of the line head
         self.ever_answered = False
@@ -94,14 +94,16 @@ class Line(RuleBasedStateMachine):
         """A batch of new classes, or of those that the first one had."""
         self.sent += 1
         number = 1 if again or self.scenario == "data" else self.sent
-        found = Directory({f"{number}a": 4, f"{number}b": 4}, 8, 0, 0, "zip", "folders", False)
+        found = ArchiveDirectory(
+            {f"{number}a": 4, f"{number}b": 4}, 8, 0, 0, "zip", "folders", False
+        )
         path = Path(self.desk.folder) / f"upload-{self.sent}"
         path.write_bytes(b"archive %d" % self.sent)
-        batch = Batch(path, f"{self.sent:064x}", 9, found, None, {})
+        batch = SpooledBatch(path, f"{self.sent:064x}", 9, found, None, {})
         lacked = self.lacked()
         try:
             answer = (
-                Submission(
+                BatchSubmission(
                     self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
                 )
                 .submit_as_next_task()
@@ -117,9 +119,10 @@ class Line(RuleBasedStateMachine):
             assert answer["job"]["waiting_for"] is not None
 
     @rule(
-        pick=st.integers(0, 9), action=st.sampled_from([Action.CANCEL, Action.PAUSE, Action.RESUME])
+        pick=st.integers(0, 9),
+        action=st.sampled_from([JobAction.CANCEL, JobAction.PAUSE, JobAction.RESUME]),
     )
-    def act(self, pick: int, action: Action) -> None:
+    def act(self, pick: int, action: JobAction) -> None:
         job = self.pick(self.rows(Job), pick)
         if job is not None:
             self.ask(lambda: jobs.apply_job_action(self.desk.db, self.actor, job.id, action))
@@ -164,7 +167,7 @@ class Line(RuleBasedStateMachine):
                 self.actor,
                 self.model,
                 "production",
-                aliases.Decision("worse"),
+                aliases.AliasMoveDecision("worse"),
                 version,
             )
         )
@@ -217,14 +220,14 @@ class Line(RuleBasedStateMachine):
     @rule(correct=st.sampled_from([GOOD, GOOD, BAD]))
     def publish(self, correct: int) -> None:
         claim = self.taken()
-        if claim.state is State.VALIDATING:
+        if claim.state is JobState.VALIDATING:
             self.decode(claim)
         before = self.must_cover(claim.task_number)
         result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
         try:
             made = publish_result(self.desk.db, self.desk.store, claim, result)
         except WrongState:  # a stop was asked for
-            claims.complete_stop(self.desk.db, claim)
+            claims.complete_pause_or_cancellation(self.desk.db, claim)
             return
         except LeaseLost:
             assert self.given_back(claim)
@@ -263,13 +266,13 @@ class Line(RuleBasedStateMachine):
     def end(self, how: str) -> None:
         claim = self.taken()
         db = self.desk.db
-        if how == "reject" and claim.state is not State.VALIDATING:
+        if how == "reject" and claim.state is not JobState.VALIDATING:
             how = "fail"
         ways: dict[str, Callable[[], object]] = {
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),
             "reject": lambda: claims.reject_job(db, claim, Rejected("Not one.")),
-            "requeue": lambda: claims.requeue_or_fail(db, claim, "died"),
-            "stopped": lambda: claims.complete_stop(db, claim),
+            "requeue": lambda: claims.requeue_or_fail_job(db, claim, "died"),
+            "stopped": lambda: claims.complete_pause_or_cancellation(db, claim),
         }
         try:
             ways[how]()
@@ -309,7 +312,9 @@ class Line(RuleBasedStateMachine):
     def what_waits_for_a_person_is_said(self) -> None:
         if not hasattr(self, "model"):
             return
-        open_tasks = {job.task_number for job in self.rows(Job) if State(job.state) in UNFINISHED}
+        open_tasks = {
+            job.task_number for job in self.rows(Job) if JobState(job.state) in UNFINISHED
+        }
         entries = {entry["task"]: entry for entry in self.attention()}
         for task in self.rows(Task):
             if task.number in open_tasks:
@@ -318,9 +323,9 @@ class Line(RuleBasedStateMachine):
             assert asks == (task.number in entries), (task.number, task.standing)
         assert all(entry["detail"] and entry["actions"] for entry in entries.values())
         with self.desk.db.read() as session:
-            beside = find_response_facts(session, self.rows(Job))
+            beside = find_job_response_facts(session, self.rows(Job))
         for job in self.rows(Job):
-            waits = job.state == State.QUEUED and not job.again and self.stopped()
+            waits = job.state == JobState.QUEUED and not job.again and self.stopped()
             assert waits == (beside[job.id].stop is not None)
 
     @invariant()
@@ -338,12 +343,12 @@ class Line(RuleBasedStateMachine):
         """No deadlock: whatever stops the line is discarded, whatever is paused goes on, and then
         every job is learned."""
         if self.claimed is not None and not self.given_back(self.claimed):
-            claims.complete_stop(self.desk.db, self.claimed)
+            claims.complete_pause_or_cancellation(self.desk.db, self.claimed)
         self.claimed = None
         for _ in range(10 * (len(self.rows(Job)) + 1)):
             for job in self.rows(Job):
-                if job.state == State.PAUSED:
-                    jobs.apply_job_action(self.desk.db, self.actor, job.id, Action.RESUME)
+                if job.state == JobState.PAUSED:
+                    jobs.apply_job_action(self.desk.db, self.actor, job.id, JobAction.RESUME)
             for task in self.rows(Task):
                 if task.stops and task.number not in self.open_tasks():
                     settling.discard_task(self.desk.db, self.actor, self.model, task.number, None)
@@ -352,13 +357,13 @@ class Line(RuleBasedStateMachine):
                 break
             self.claimed = found
             claim = self.taken()
-            if claim.state is State.VALIDATING:
+            if claim.state is JobState.VALIDATING:
                 self.decode(claim)
             result = self.desk.result(
                 {"head": claim.job_id}, [("new", claim.task_number, GOOD, 10)]
             )
             publish_result(self.desk.db, self.desk.store, claim, result)
-        waiting = [job.id for job in self.rows(Job) if State(job.state) in UNFINISHED]
+        waiting = [job.id for job in self.rows(Job) if JobState(job.state) in UNFINISHED]
         assert not waiting, f"jobs wait for ever: {waiting}"
 
     # Helpers.
@@ -397,7 +402,7 @@ class Line(RuleBasedStateMachine):
             return attention.list_attention_items(session, [model]).get(self.model, [])
 
     def open_tasks(self) -> set[int]:
-        return {job.task_number for job in self.rows(Job) if State(job.state) in UNFINISHED}
+        return {job.task_number for job in self.rows(Job) if JobState(job.state) in UNFINISHED}
 
     def stopped(self) -> bool:
         return any(task.stops for task in self.rows(Task))
@@ -423,20 +428,20 @@ class Line(RuleBasedStateMachine):
 
     def due(self) -> str | None:
         """The job whose turn it is, by the simplest account of the rule."""
-        unfinished = [job for job in self.rows(Job) if State(job.state) in UNFINISHED]
-        if any(State(job.state) in LEASED for job in unfinished):
+        unfinished = [job for job in self.rows(Job) if JobState(job.state) in UNFINISHED]
+        if any(JobState(job.state) in LEASED for job in unfinished):
             return None
         settled = {task.number for task in self.rows(Task) if task.standing is not None}
         in_order = sorted(unfinished, key=lambda job: job.task_number)
         again = [job for job in in_order if job.task_number in settled]
         first = [job for job in in_order if job.task_number not in settled]
         if again:
-            return again[0].id if again[0].state == State.QUEUED else None
-        if self.stopped() or not first or first[0].state != State.QUEUED:
+            return again[0].id if again[0].state == JobState.QUEUED else None
+        if self.stopped() or not first or first[0].state != JobState.QUEUED:
             return None
         return str(first[0].id)
 
-    def decode(self, claim: Claim) -> None:
+    def decode(self, claim: JobClaim) -> None:
         """What validation does: the dataset is there, and the job runs."""
         with self.desk.db.write() as session:
             task = session.get_one(Task, claim.task_id)
@@ -444,25 +449,25 @@ class Line(RuleBasedStateMachine):
             task.held_out_sha256 = self.desk.blob(f"held-out {claim.task_id}")
             task.n_train, task.n_held_out = 6, 2
             job = session.get_one(Job, claim.job_id)
-            if job.state == State.VALIDATING:
-                job.state = str(State.RUNNING)
+            if job.state == JobState.VALIDATING:
+                job.state = str(JobState.RUNNING)
             model = session.get_one(Model, self.model)
             if model.scenario == "data" and model.classes is None:
                 model.classes = sorted(task.classes)
 
-    def given_back(self, claim: Claim) -> bool:
+    def given_back(self, claim: JobClaim) -> bool:
         """Whether the job was taken from its worker, since data that it holds was deleted."""
         with self.desk.db.read() as session:
             return session.get_one(Job, claim.job_id).fence != claim.fence
 
-    def taken(self) -> Claim:
+    def taken(self) -> JobClaim:
         claim, self.claimed = self.claimed, None
         assert claim is not None
         return claim
 
     def settling(self, how: str, number: int) -> object:
         if how == "relearn":
-            resources = Resources(self.desk.db, self.desk.blobs, CATALOGUE)
+            resources = UseCaseResources(self.desk.db, self.desk.blobs, CATALOGUE)
             return settling.relearn_task(resources, self.actor, self.model, number, None)
         do = settling.continue_without_task if how == "continue" else settling.discard_task
         return do(self.desk.db, self.actor, self.model, number, "seen")
@@ -475,7 +480,7 @@ class Line(RuleBasedStateMachine):
                 self.model,
                 "production",
                 version,
-                aliases.Decision(reason),
+                aliases.AliasMoveDecision(reason),
             ),
             granted=granted,
         )

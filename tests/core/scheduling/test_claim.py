@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Alias, Event, Model
 from core.errors import LeaseLost, Rejected
 from core.execution.kinds import Done
@@ -37,7 +37,7 @@ def test_a_claim_writes_attempt_fence_worker_and_lease(desk: Any) -> None:
 
 def test_a_task_that_is_not_decoded_is_validated_first(desk: Any) -> None:
     desk.submit(desk.model(), decoded=False)
-    assert desk.claim().state is State.VALIDATING
+    assert desk.claim().state is JobState.VALIDATING
 
 
 @pytest.mark.both_databases
@@ -66,9 +66,9 @@ def test_an_unfinished_job_holds_its_place(desk: Any, state: str) -> None:
 def test_a_resumed_job_runs_before_those_behind_it(desk: Any) -> None:
     model = desk.model()
     first, _ = desk.submit(model), desk.submit(model)
-    desk.act(first, Action.PAUSE)
+    desk.act(first, JobAction.PAUSE)
     assert claims.claim_job(desk.db, "w", 60) is None
-    desk.act(first, Action.RESUME)
+    desk.act(first, JobAction.RESUME)
     assert desk.claim().job_id == first
 
 
@@ -82,7 +82,7 @@ def test_a_job_that_is_put_off_waits(desk: Any) -> None:
 def test_the_first_claim_fixes_the_parent(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
-    claims.complete_stop(desk.db, desk.claim())
+    claims.complete_pause_or_cancellation(desk.db, desk.claim())
     desk.change(Alias, (model, "production"), version=7)
     assert desk.claim().parent_version == 0
     assert desk.job(job_id).parent_version == 0
@@ -95,7 +95,7 @@ def test_every_claim_of_a_model_has_a_higher_fence(desk: Any) -> None:
     for _ in range(3):
         claim = desk.claim()
         fences.append(claim.fence)
-        claims.complete_stop(desk.db, claim)
+        claims.complete_pause_or_cancellation(desk.db, claim)
     assert fences == sorted(set(fences))
     assert desk.all(Model, id=model)[0].fence == fences[-1]
 
@@ -106,11 +106,11 @@ def test_a_heartbeat_extends_the_lease_and_shows_the_state_and_with_an_old_fence
     desk.submit(desk.model())
     claim = desk.claim(lease_s=5)
     before = desk.job(claim.job_id)
-    assert claims.renew_lease(desk.db, claim.job_id, claim.fence, 60) is State.RUNNING
+    assert claims.renew_lease(desk.db, claim.job_id, claim.fence, 60) is JobState.RUNNING
     assert desk.job(claim.job_id).lease_until > before.lease_until + 50
     assert desk.job(claim.job_id).revision == before.revision
-    desk.act(claim.job_id, Action.CANCEL)
-    assert claims.renew_lease(desk.db, claim.job_id, claim.fence, 60) is State.CANCELLING
+    desk.act(claim.job_id, JobAction.CANCEL)
+    assert claims.renew_lease(desk.db, claim.job_id, claim.fence, 60) is JobState.CANCELLING
     assert claims.renew_lease(desk.db, claim.job_id, claim.fence - 1, 60) is None
 
 
@@ -120,7 +120,7 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
     first, second = desk.claim(), desk.claim()
     desk.expire(first if first.job_id == dead else second)
     assert claims.take_back_expired_jobs(desk.db) == [dead]
-    assert (desk.state(dead), desk.state(alive)) == (State.QUEUED, State.RUNNING)
+    assert (desk.state(dead), desk.state(alive)) == (JobState.QUEUED, JobState.RUNNING)
     assert claims.take_back_expired_jobs(desk.db) == []
 
 
@@ -133,26 +133,26 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
     assert claim is not None and claims.claim_job(desk.db, "other", 600.0) is not None
     assert claim.job_id == dead
     assert claims.take_back_worker_jobs(desk.db, "dead") == [dead]
-    assert (desk.state(dead), desk.state(other)) == (State.QUEUED, State.RUNNING)
+    assert (desk.state(dead), desk.state(other)) == (JobState.QUEUED, JobState.RUNNING)
     assert desk.job(dead).strikes == 1
     with pytest.raises(LeaseLost):
-        claims.requeue_or_fail(desk.db, claim, "it lives after all")
+        claims.requeue_or_fail_job(desk.db, claim, "it lives after all")
     assert claims.take_back_worker_jobs(desk.db, "dead") == []
 
 
 @pytest.mark.parametrize(
-    ("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)]
+    ("asked", "ends"), [(JobAction.PAUSE, JobState.PAUSED), (JobAction.CANCEL, JobState.CANCELLED)]
 )
-@pytest.mark.parametrize("how", ["reap", "complete_stop", "requeue"])
+@pytest.mark.parametrize("how", ["reap", "complete_pause_or_cancellation", "requeue"])
 def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
-    desk: Any, asked: Action, ends: State, how: str
+    desk: Any, asked: JobAction, ends: JobState, how: str
 ) -> None:
     job_id, claim = desk.begin()
     desk.act(job_id, asked)
     if how == "reap":
         desk.lose(claim)
     elif how == "requeue":
-        claims.requeue_or_fail(desk.db, claim, "died")
+        claims.requeue_or_fail_job(desk.db, claim, "died")
     else:
         getattr(claims, how)(desk.db, claim)
     assert desk.state(job_id) is ends
@@ -162,14 +162,14 @@ def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
 def test_a_job_that_is_given_back_in_order_has_no_strike(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for _ in range(5):
-        claims.complete_stop(desk.db, desk.claim())
-    assert desk.state(job_id) is State.QUEUED
+        claims.complete_pause_or_cancellation(desk.db, desk.claim())
+    assert desk.state(job_id) is JobState.QUEUED
     assert (desk.job(job_id).attempt, desk.job(job_id).strikes) == (5, 0)
 
 
 def test_the_third_lost_attempt_fails_the_job(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    for expected in (State.QUEUED, State.QUEUED, State.FAILED):
+    for expected in (JobState.QUEUED, JobState.QUEUED, JobState.FAILED):
         desk.expire(desk.claim())
         claims.take_back_expired_jobs(desk.db)
         assert desk.state(job_id) is expected
@@ -182,16 +182,16 @@ def test_a_snapshot_since_the_claim_clears_the_strikes(desk: Any) -> None:
     for _ in range(6):
         claim = desk.claim()
         desk.register(claim)
-        claims.requeue_or_fail(desk.db, claim, "killed")
-    assert desk.state(job_id) is State.QUEUED
+        claims.requeue_or_fail_job(desk.db, claim, "killed")
+    assert desk.state(job_id) is JobState.QUEUED
     for _ in range(3):
-        claims.requeue_or_fail(desk.db, desk.claim(), "killed at once")
-    assert desk.state(job_id) is State.FAILED
+        claims.requeue_or_fail_job(desk.db, desk.claim(), "killed at once")
+    assert desk.state(job_id) is JobState.FAILED
 
 
 def test_an_outage_is_no_strike_and_puts_the_job_off(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.requeue_or_fail(desk.db, desk.claim(), "store out", counts=False)
+    claims.requeue_or_fail_job(desk.db, desk.claim(), "store out", counts=False)
     assert desk.job(job_id).strikes == 0
     assert claims.claim_job(desk.db, "w", 60) is None
 
@@ -200,7 +200,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     job_id = desk.submit(desk.model(), decoded=False)
     report = {"rejected": [{"path": "x", "reason": "empty"}], "rejected_count": 1}
     problem = Rejected("All images are broken.", extra={"report": report})
-    assert claims.reject_job(desk.db, desk.claim(), problem) is State.REJECTED
+    assert claims.reject_job(desk.db, desk.claim(), problem) is JobState.REJECTED
     assert desk.job(job_id).error["code"] == "batch-rejected"
     assert desk.task(job_id).report == report
     said = desk.messages(job_id)
@@ -210,8 +210,8 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
 @pytest.mark.parametrize(
     ("end", "more"),
     [
-        (claims.complete_stop, ()),
-        (claims.requeue_or_fail, ("x",)),
+        (claims.complete_pause_or_cancellation, ()),
+        (claims.requeue_or_fail_job, ("x",)),
         (claims.fail_job, ("code", "x")),
         (claims.reject_job, (Rejected("x"),)),
         (claims.finish_job, (Done({"valid": True}),)),

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from core.database.kinds import Kind
-from core.database.states import Action, State
+from core.database.kinds import JobKind
+from core.database.states import JobAction, JobState
 from core.database.tables import Event, Job, Model, Task, Version
 from core.errors import Rejected, StoreCorrupt, WrongState
 from core.execution.kinds import Done
@@ -49,7 +49,7 @@ def test_a_check_runs_while_the_line_is_stopped(desk: Any) -> None:
     check = desk.check(model)
     assert desk.claim().job_id == check
     assert claims.claim_job(desk.db, "w", 60) is None
-    assert desk.state(waiting) is State.QUEUED
+    assert desk.state(waiting) is JobState.QUEUED
 
 
 def test_a_check_runs_beside_a_job_of_the_line_and_keeps_none_waiting(desk: Any) -> None:
@@ -58,15 +58,15 @@ def test_a_check_runs_beside_a_job_of_the_line_and_keeps_none_waiting(desk: Any)
     second_check = desk.check(model)
     assert {desk.claim(f"w{n}").job_id for n in range(3)} == {first, check, second_check}
     assert claims.claim_job(desk.db, "w", 60) is None
-    assert {desk.state(job) for job in (check, second_check)} == {State.VALIDATING}
+    assert {desk.state(job) for job in (check, second_check)} == {JobState.VALIDATING}
 
 
 def test_a_paused_check_keeps_nothing_waiting(desk: Any) -> None:
     model = desk.model()
     check, job = desk.check(model), desk.submit(model)
-    desk.act(check, Action.PAUSE)
+    desk.act(check, JobAction.PAUSE)
     assert desk.claim().job_id == job
-    desk.act(check, Action.RESUME)
+    desk.act(check, JobAction.RESUME)
     assert desk.claim().job_id == check
 
 
@@ -119,7 +119,7 @@ def test_a_kind_that_this_code_does_not_know_is_left_to_others(desk: Any) -> Non
 def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(desk: Any) -> None:
     check = desk.check(desk.model())
     done = Done({"valid": True}, [("info", "All is well.")])
-    assert claims.finish_job(desk.db, desk.claim(), done) is State.SUCCEEDED
+    assert claims.finish_job(desk.db, desk.claim(), done) is JobState.SUCCEEDED
     assert desk.job(check).report == {"valid": True}
     assert desk.job(check).fence is None
     told = [event.data for event in desk.all(Event, job_id=check)]
@@ -129,10 +129,10 @@ def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(des
 def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
     check = desk.check(desk.model())
     claim = desk.claim()
-    desk.act(check, Action.CANCEL)
+    desk.act(check, JobAction.CANCEL)
     with pytest.raises(WrongState):
         claims.finish_job(desk.db, claim, Done({"valid": True}))
-    assert claims.complete_stop(desk.db, claim) is State.CANCELLED
+    assert claims.complete_pause_or_cancellation(desk.db, claim) is JobState.CANCELLED
 
 
 def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
@@ -141,7 +141,7 @@ def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
     for _ in range(claims.MAX_STRIKES):
         desk.expire(desk.claim())
         assert claims.take_back_expired_jobs(desk.db) == [check]
-    assert desk.state(check) is State.FAILED
+    assert desk.state(check) is JobState.FAILED
     assert desk.job(check).error["code"] == "job-lost"
     job = desk.submit(model)
     assert desk.claim().job_id == job
@@ -182,7 +182,7 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
     desk: Any, by_a_sweep: bool
 ) -> None:
     over, open_one = desk.check(desk.model()), desk.check(desk.model())
-    desk.act(over, Action.CANCEL)
+    desk.act(over, JobAction.CANCEL)
     if by_a_sweep:
         desk.store.put_bytes("archives/job_nobody", b"left by a crash")
     for _ in range(2):
@@ -199,9 +199,12 @@ def test_the_upload_of_a_check_is_named_for_the_operator(desk: Any) -> None:
     check = desk.check(desk.model())
     named = {one.key: one for one in consistency.iterate_referenced_objects(desk.db)}
     assert named[f"archives/{check}"].by == f"archive of {check}"
-    assert consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True) == []
+    assert (
+        consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings, verify=True)
+        == []
+    )
     desk.store.put_bytes(f"archives/{check}", b"zap")
-    found = consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True)
+    found = consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings, verify=True)
     assert [(drift.kind, drift.object) for drift in found] == [("digest", f"archives/{check}")]
 
 
@@ -226,7 +229,7 @@ def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) ->
             return int(sum_usage_by_model(session, Model.id == model)[model]["bytes"]["archives"])
 
     assert counted() == 12
-    desk.act(check, Action.CANCEL)
+    desk.act(check, JobAction.CANCEL)
     upload_removal.delete_finished_upload(desk.db, desk.store, check)
     assert counted() == 5
 
@@ -240,7 +243,7 @@ def test_deleting_a_tasks_data_passes_over_a_check_that_runs(desk: Any) -> None:
     desk.set(other, state="running")
     tasks.delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     assert desk.task(job).data_deleted_at is not None
-    assert (desk.state(check), desk.state(other)) == (State.VALIDATING, State.RUNNING)
+    assert (desk.state(check), desk.state(other)) == (JobState.VALIDATING, JobState.RUNNING)
 
 
 def test_deleting_a_models_memory_leaves_a_check_running(desk: Any) -> None:
@@ -251,8 +254,8 @@ def test_deleting_a_models_memory_leaves_a_check_running(desk: Any) -> None:
     (version,) = desk.all(Version, model_id=model)
     with desk.db.write() as session:
         session.add(make_part_row(version.id, "buffer", "0" * 64, 1))
-    memory.delete_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
-    assert desk.state(check) is State.RUNNING
+    memory.delete_replay_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
+    assert desk.state(check) is JobState.RUNNING
 
 
 def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any) -> None:
@@ -261,10 +264,10 @@ def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any)
     claim = desk.claim()
     assert claim.job_id == running
     model_deletion.delete_model(desk.db, desk.store, desk.blobs, desk.actor, model)
-    assert (desk.state(running), desk.state(waiting)) == (State.CANCELLING, State.CANCELLED)
+    assert (desk.state(running), desk.state(waiting)) == (JobState.CANCELLING, JobState.CANCELLED)
     assert desk.keys("archives/") == [f"archives/{running}"]
     assert desk.job(waiting).archive_key is None
-    claims.complete_stop(desk.db, claim)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     upload_removal.delete_finished_upload(desk.db, desk.store, running)
     assert desk.keys("archives/") == []
 
@@ -296,7 +299,7 @@ def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any)
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:
     check = desk.check(desk.model())
-    assert sweep.find_unannounced_jobs(desk.db) == [check]
+    assert sweep.find_jobs_never_announced_to_workers(desk.db) == [check]
 
 
 @pytest.mark.both_databases
@@ -313,5 +316,5 @@ def test_the_database_lets_two_checks_and_one_job_of_the_line_run_for_a_model(de
 def test_jobs_of_the_line_are_of_the_kind_learn(desk: Any) -> None:
     job = desk.submit(desk.model())
     with desk.db.read() as session:
-        assert session.get_one(Job, job).kind == Kind.LEARN
+        assert session.get_one(Job, job).kind == JobKind.LEARN
         assert session.scalars(select(Task)).one().number == session.get_one(Job, job).task_number

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import and_, select
 from sqlalchemy.orm import aliased
 
-from core.database.jobs import is_unfinished
+from core.database.jobs import build_unfinished_condition
 from core.database.tables import Job
 from core.lineage import judgement
 from core.lineage.coverage import MissingTasks
@@ -54,10 +54,14 @@ def by_place(now: float) -> Any:
     """A planted bug: what is learned again waits at the end of the line, as all others do."""
     other = aliased(Job)
     earlier = select(other.id).where(
-        other.model_id == Job.model_id, other.place < Job.place, is_unfinished(other.state)
+        other.model_id == Job.model_id,
+        other.place < Job.place,
+        build_unfinished_condition(other.state),
     )
     return and_(
-        Job.state == "queued", ~earlier.exists(), ~eligible.build_stopped_condition(Job.model_id)
+        Job.state == "queued",
+        ~earlier.exists(),
+        ~eligible.build_stopped_lineage_condition(Job.model_id),
     )
 
 

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import text
 
 from core.database import jobs as job_rows
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Alias, Event, Job, Model, Task, Version
 from core.errors import LeaseLost, PerennialError
 from core.jobs import jobs
 from core.publishing.publish import publish_result
 from core.requests.actor import Actor
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
 from core.tasks import retries, settling
 from core.versions import aliases
@@ -73,7 +73,7 @@ def test_a_retry_that_comes_between_look_and_lock_is_claimed_first(
     found = claim_beside_a_retry(desk, actor, monkeypatch, first)
     assert found.job_id == (second if desk.db.dialect == "sqlite" else first)
     assert claims.claim_job(desk.db, "w2", 60) is None, "one job of a model at a time"
-    assert desk.state(first) in (State.QUEUED, State.RUNNING)
+    assert desk.state(first) in (JobState.QUEUED, JobState.RUNNING)
 
 
 def test_a_claim_without_the_second_look_is_found(
@@ -81,7 +81,7 @@ def test_a_claim_without_the_second_look_is_found(
 ) -> None:
     """The planted bug: what the test above would see."""
     first, second = failed_and_waiting(desk)
-    monkeypatch.setattr(claims, "_can_job_still_run", lambda *_: True)
+    monkeypatch.setattr(claims, "_is_job_still_eligible", lambda *_: True)
     assert claim_beside_a_retry(desk, actor, monkeypatch, first).job_id == second
 
 
@@ -130,12 +130,12 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 elif way < 0.85:
                     claims.fail_job(desk.db, claim, "code", "no")
                 else:
-                    claims.requeue_or_fail(desk.db, claim, "died")
+                    claims.requeue_or_fail_job(desk.db, claim, "died")
             except (PerennialError, LeaseLost):
-                claims.complete_stop(desk.db, claim)
+                claims.complete_pause_or_cancellation(desk.db, claim)
 
-    resources = Resources(desk.db, desk.blobs, CATALOGUE)
-    given = aliases.Decision("seen")
+    resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
+    given = aliases.AliasMoveDecision("seen")
 
     def person(seed: int) -> None:
         draw = random.Random(seed)
@@ -150,7 +150,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 lambda: settling.discard_task(desk.db, actor, model, number, None),  # noqa: B023
                 lambda: settling.relearn_task(resources, actor, model, number, None),  # noqa: B023
                 lambda: retries.retry_job(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
-                lambda: jobs.apply_job_action(desk.db, actor, job, Action.CANCEL),  # noqa: B023
+                lambda: jobs.apply_job_action(desk.db, actor, job, JobAction.CANCEL),  # noqa: B023
                 lambda: aliases.roll_alias_back(desk.db, actor, model, "production", given),  # noqa: B023
                 lambda: aliases.follow_lineage(desk.db, actor, model, "production"),  # noqa: B023
                 lambda: aliases.set_alias(

@@ -29,14 +29,14 @@ from hypothesis.stateful import (
 from sqlalchemy import update
 
 from core.database.jobs import lock_job
-from core.database.states import LEASED, TERMINAL, Action, State
+from core.database.states import LEASED, TERMINAL, JobAction, JobState
 from core.database.tables import AliasMove, Job, Version
 from core.errors import LeaseLost, WrongState
 from core.jobs import jobs
 from core.publishing import publish, version_rows
 from core.requests.actor import Actor
 from core.scheduling import claim as claims
-from core.scheduling.claim import Claim
+from core.scheduling.claim import JobClaim
 
 LONG = 1000.0
 INTERLEAVINGS = int(os.environ.get("PERENNIAL_TEST_INTERLEAVINGS", "5"))
@@ -49,7 +49,7 @@ SETTINGS = settings(
     derandomize=INTERLEAVINGS == 5,
     suppress_health_check=list(HealthCheck),
 )
-OVER = {State.SUCCEEDED, State.FAILED, State.CANCELLED}
+OVER = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
 
 
 @dataclass
@@ -58,9 +58,9 @@ class Expected:
 
     model: str
     place: int
-    state: State = State.QUEUED
+    state: JobState = JobState.QUEUED
     strikes: int = 0
-    owner: Claim | None = None
+    owner: JobClaim | None = None
     version: int | None = None
 
 
@@ -111,29 +111,29 @@ class Protocol(RuleBasedStateMachine):
     @rule(job=made)
     def cancel(self, job: str) -> None:
         now = self.expected[job]
-        if now.state in (State.SUCCEEDED, State.FAILED):
-            self.refused(lambda: self.act(job, Action.CANCEL))
+        if now.state in (JobState.SUCCEEDED, JobState.FAILED):
+            self.refused(lambda: self.act(job, JobAction.CANCEL))
             return
-        self.act(job, Action.CANCEL)
-        now.state = State.CANCELLING if now.owner else State.CANCELLED
+        self.act(job, JobAction.CANCEL)
+        now.state = JobState.CANCELLING if now.owner else JobState.CANCELLED
 
     @rule(job=made)
     def pause(self, job: str) -> None:
         now = self.expected[job]
-        if now.state in OVER or now.state is State.CANCELLING:
-            self.refused(lambda: self.act(job, Action.PAUSE))
+        if now.state in OVER or now.state is JobState.CANCELLING:
+            self.refused(lambda: self.act(job, JobAction.PAUSE))
             return
-        self.act(job, Action.PAUSE)
-        now.state = State.PAUSING if now.owner else State.PAUSED
+        self.act(job, JobAction.PAUSE)
+        now.state = JobState.PAUSING if now.owner else JobState.PAUSED
 
     @rule(job=made)
     def resume(self, job: str) -> None:
         now = self.expected[job]
-        if now.state in (State.PAUSED, State.QUEUED, State.RUNNING):
-            self.act(job, Action.RESUME)
-            now.state = State.QUEUED if now.state is State.PAUSED else now.state
+        if now.state in (JobState.PAUSED, JobState.QUEUED, JobState.RUNNING):
+            self.act(job, JobAction.RESUME)
+            now.state = JobState.QUEUED if now.state is JobState.PAUSED else now.state
         else:
-            self.refused(lambda: self.act(job, Action.RESUME))
+            self.refused(lambda: self.act(job, JobAction.RESUME))
 
     @rule(pick=st.integers(0, 9), cancel=st.booleans())
     def stop_one_that_runs(self, pick: int, cancel: bool) -> None:
@@ -144,7 +144,7 @@ class Protocol(RuleBasedStateMachine):
     # Workers.
 
     @rule(target=held, worker=st.sampled_from("ab"))
-    def claim(self, worker: str) -> Claim | None:
+    def claim(self, worker: str) -> JobClaim | None:
         heads = {job for line in self.lines.values() if (job := self.head(line)) is not None}
         found = claims.claim_job(self.desk.db, worker, LONG)
         if found is None:
@@ -154,11 +154,11 @@ class Protocol(RuleBasedStateMachine):
         line, now = self.lines[found.model_id], self.expected[found.job_id]
         assert found.fence > line.fence, "a fence comes once"
         line.fence = found.fence
-        now.state, now.owner = State.RUNNING, found
+        now.state, now.owner = JobState.RUNNING, found
         return found
 
     @rule(claim=held)
-    def beat(self, claim: Claim | None) -> None:
+    def beat(self, claim: JobClaim | None) -> None:
         if claim is None:
             return
         now = self.expected[claim.job_id]
@@ -166,7 +166,7 @@ class Protocol(RuleBasedStateMachine):
         assert answer == (now.state if now.owner == claim else None)
 
     @rule(claim=held)
-    def publish(self, claim: Claim | None) -> None:
+    def publish(self, claim: JobClaim | None) -> None:
         if claim is None:
             return
         now, line = self.expected[claim.job_id], self.lines[claim.model_id]
@@ -179,24 +179,24 @@ class Protocol(RuleBasedStateMachine):
             assert go() == now.version, "published twice is published once"
         elif now.owner != claim:
             self.is_lease_lost(go)
-        elif now.state is not State.RUNNING:
+        elif now.state is not JobState.RUNNING:
             self.refused(go)
         else:
             line.versions.append(claim.job_id)
             now.version = len(line.versions)
             assert go() == now.version, "numbers have no gaps"
             line.production.append(now.version)
-            now.state, now.owner = State.SUCCEEDED, None
+            now.state, now.owner = JobState.SUCCEEDED, None
 
     @rule(claim=held, how=st.sampled_from(["stopped", "requeue", "outage", "fail"]))
-    def give_back(self, claim: Claim | None, how: str) -> None:
+    def give_back(self, claim: JobClaim | None, how: str) -> None:
         if claim is None:
             return
         db, now = self.desk.db, self.expected[claim.job_id]
         ways: dict[str, Callable[[], object]] = {
-            "stopped": lambda: claims.complete_stop(db, claim),
-            "requeue": lambda: claims.requeue_or_fail(db, claim, "died"),
-            "outage": lambda: claims.requeue_or_fail(db, claim, "away", counts=False),
+            "stopped": lambda: claims.complete_pause_or_cancellation(db, claim),
+            "requeue": lambda: claims.requeue_or_fail_job(db, claim, "died"),
+            "outage": lambda: claims.requeue_or_fail_job(db, claim, "away", counts=False),
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),
         }
         if now.owner != claim:
@@ -241,10 +241,10 @@ class Protocol(RuleBasedStateMachine):
     def rows_are_as_expected(self) -> None:
         for job, now in self.expected.items():
             row = self.desk.job(job)
-            assert State(row.state) is now.state, f"{row.state} and not {now.state}"
+            assert JobState(row.state) is now.state, f"{row.state} and not {now.state}"
             assert row.fence == (now.owner.fence if now.owner else None), "only its owner may write"
-            assert (State(row.state) in LEASED) == (row.lease_until is not None)
-            assert (State(row.state) in TERMINAL) == (row.finished_at is not None)
+            assert (JobState(row.state) in LEASED) == (row.lease_until is not None)
+            assert (JobState(row.state) in TERMINAL) == (row.finished_at is not None)
             assert row.version == now.version
 
     @invariant()
@@ -263,9 +263,11 @@ class Protocol(RuleBasedStateMachine):
     def head(self, line: Line) -> str | None:
         """The job of a model that may be claimed: its first that is not over, if it waits."""
         first = next((job for job in line.jobs if self.expected[job].state not in OVER), None)
-        return first if first is not None and self.expected[first].state is State.QUEUED else None
+        return (
+            first if first is not None and self.expected[first].state is JobState.QUEUED else None
+        )
 
-    def owned(self, pick: int) -> Claim | None:
+    def owned(self, pick: int) -> JobClaim | None:
         """One of the claims that may write now."""
         found = [now.owner for now in self.expected.values() if now.owner is not None]
         return found[pick % len(found)] if found else None
@@ -276,13 +278,13 @@ class Protocol(RuleBasedStateMachine):
         now.strikes += strike
         now.owner = None
         asked = {
-            State.CANCELLING: State.CANCELLED,
-            State.PAUSING: State.FAILED if failed else State.PAUSED,
+            JobState.CANCELLING: JobState.CANCELLED,
+            JobState.PAUSING: JobState.FAILED if failed else JobState.PAUSED,
         }
         over = failed or (strike and now.strikes >= claims.MAX_STRIKES)
-        now.state = asked.get(now.state, State.FAILED if over else State.QUEUED)
+        now.state = asked.get(now.state, JobState.FAILED if over else JobState.QUEUED)
 
-    def act(self, job: str, action: Action) -> None:
+    def act(self, job: str, action: JobAction) -> None:
         jobs.apply_job_action(self.desk.db, self.actor, job, action)
 
     def refused(self, call: Callable[[], object]) -> None:
@@ -311,14 +313,14 @@ def test_any_interleaving_of_workers_and_people_keeps_the_protocol(
     run_state_machine_as_test(machine, settings=SETTINGS)
 
 
-def unfenced(session: Any, claim: Claim) -> Job:
+def unfenced(session: Any, claim: JobClaim) -> Job:
     """A planted bug: whoever comes may write."""
     job = lock_job(session, claim.job_id)
     assert job is not None
     return job
 
 
-def reviving(session: Any, job: Job, now: float, error: str) -> State:
+def reviving(session: Any, job: Job, now: float, error: str) -> JobState:
     """A planted bug: a reaper that queues whatever it finds."""
     job.state, job.fence, job.worker, job.lease_until, job.strikes = (
         "queued",
@@ -327,7 +329,7 @@ def reviving(session: Any, job: Job, now: float, error: str) -> State:
         None,
         job.strikes + 1,
     )
-    return State.QUEUED
+    return JobState.QUEUED
 
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {

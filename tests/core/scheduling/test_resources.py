@@ -8,7 +8,7 @@ import pytest
 
 from core.jobs import job_response, workers
 from core.jobs.jobs import copy_recipe_resources
-from core.jobs.workers import Device
+from core.jobs.workers import WorkerDevice
 from core.scheduling import claim as claims
 from core.scheduling.eligible import WorkerResources
 
@@ -112,7 +112,7 @@ def test_a_job_says_since_when_no_worker_has_the_gpu_that_it_needs(desk: Any) ->
     def after_report(problem: str | None, ago_s: float) -> Any:
         with desk.db.write() as session:
             workers.record_worker_presence(
-                session, "w", Device("cuda", 1, problem), desk.now() - ago_s
+                session, "w", WorkerDevice("cuda", 1, problem), desk.now() - ago_s
             )
             return waits_for(session)
 
@@ -134,9 +134,9 @@ def test_a_job_says_since_when_no_worker_has_the_gpu_that_it_needs(desk: Any) ->
 def test_workers_of_yesterday_are_forgotten(desk: Any) -> None:
     with desk.db.write() as session:
         workers.record_worker_presence(
-            session, "old", Device("cuda", 1), desk.now() - workers.KEPT_S - 1
+            session, "old", WorkerDevice("cuda", 1), desk.now() - workers.KEPT_S - 1
         )
-        workers.record_worker_presence(session, "new", Device("cpu"), desk.now())
+        workers.record_worker_presence(session, "new", WorkerDevice("cpu"), desk.now())
         assert workers.list_cuda_workers(session) == []
         assert workers.read_workers_status(session, desk.now()) == "up"
 
@@ -145,8 +145,8 @@ def test_workers_of_yesterday_are_forgotten(desk: Any) -> None:
 def test_a_worker_that_begins_learns_since_when_the_database_has_answered(desk: Any) -> None:
     now = desk.now()
     with desk.db.write() as session:
-        workers.record_worker_presence(session, "dead", Device("cpu"), now - 100, now - 900)
-        workers.record_worker_presence(session, "young", Device("cpu"), now - 5, now - 20)
-        workers.record_worker_presence(session, "older code", Device("cpu"), now - 5)
-        assert workers.read_database_up_since(session, now - 10, now) == now - 20
-        assert workers.read_database_up_since(session, now - 1, now) is None
+        workers.record_worker_presence(session, "dead", WorkerDevice("cpu"), now - 100, now - 900)
+        workers.record_worker_presence(session, "young", WorkerDevice("cpu"), now - 5, now - 20)
+        workers.record_worker_presence(session, "older code", WorkerDevice("cpu"), now - 5)
+        assert workers.read_database_available_since(session, now - 10, now) == now - 20
+        assert workers.read_database_available_since(session, now - 1, now) is None

@@ -145,7 +145,7 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
     there = desk.new_owner("there")
     (job,) = queue(desk, 1)
     in_order = [OwnerTurn(gone, new_id("job"), False), OwnerTurn(there, job, False)]
-    monkeypatch.setattr(turns, "list_owner_turns", lambda *_: in_order)
+    monkeypatch.setattr(turns, "list_turns_of_owners_with_jobs", lambda *_: in_order)
     assert desk.claim().job_id == job
 
 

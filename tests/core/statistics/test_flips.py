@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from core.statistics import flips
-from core.statistics.flips import Flips
+from core.statistics.flips import FlipStatistics
 
 Masks = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 4)), max_size=60)
 
 
-def slow(rows: list[tuple[bool, bool, int]]) -> Flips:
+def slow(rows: list[tuple[bool, bool, int]]) -> FlipStatistics:
     """Image by image."""
     counts = [0, 0, 0, 0]
     for old, new, _ in rows:
         counts[0 if old and new else 1 if old else 2 if new else 3] += 1
-    return Flips(*counts)
+    return FlipStatistics(*counts)
 
 
 @given(Masks)
@@ -28,7 +28,7 @@ def test_counts_are_those_of_a_loop_over_images(rows: list[tuple[bool, bool, int
     assert flips.count_flips(old, new) == slow(rows)
     groups = np.array([row[2] for row in rows], np.int64)
     found = flips.count_flips_by_group(groups, 5, old, new)
-    assert [Flips(*row) for row in found.tolist()] == [
+    assert [FlipStatistics(*row) for row in found.tolist()] == [
         slow([r for r in rows if r[2] == g]) for g in range(5)
     ]
 
@@ -61,7 +61,7 @@ def test_the_interval_is_that_of_wilson(n: int, data: st.DataObject) -> None:
 
 def test_without_images_there_is_no_rate() -> None:
     assert (
-        Flips().nfr is None
+        FlipStatistics().nfr is None
         and flips.compute_wilson_interval(0, 0) is None
         and flips.compute_mcnemar_p(0, 0) == 1.0
     )

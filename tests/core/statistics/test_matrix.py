@@ -8,24 +8,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.statistics.matrix import (
-    Row,
-    Stages,
+    AccuracyMatrixRow,
+    LineageAccuracyMatrix,
     build_accuracy_matrix,
-    compute_change_rates,
-    compute_last_stage_figures,
+    compute_figures_of_newest_version,
+    compute_regression_and_improvement_rates,
     find_classes_without_test_images,
     find_single_class_tasks,
     list_lineage_rows,
 )
 
-ROWS = [Row(0, None, None), Row(1, 1, 0), Row(2, 2, 1), Row(3, 3, 2)]
+ROWS = [
+    AccuracyMatrixRow(0, None, None),
+    AccuracyMatrixRow(1, 1, 0),
+    AccuracyMatrixRow(2, 2, 1),
+    AccuracyMatrixRow(3, 3, 2),
+]
 ORACLE = {0: (10, 20, 15), 1: (90, 90, 20), 2: (70, 85, 30), 3: (60, 80, 95)}
 CELLS = {(v, j + 1): (correct, 100) for v, row in ORACLE.items() for j, correct in enumerate(row)}
 
 
 def compute_summary(rows: Any, cells: Any, version: int, scenario: str, **counts: Any) -> Any:
     """Return the figures that follow from R along the ancestors of a version."""
-    return compute_last_stage_figures(Stages(rows, cells, version, scenario), **counts)
+    return compute_figures_of_newest_version(
+        LineageAccuracyMatrix(rows, cells, version, scenario), **counts
+    )
 
 
 def test_the_figures_of_a_matrix_worked_by_hand() -> None:
@@ -78,14 +85,14 @@ def test_the_primary_accuracy_is_pooled_except_with_separate_heads() -> None:
 
 def test_forgetting_starts_where_the_task_was_learned() -> None:
     """Task 2's best is its zero-shot 0.90 at stage 1; only the literal definition counts that."""
-    stages = Stages(ROWS, CELLS, 3, "data")
+    stages = LineageAccuracyMatrix(ROWS, CELLS, 3, "data")
     assert stages.compute_task_forgetting(2, 3) == pytest.approx(0.05)
     assert stages.compute_task_forgetting(2, 3, literal=True) == pytest.approx(0.10)
 
 
 def test_literal_forgetting_does_not_count_version_0() -> None:
     cells = {(0, 1): (99, 100), (1, 1): (50, 100), (2, 1): (40, 100)}
-    assert Stages(ROWS[:3], cells, 2, "data").compute_mean_forgetting(
+    assert LineageAccuracyMatrix(ROWS[:3], cells, 2, "data").compute_mean_forgetting(
         2, literal=True
     ) == pytest.approx(0.1)
 
@@ -120,14 +127,17 @@ def test_an_empty_test_set_is_skipped_by_every_mean() -> None:
 
 
 def test_figures_go_along_the_ancestors_only() -> None:
-    rows = [*ROWS[:3], Row(3, 3, 1)]  # task 3 was learned from version 1 after a rollback
+    rows = [
+        *ROWS[:3],
+        AccuracyMatrixRow(3, 3, 1),
+    ]  # task 3 was learned from version 1 after a rollback
     figures = compute_summary(rows, CELLS, 3, "data")
     assert figures["acc"] == pytest.approx((0.6 + 0.95) / 2)
     assert [row.version for row in list_lineage_rows(rows, 3)] == [0, 1, 3]
 
 
 def test_a_task_learned_twice_is_one_column() -> None:
-    rows = [*ROWS[:2], Row(2, 1, 1)]
+    rows = [*ROWS[:2], AccuracyMatrixRow(2, 1, 1)]
     cells = {(1, 1): (50, 100), (2, 1): (80, 100)}
     figures = compute_summary(rows, cells, 2, "data")
     assert figures["acc"] == pytest.approx(0.8)
@@ -146,8 +156,8 @@ def test_each_stage_has_its_primary_accuracy() -> None:
 
 
 def test_zero_heads_of_unlearned_tasks_make_no_forward_transfer() -> None:
-    assert Stages(ROWS, CELLS, 3, "task").compute_forward_transfer() is None
-    assert Stages(
+    assert LineageAccuracyMatrix(ROWS, CELLS, 3, "task").compute_forward_transfer() is None
+    assert LineageAccuracyMatrix(
         ROWS, CELLS, 3, "task", zero_heads=False
     ).compute_forward_transfer() == pytest.approx(0.425)
 
@@ -157,7 +167,7 @@ def test_on_one_common_test_set_only_accuracies_are_defined() -> None:
     cells = {
         (v, j): (correct, 100) for v, correct in enumerate((10, 60, 50, 70)) for j in (1, 2, 3)
     }
-    stages = Stages(ROWS, cells, 3, "data", slices=False)
+    stages = LineageAccuracyMatrix(ROWS, cells, 3, "data", slices=False)
     assert [stages.compute_pooled_accuracy(3), stages.compute_task_mean(3)] == pytest.approx(
         [0.7, 0.7]
     )
@@ -179,18 +189,18 @@ def test_macro_accuracy_weighs_classes_and_leaves_out_those_without_images() -> 
 
 def test_a_class_of_two_tasks_counts_once_except_with_a_head_each() -> None:
     counts = {(2, 1): {"ant": [10, 10], "bee": [0, 10]}, (2, 2): {"bee": [20, 30]}}
-    assert Stages(ROWS[:3], CELLS, 2, "class").compute_macro_accuracy(2, counts) == pytest.approx(
-        (1 + 0.5) / 2
-    )
-    assert Stages(ROWS[:3], CELLS, 2, "task").compute_macro_accuracy(2, counts) == pytest.approx(
-        (1 + 0 + 2 / 3) / 3
-    )
+    assert LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class").compute_macro_accuracy(
+        2, counts
+    ) == pytest.approx((1 + 0.5) / 2)
+    assert LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "task").compute_macro_accuracy(
+        2, counts
+    ) == pytest.approx((1 + 0 + 2 / 3) / 3)
 
 
 def test_classes_without_test_images_are_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"cat": [10, 100], "dog": [0, 0]}}
     classes = {1: ["bee", "ant"], 2: ["bee", "cat", "dog"], 3: ["never learned here"]}
-    stages = Stages(ROWS[:3], CELLS, 2, "class")
+    stages = LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class")
     assert find_classes_without_test_images(stages, counts, classes) == [
         {"task": 1, "class": "bee"},
         {"task": 2, "class": "dog"},
@@ -200,7 +210,7 @@ def test_classes_without_test_images_are_listed() -> None:
 def test_classes_of_a_task_without_any_test_image_are_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}}
     classes = {1: ["ant"], 2: ["bee", "ant"]}
-    stages = Stages(ROWS[:3], CELLS, 2, "class")
+    stages = LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class")
     assert find_classes_without_test_images(stages, counts, classes) == [
         {"task": 2, "class": "bee"}
     ]
@@ -213,7 +223,7 @@ def test_a_task_that_was_measured_before_its_test_images_went_is_not_listed() ->
     counts = {(1, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     assert (
         find_classes_without_test_images(
-            Stages(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}
+            LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}
         )
         == []
     )
@@ -223,10 +233,13 @@ def test_a_class_that_another_task_measures_is_not_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     classes = {1: ["ant", "bee"], 2: ["bee"]}
     assert (
-        find_classes_without_test_images(Stages(ROWS[:3], CELLS, 2, "class"), counts, classes) == []
+        find_classes_without_test_images(
+            LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class"), counts, classes
+        )
+        == []
     )
     assert find_classes_without_test_images(
-        Stages(ROWS[:3], CELLS, 2, "task"), counts, classes
+        LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "task"), counts, classes
     ) == [{"task": 1, "class": "bee"}]
 
 
@@ -239,11 +252,14 @@ def test_a_class_that_another_task_measures_is_not_listed() -> None:
     ],
 )
 def test_tasks_with_a_single_class_to_answer_are_degenerate(scenario, classes, flagged) -> None:
-    assert find_single_class_tasks(Stages(ROWS[:3], CELLS, 2, scenario), classes) == flagged
+    assert (
+        find_single_class_tasks(LineageAccuracyMatrix(ROWS[:3], CELLS, 2, scenario), classes)
+        == flagged
+    )
 
 
 def test_intransigence_compares_with_a_joint_reference_at_each_stage() -> None:
-    stages = Stages(ROWS, CELLS, 3, "class")
+    stages = LineageAccuracyMatrix(ROWS, CELLS, 3, "class")
     assert stages.compute_intransigence([0.95, 0.80, 0.97]) == pytest.approx([0.05, -0.05, 0.02])
     figures = compute_summary(ROWS, CELLS, 3, "class", reference=[0.95, 0.80, 0.97])
     assert figures["intransigence"] == pytest.approx(0.02 / 3)
@@ -257,7 +273,7 @@ def test_the_gap_to_joint_training_is_a_curve_whose_end_is_the_figure() -> None:
 
 
 def test_the_gap_of_joint_training_to_itself_is_zero() -> None:
-    joint = Stages(ROWS, CELLS, 3, "class").list_accuracies_by_stage()
+    joint = LineageAccuracyMatrix(ROWS, CELLS, 3, "class").list_accuracies_by_stage()
     assert compute_summary(ROWS, CELLS, 3, "class", joint=joint)["gap_by_stage"] == [0.0, 0.0, 0.0]
 
 
@@ -273,11 +289,11 @@ def test_gap_and_intransigence_are_defined_after_the_first_task() -> None:
 
 def test_a_reference_needs_a_value_for_every_stage() -> None:
     with pytest.raises(ValueError, match="zip"):
-        Stages(ROWS, CELLS, 3, "class").compute_gap_to_joint([0.9])
+        LineageAccuracyMatrix(ROWS, CELLS, 3, "class").compute_gap_to_joint([0.9])
 
 
 def test_a_stage_that_the_reference_lacks_has_no_gap() -> None:
-    assert Stages(ROWS[:3], CELLS, 2, "task").compute_gap_to_joint([None, 0.8]) == [
+    assert LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "task").compute_gap_to_joint([None, 0.8]) == [
         None,
         pytest.approx(0.025),
     ]
@@ -290,7 +306,7 @@ def test_improvement_minus_regression_is_the_change_of_accuracy(
     changes = [
         (sum(b and not a for b, a in t), sum(a and not b for b, a in t), len(t)) for t in tasks
     ]
-    regression, improvement = compute_change_rates(changes)
+    regression, improvement = compute_regression_and_improvement_rates(changes)
     images = [pair for task in tasks for pair in task]
     if not images:
         assert regression is improvement is None
@@ -360,7 +376,10 @@ def test_the_figures_equal_a_slow_obvious_computation(
     history: tuple[list[list[int | None]], list[int]], scenario: str
 ) -> None:
     correct, totals = history
-    rows = [Row(0, None, None), *(Row(i, i, i - 1) for i in range(1, len(correct)))]
+    rows = [
+        AccuracyMatrixRow(0, None, None),
+        *(AccuracyMatrixRow(i, i, i - 1) for i in range(1, len(correct))),
+    ]
     cells = {
         (i, j + 1): (count, totals[j])
         for i, row in enumerate(correct)

@@ -17,9 +17,9 @@ from core.ingest.findings.batch_data import (
     find_near_duplicates,
     measure_class_balance,
 )
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
 from core.statistics import near
-from core.statistics.near import MOST_BITS, compute_hamming_distances, hash_images
+from core.statistics.near import MOST_BITS, compute_hamming_distances, hash_images_perceptually
 
 
 def scenes(count: int, size: int = 32, seed: int = 0) -> np.ndarray:
@@ -48,7 +48,12 @@ def brute(found: np.ndarray, others: np.ndarray) -> np.ndarray:
 def test_a_copy_that_was_saved_again_has_nearly_the_same_hash(seed: int, quality: int) -> None:
     image = scenes(1, seed=seed)
     again = saved_again(image[0], quality)[None]
-    assert compute_hamming_distances(hash_images(image), hash_images(again))[0] <= MOST_BITS
+    assert (
+        compute_hamming_distances(hash_images_perceptually(image), hash_images_perceptually(again))[
+            0
+        ]
+        <= MOST_BITS
+    )
 
 
 @given(st.integers(0, 2**31), st.integers(-20, 20))
@@ -57,7 +62,10 @@ def test_brightness_changes_no_hash(seed: int, more: int) -> None:
     image = np.clip(scenes(1, seed=seed), 40, 215)
     brighter = (image.astype(int) + more).astype(np.uint8)
     assert (
-        compute_hamming_distances(hash_images(image), hash_images(brighter))[0] <= 2
+        compute_hamming_distances(
+            hash_images_perceptually(image), hash_images_perceptually(brighter)
+        )[0]
+        <= 2
     )  # grey levels round
 
 
@@ -69,13 +77,16 @@ def test_a_resized_copy_has_nearly_the_same_hash() -> None:
             for one in large
         ]
     )
-    assert (compute_hamming_distances(hash_images(large), hash_images(small)) <= MOST_BITS).all()
+    assert (
+        compute_hamming_distances(hash_images_perceptually(large), hash_images_perceptually(small))
+        <= MOST_BITS
+    ).all()
 
 
 def test_noise_in_a_plain_image_says_nothing() -> None:
     plain = np.full((2, 32, 32, 1), 128, np.uint8)
     plain[1, ::2] += 1
-    assert (hash_images(plain) == 0).all()
+    assert (hash_images_perceptually(plain) == 0).all()
 
 
 def planted(seed: int, count: int = 200) -> np.ndarray:
@@ -142,7 +153,7 @@ def test_many_images_of_one_band_take_bounded_work_and_are_said_to_be_incomplete
 
 
 def test_nothing_is_near_in_an_empty_part() -> None:
-    none, some = np.zeros((0, 2), np.uint64), hash_images(scenes(3))
+    none, some = np.zeros((0, 2), np.uint64), hash_images_perceptually(scenes(3))
     assert near.find_duplicates_within(none).near.size == 0
     assert (near.find_duplicates_between(some, none).near == -1).all()
     assert near.find_duplicates_between(none, some).near.size == 0
@@ -150,13 +161,19 @@ def test_nothing_is_near_in_an_empty_part() -> None:
 
 def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> None:
     images = scenes(12)
-    own = Traces(hash_images(images[:6]), hash_images(images[[2, 8]]), [f"a{i}" for i in range(8)])
+    own = ImageTraces(
+        hash_images_perceptually(images[:6]),
+        hash_images_perceptually(images[[2, 8]]),
+        [f"a{i}" for i in range(8)],
+    )
     repeat = np.zeros(8, np.bool_)
     found = find_near_duplicates(own, repeat)
     assert found["within"] == {"count": 1, "examples": [{"path": "a6", "like": "a2"}]}
     assert found["held_out"] == found["within"]
-    theirs = Traces(
-        hash_images(images[[9, 3]]), hash_images(images[[4, 10]]), ["b0", "b1", "b2", "b3"]
+    theirs = ImageTraces(
+        hash_images_perceptually(images[[9, 3]]),
+        hash_images_perceptually(images[[4, 10]]),
+        ["b0", "b1", "b2", "b3"],
     )
     told = add_earlier_duplicates(
         found, own, iter([EarlierTaskTraces(3, None), EarlierTaskTraces(2, theirs)])
@@ -173,29 +190,31 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
 
 
 def test_equal_bytes_are_duplicates_and_no_near_ones() -> None:
-    same = hash_images(scenes(1)[[0, 0]])
-    traces = Traces(same, np.zeros((0, 2), np.uint64), ["a", "b"])
+    same = hash_images_perceptually(scenes(1)[[0, 0]])
+    traces = ImageTraces(same, np.zeros((0, 2), np.uint64), ["a", "b"])
     assert find_near_duplicates(traces, np.array([False, True]))["within"]["count"] == 0
 
 
 def test_examples_are_few_and_counts_whole() -> None:
-    many = Traces(
-        hash_images(scenes(1)[[0] * 50]), np.zeros((0, 2), np.uint64), [str(i) for i in range(50)]
+    many = ImageTraces(
+        hash_images_perceptually(scenes(1)[[0] * 50]),
+        np.zeros((0, 2), np.uint64),
+        [str(i) for i in range(50)],
     )
     found = find_near_duplicates(many, np.zeros(50, np.bool_))["within"]
     assert (found["count"], len(found["examples"])) == (49, EXAMPLES)
 
 
 def test_traces_come_back_as_they_were_written(tmp_path) -> None:
-    traces = Traces(
-        hash_images(scenes(3)),
-        hash_images(scenes(2, seed=1)),
+    traces = ImageTraces(
+        hash_images_perceptually(scenes(3)),
+        hash_images_perceptually(scenes(2, seed=1)),
         ["ä/1.png", "b", "c\udc80", "d", "e"],
     )
-    write_traces(tmp_path / "one", traces)
-    write_traces(tmp_path / "two", traces)
+    write_image_traces(tmp_path / "one", traces)
+    write_image_traces(tmp_path / "two", traces)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    back = read_traces(tmp_path / "one")
+    back = read_image_traces(tmp_path / "one")
     assert np.array_equal(back.all_hashes, traces.all_hashes) and back.names == traces.names
 
 
@@ -203,7 +222,7 @@ def test_traces_come_back_as_they_were_written(tmp_path) -> None:
 def test_what_is_no_file_of_traces_is_a_value_error(tmp_path, content: bytes) -> None:
     (tmp_path / "bad").write_bytes(content)
     with pytest.raises(ValueError, match="holds no traces"):
-        read_traces(tmp_path / "bad")
+        read_image_traces(tmp_path / "bad")
 
 
 def test_balance_names_classes_of_few_images() -> None:
@@ -225,4 +244,4 @@ def test_only_hashes_without_any_common_band_are_passed_over(seed: int) -> None:
         for row, keys in enumerate(np.ascontiguousarray(earlier).view(np.uint16).tolist())
         if any(key in bands[band] for band, key in enumerate(keys))
     ]
-    assert near.find_rows_sharing_bands(earlier, own).tolist() == expected
+    assert near.find_rows_with_common_hash_band(earlier, own).tolist() == expected

@@ -38,28 +38,29 @@ def test_the_one_sided_test_is_the_sum_of_the_binomial(b: int, c: int) -> None:
 def test_detection_is_the_sum_over_all_outcomes(images: int, lost: int, gained: int) -> None:
     shares = Fraction(lost, 100), Fraction(gained, 100)
     expected = float(slow_detection(images, *shares, Fraction(2, 100)))
-    assert power.compute_detection_probability(
+    assert power.compute_loss_detection_probability(
         images, lost / 100, gained / 100, 0.02
     ) == pytest.approx(expected, abs=1e-9)
 
 
 def test_300_images_show_a_loss_of_ten_points() -> None:
     for gained in (0.0, 0.02):
-        assert power.compute_detection_probability(300, 0.10, gained, 0.02) >= 0.95
+        assert power.compute_loss_detection_probability(300, 0.10, gained, 0.02) >= 0.95
 
 
 def test_a_loss_is_visible_where_it_is_detected_and_one_step_less_is_not() -> None:
     visible = power.find_detectable_loss(42, 0.02)
     assert visible.loss is not None and visible.more is not None and visible.then is not None
     assert (
-        power.compute_detection_probability(42, visible.loss, power.GAINED, 0.02) >= power.DETECTED
+        power.compute_loss_detection_probability(42, visible.loss, power.GAINED, 0.02)
+        >= power.DETECTED
     )
     assert (
-        power.compute_detection_probability(42, visible.loss - 0.001, power.GAINED, 0.02)
+        power.compute_loss_detection_probability(42, visible.loss - 0.001, power.GAINED, 0.02)
         < power.DETECTED
     )
     assert visible.then <= visible.loss / 2
-    assert power.find_visible_loss(42 + visible.more, 0.02) == visible.then
+    assert power.find_smallest_visible_loss(42 + visible.more, 0.02) == visible.then
 
 
 def test_too_few_images_show_no_loss_and_more_would() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from core.storage import Blobs, Store, open_store
+from core.storage import BlobStorage, ObjectStorage, open_object_store
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -21,18 +21,18 @@ def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
         settings = request.getfixturevalue("s3").settings(
             tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
         )
-    open_store(settings).create_folder_or_bucket()
+    open_object_store(settings).create_folder_or_bucket()
     return settings
 
 
 @pytest.fixture
-def store(store_settings: Settings) -> Store:
-    return open_store(store_settings)
+def store(store_settings: Settings) -> ObjectStorage:
+    return open_object_store(store_settings)
 
 
 @pytest.fixture
-def blobs(store: Store, tmp_path: Path) -> Blobs:
-    return Blobs(store, tmp_path / "cache")
+def blobs(store: ObjectStorage, tmp_path: Path) -> BlobStorage:
+    return BlobStorage(store, tmp_path / "cache")
 
 
 class Cutter:

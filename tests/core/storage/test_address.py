@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from core.storage import Store, open_store
+from core.storage import ObjectStorage, open_object_store
 from core.storage.address import S3Address
 from core.storage.folder import FolderStore
 from core.storage.timed import TimedStore
 
 
-def folder_of(store: Store) -> Path:
-    """The root of a folder store that `open_store` made."""
+def folder_of(store: ObjectStorage) -> Path:
+    """The root of a folder store that `open_remote_bucket` made."""
     assert isinstance(store, TimedStore) and isinstance(store.inner, FolderStore)
     return store.inner.root
 
 
 def test_the_default_store_is_a_folder_in_the_data_directory(tmp_path: Path) -> None:
-    store = open_store(Settings(data_dir=tmp_path))
+    store = open_object_store(Settings(data_dir=tmp_path))
     assert folder_of(store) == tmp_path / "store"
 
 
 def test_a_folder_with_a_space_and_a_percent_sign_is_itself(tmp_path: Path) -> None:
-    store = open_store(Settings(data_dir=tmp_path / "my data 100%"))
+    store = open_object_store(Settings(data_dir=tmp_path / "my data 100%"))
     assert folder_of(store) == tmp_path / "my data 100%" / "store"
 
 
@@ -70,12 +70,12 @@ def test_keys_inside_the_url_are_refused_without_repeating_them() -> None:
 )
 def test_another_store_url_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="PERENNIAL_STORE_URL"):
-        open_store(Settings(data_dir=tmp_path, store_url=url))
+        open_object_store(Settings(data_dir=tmp_path, store_url=url))
 
 
 def test_an_s3_store_without_keys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="PERENNIAL_STORE_SECRET_KEY"):
-        open_store(Settings(data_dir=tmp_path, store_url="s3://host:9000/bucket"))
+        open_object_store(Settings(data_dir=tmp_path, store_url="s3://host:9000/bucket"))
 
 
 def test_the_secret_may_come_from_a_file(tmp_path: Path) -> None:
@@ -86,13 +86,13 @@ def test_the_secret_may_come_from_a_file(tmp_path: Path) -> None:
         store_access_key="key",
         store_secret_key_file=tmp_path / "secret",
     )
-    assert "from-a-file" not in repr(open_store(settings))
+    assert "from-a-file" not in repr(open_object_store(settings))
 
 
 def test_a_folder_store_does_not_load_the_s3_client(tmp_path: Path) -> None:
     code = (
-        "import sys; from core.settings import Settings; from core.storage import open_store;"
-        "open_store(Settings()); assert 'minio' not in sys.modules and 'torch' not in sys.modules"
+        "import sys; from core.settings import Settings; from core.storage import open_remote_bucket;"
+        "open_remote_bucket(Settings()); assert 'minio' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True, timeout=60

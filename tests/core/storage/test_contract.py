@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import StoreCorrupt
 from core.settings import Settings
-from core.storage import Store, open_store
+from core.storage import ObjectStorage, open_object_store
 from core.storage.s3 import PART_BYTES
 
 MIB = 1 << 20
@@ -40,25 +40,27 @@ def _python(
     )
 
 
-def test_what_was_put_is_read_back(store: Store) -> None:
+def test_what_was_put_is_read_back(store: ObjectStorage) -> None:
     store.put_bytes("a/b/c.bin", b"hello")
     assert b"".join(store.read("a/b/c.bin")) == b"hello"
 
 
-def test_an_empty_object_is_an_object(store: Store) -> None:
+def test_an_empty_object_is_an_object(store: ObjectStorage) -> None:
     store.put_bytes("a/empty", b"")
     info = store.stat("a/empty")
     assert info is not None and info.size == 0
     assert list(store.read("a/empty")) == []
 
 
-def test_a_put_replaces_the_object_whole(store: Store) -> None:
+def test_a_put_replaces_the_object_whole(store: ObjectStorage) -> None:
     store.put_bytes("a/x", b"a much longer first value")
     store.put_bytes("a/x", b"second")
     assert b"".join(store.read("a/x")) == b"second"
 
 
-def test_a_file_of_several_parts_is_read_back_in_chunks(store: Store, tmp_path: Path) -> None:
+def test_a_file_of_several_parts_is_read_back_in_chunks(
+    store: ObjectStorage, tmp_path: Path
+) -> None:
     data = os.urandom(2 * PART_BYTES + 12345)
     source = tmp_path / "source"
     source.write_bytes(data)
@@ -69,7 +71,7 @@ def test_a_file_of_several_parts_is_read_back_in_chunks(store: Store, tmp_path: 
     assert source.exists()
 
 
-def test_a_moved_file_is_gone_from_its_place(store: Store, tmp_path: Path) -> None:
+def test_a_moved_file_is_gone_from_its_place(store: ObjectStorage, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"moved")
     store.put_file("a/moved", source, move=True)
@@ -77,7 +79,7 @@ def test_a_moved_file_is_gone_from_its_place(store: Store, tmp_path: Path) -> No
     assert b"".join(store.read("a/moved")) == b"moved"
 
 
-def test_a_missing_source_file_is_the_callers_error(store: Store, tmp_path: Path) -> None:
+def test_a_missing_source_file_is_the_callers_error(store: ObjectStorage, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         store.put_file("a/x", tmp_path / "nothing")
     assert store.stat("a/x") is None
@@ -97,13 +99,13 @@ def test_a_missing_source_file_is_the_callers_error(store: Store, tmp_path: Path
     ],
 )
 def test_a_range_is_clipped_to_the_object(
-    store: Store, offset: int, length: int | None, expected: bytes
+    store: ObjectStorage, offset: int, length: int | None, expected: bytes
 ) -> None:
     store.put_bytes("r/x", b"0123456789")
     assert b"".join(store.read("r/x", offset, length)) == expected
 
 
-def test_a_negative_range_is_refused(store: Store) -> None:
+def test_a_negative_range_is_refused(store: ObjectStorage) -> None:
     store.put_bytes("r/x", b"0123456789")
     for offset, length in ((-1, None), (0, -1)):
         with pytest.raises(ValueError, match="range"):
@@ -112,13 +114,13 @@ def test_a_negative_range_is_refused(store: Store) -> None:
 
 @pytest.mark.parametrize(("offset", "length"), [(0, None), (5, None), (0, 0)])
 def test_reading_a_missing_object_is_corruption_at_once(
-    store: Store, offset: int, length: int | None
+    store: ObjectStorage, offset: int, length: int | None
 ) -> None:
     with pytest.raises(StoreCorrupt, match="no/such"):
         store.read("no/such", offset, length)
 
 
-def test_a_folder_of_objects_is_not_an_object(store: Store) -> None:
+def test_a_folder_of_objects_is_not_an_object(store: ObjectStorage) -> None:
     store.put_bytes("a/b/c", b"1")
     assert store.stat("a/b") is None
     store.delete("a/b")
@@ -127,7 +129,7 @@ def test_a_folder_of_objects_is_not_an_object(store: Store) -> None:
         store.read("a/b")
 
 
-def test_stat_tells_size_and_time(store: Store) -> None:
+def test_stat_tells_size_and_time(store: ObjectStorage) -> None:
     store.put_bytes("a/x", b"12345")
     info = store.stat("a/x")
     assert info is not None
@@ -135,7 +137,7 @@ def test_stat_tells_size_and_time(store: Store) -> None:
     assert abs(info.modified - Path("/proc/self").stat().st_mtime) < 3600
 
 
-def test_a_deleted_object_is_gone_and_deleting_again_is_fine(store: Store) -> None:
+def test_a_deleted_object_is_gone_and_deleting_again_is_fine(store: ObjectStorage) -> None:
     store.put_bytes("a/x", b"1")
     store.delete("a/x")
     assert store.stat("a/x") is None
@@ -143,7 +145,7 @@ def test_a_deleted_object_is_gone_and_deleting_again_is_fine(store: Store) -> No
     store.delete("never/was/there")
 
 
-def test_list_finds_exactly_the_keys_with_the_prefix(store: Store) -> None:
+def test_list_finds_exactly_the_keys_with_the_prefix(store: ObjectStorage) -> None:
     keys = ["s/1/a", "s/1/b", "s/10/a", "s/2/deep/er/c", "t/x", "snapshots"]
     for key in keys:
         store.put_bytes(key, key.encode())
@@ -160,8 +162,8 @@ def test_list_finds_exactly_the_keys_with_the_prefix(store: Store) -> None:
 
 
 def test_two_stores_with_one_address_see_the_same_objects(store_settings: Settings) -> None:
-    open_store(store_settings).put_bytes("a/x", b"1")
-    assert open_store(store_settings).stat("a/x") is not None
+    open_object_store(store_settings).put_bytes("a/x", b"1")
+    assert open_object_store(store_settings).stat("a/x") is not None
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_two_stores_with_one_address_see_the_same_objects(store_settings: Settin
         "a%2e",
     ],
 )
-def test_a_strange_key_is_refused(store: Store, key: str, tmp_path: Path) -> None:
+def test_a_strange_key_is_refused(store: ObjectStorage, key: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x")
     for use in (
@@ -202,19 +204,19 @@ def test_a_strange_key_is_refused(store: Store, key: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("prefix", ["/", "../", "a/../", "a//", ".incoming/"])
-def test_a_strange_prefix_is_refused(store: Store, prefix: str) -> None:
+def test_a_strange_prefix_is_refused(store: ObjectStorage, prefix: str) -> None:
     with pytest.raises(ValueError, match="not a store key"):
         store.list(prefix)
 
 
-def test_check_passes_and_prepare_can_be_repeated(store: Store) -> None:
+def test_check_passes_and_prepare_can_be_repeated(store: ObjectStorage) -> None:
     store.put_bytes("a/x", b"1")
     store.create_folder_or_bucket()
     store.check_store_usable()
     assert store.stat("a/x") is not None
 
 
-def test_concurrent_writers_of_one_key_leave_one_of_their_values(store: Store) -> None:
+def test_concurrent_writers_of_one_key_leave_one_of_their_values(store: ObjectStorage) -> None:
     values = [bytes([65 + n]) * 300_000 for n in range(6)]
     writers = [threading.Thread(target=store.put_bytes, args=("c/x", value)) for value in values]
     for writer in writers:
@@ -228,9 +230,9 @@ _STREAM = """
 import resource, sys
 from pathlib import Path
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import Blobs, open_remote_bucket
 settings = Settings()
-store = open_store(settings)
+store = open_remote_bucket(settings)
 store.put_bytes("warm/up", b"x"); b"".join(store.read("warm/up"))
 blobs = Blobs(store, settings.data_dir / "cache")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -261,7 +263,7 @@ import os, signal, sys
 from pathlib import Path
 from minio import Minio
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_remote_bucket
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -272,12 +274,12 @@ def second_part_kills(self, *arguments):          # S3: one part is there, the s
     count[0] += 1
     return upload(self, *arguments) if count[0] == 1 else die()
 Minio._upload_part = second_part_kills
-open_store(Settings()).put_file("k/x", Path(sys.argv[1]))
+open_remote_bucket(Settings()).put_file("k/x", Path(sys.argv[1]))
 """
 
 
 def test_a_writer_killed_in_the_middle_leaves_the_old_object_alone(
-    store: Store, store_settings: Settings, tmp_path: Path
+    store: ObjectStorage, store_settings: Settings, tmp_path: Path
 ) -> None:
     store.put_bytes("k/x", b"old")
     source = tmp_path / "source"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.errors import NoSpace, StoreCorrupt, Unavailable
+from core.errors import ServiceDiskFull, StoreCorrupt, Unavailable
 from core.storage.folder import FolderStore
 
 
@@ -126,7 +126,7 @@ def test_a_full_disk_is_an_outage_and_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(NoSpace, match="No space left on device"):
+    with pytest.raises(ServiceDiskFull, match="No space left on device"):
         folder.put_bytes("a/x", b"x")
     monkeypatch.undo()
     assert folder.stat("a/x") is None
@@ -138,7 +138,7 @@ def test_a_folder_on_a_full_disk_is_told_by_the_check(
 ) -> None:
     folder.check_store_usable()
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=10, f_frsize=4096))
-    with pytest.raises(NoSpace, match="no room"):
+    with pytest.raises(ServiceDiskFull, match="no room"):
         folder.check_store_usable()
 
 

@@ -17,12 +17,12 @@ import pytest
 from minio.error import S3Error
 
 from core.errors import StoreCorrupt, Unavailable
-from core.storage import Store, open_store
+from core.storage import ObjectStorage, open_object_store
 from core.storage.address import S3Address
-from core.storage.s3 import CHECK_LIMITS, REQUEST_LIMITS, CallLimits, S3Store
+from core.storage.s3 import CHECK_LIMITS, REQUEST_LIMITS, S3Store, S3TimeLimits
 from tools import service
 
-HASTE = CallLimits(connect_s=0.5, read_s=60.0, retries=1, pause_s=0.05)
+HASTE = S3TimeLimits(connect_s=0.5, read_s=60.0, retries=1, pause_s=0.05)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def closed_port() -> int:
     return service.find_free_port()
 
 
-def _calls(store: Store, source: Path) -> list[Callable[[], object]]:
+def _calls(store: ObjectStorage, source: Path) -> list[Callable[[], object]]:
     return [
         lambda: store.put_bytes("a/x", b"x"),
         lambda: store.put_file("a/x", source, move=True),
@@ -242,7 +242,7 @@ def test_wrong_keys_are_an_outage_that_names_the_reason(address: S3Address, s3: 
 
 
 def test_a_missing_bucket_says_what_to_run(s3: Any, tmp_path: Path) -> None:
-    store = open_store(s3.settings(tmp_path, bucket="never-made"))
+    store = open_object_store(s3.settings(tmp_path, bucket="never-made"))
     with pytest.raises(Unavailable, match="perennial migrate"):
         store.check_store_usable()
     for call in (lambda: store.put_bytes("a/x", b"1"), lambda: store.read("a/x")):
@@ -251,7 +251,7 @@ def test_a_missing_bucket_says_what_to_run(s3: Any, tmp_path: Path) -> None:
 
 
 def test_prepare_makes_the_bucket(s3: Any, tmp_path: Path) -> None:
-    store = open_store(s3.settings(tmp_path, bucket="made-by-prepare"))
+    store = open_object_store(s3.settings(tmp_path, bucket="made-by-prepare"))
     store.create_folder_or_bucket()
     store.create_folder_or_bucket()
     store.check_store_usable()

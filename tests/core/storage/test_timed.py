@@ -12,7 +12,7 @@ from core.storage.timed import TimedStore
 
 def count(metric: str, **labels: str) -> float:
     """A figure of this process; 0 before its first event."""
-    return telemetry.select_registry().get_sample_value(metric, labels) or 0.0
+    return telemetry.select_metrics_registry().get_sample_value(metric, labels) or 0.0
 
 
 def test_an_operation_is_counted_with_its_time(tmp_path: Path) -> None:

@@ -6,26 +6,26 @@ from pathlib import Path
 import pytest
 
 from core.database.jobs import change_job_state, lock_job
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Model
 from core.errors import LabelsInvalid
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.tasks import batch_report, tasks
 from core.tasks.class_names import compare_class_names
-from core.tasks.sent_batch import Batch
+from core.tasks.sent_batch import SpooledBatch
 from perennial import words
 from tests.core.batches import batch
 from tests.core.office import Office
 
 
-def named(folder: Path, number: int, *labels: str) -> Batch:
+def named(folder: Path, number: int, *labels: str) -> SpooledBatch:
     """A batch of these classes, one image each."""
     plain = batch(folder, number)
     return replace(plain, directory=replace(plain.directory, classes=dict.fromkeys(labels, 1)))
 
 
-def directory(*labels: str, encoded: bool = True) -> Directory:
-    return Directory(
+def directory(*labels: str, encoded: bool = True) -> ArchiveDirectory:
+    return ArchiveDirectory(
         dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded
     )
 
@@ -67,13 +67,13 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(
 @pytest.mark.parametrize(
     "actions",
     [
-        (Action.CANCEL,),
-        (Action.VALIDATE, Action.REJECT),
-        (Action.VALIDATE, Action.START, Action.FAIL),
+        (JobAction.CANCEL,),
+        (JobAction.VALIDATE, JobAction.REJECT),
+        (JobAction.VALIDATE, JobAction.START, JobAction.FAIL),
     ],
 )
 def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
-    office: Office, model: str, actions: tuple[Action, ...]
+    office: Office, model: str, actions: tuple[JobAction, ...]
 ) -> None:
     answer = office.submit(named(office.folder, 0, "hat"))
     with office.db.write() as session:

@@ -10,10 +10,10 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
 from core.database.session import Database
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Task
-from core.lineage.standing import Standing
-from core.requests.idempotency import Request
+from core.lineage.standing import TaskStanding
+from core.requests.idempotency import IdempotentRequest
 from core.tasks import tasks
 from tests.core.at_once import run_at_once
 from tests.core.batches import batch
@@ -27,12 +27,17 @@ CONTENT = "c" * 64
 def send(office: Office, number: int = 0, *, key: str | None = None, **options: Any) -> Any:
     """Send a batch of the content CONTENT from archive NUMBER; what is done."""
     given = batch(office.folder, number, content=options.pop("content", CONTENT), **options)
-    repeat = Request("POST", key, "f") if key is not None else None
+    repeat = IdempotentRequest("POST", key, "f") if key is not None else None
     return office.submission(given, repeat=repeat).submit_as_next_task()
 
 
 def settle(
-    office: Office, standing: str | None, state: State, *, task: int = 1, version: int | None = None
+    office: Office,
+    standing: str | None,
+    state: JobState,
+    *,
+    task: int = 1,
+    version: int | None = None,
 ) -> None:
     """Let a task stand somewhere, and its newest job have ended so."""
     with office.db.write() as session:
@@ -50,10 +55,10 @@ def list_numbers(office: Office) -> list[int]:
 
 
 ANSWERED = {
-    "queued": (None, State.QUEUED, None),
-    "running": (None, State.RUNNING, None),
-    "learned": ("learned", State.SUCCEEDED, 3),
-    "held": ("held", State.SUCCEEDED, 3),
+    "queued": (None, JobState.QUEUED, None),
+    "running": (None, JobState.RUNNING, None),
+    "learned": ("learned", JobState.SUCCEEDED, 3),
+    "held": ("held", JobState.SUCCEEDED, 3),
 }
 
 
@@ -72,12 +77,12 @@ def test_a_batch_that_is_there_is_answered_with_its_task(standing: str, office: 
 
 
 LEARNED = {
-    "rolled_back": State.SUCCEEDED,
-    "skipped": State.SUCCEEDED,
-    "discarded": State.SUCCEEDED,
-    "rejected": State.REJECTED,
-    "failed": State.FAILED,
-    "cancelled": State.CANCELLED,
+    "rolled_back": JobState.SUCCEEDED,
+    "skipped": JobState.SUCCEEDED,
+    "discarded": JobState.SUCCEEDED,
+    "rejected": JobState.REJECTED,
+    "failed": JobState.FAILED,
+    "cancelled": JobState.CANCELLED,
 }
 
 
@@ -96,12 +101,12 @@ def test_a_batch_is_learned_where_nothing_is_left_of_its_first_task(
 
 
 def test_every_standing_is_answered_or_learned() -> None:
-    assert {*ANSWERED, *LEARNED} == {str(one) for one in Standing}
+    assert {*ANSWERED, *LEARNED} == {str(one) for one in TaskStanding}
 
 
 def test_a_batch_whose_data_was_deleted_is_learned_and_its_digest_is_gone(office: Office) -> None:
     send(office)
-    settle(office, "learned", State.SUCCEEDED)
+    settle(office, "learned", JobState.SUCCEEDED)
     tasks.delete_task_data(office.db, office.store, office.blobs, office.actor, "birds", 1)
     with office.db.read() as session:
         assert session.execute(select(Task.content_sha256, Task.content_turn)).one() == (None, None)
@@ -136,7 +141,7 @@ def test_another_model_or_content_learns(office: Office) -> None:
 
 def hold(office: Office, status: str = "held") -> None:
     """Let the newest job have made a version that its gate held, of which the images are kept."""
-    settle(office, "held", State.SUCCEEDED, version=1)
+    settle(office, "held", JobState.SUCCEEDED, version=1)
     with office.db.write() as session:
         job = session.scalars(select(Job)).one()
         given: dict[str, Any] = {"task_number": 1, "job_id": job.id, "status": status}
@@ -167,7 +172,7 @@ def test_a_skipped_batch_is_answered_where_its_version_is_held(
 ) -> None:
     first = send(office)
     hold(office, status)
-    settle(office, "skipped", State.SUCCEEDED, version=1)
+    settle(office, "skipped", JobState.SUCCEEDED, version=1)
     found = send(office, 1)
     assert (found.job == first.job, found.status == 200) == (answered, answered)
     assert list_numbers(office) == ([1] if answered else [1, 2])
@@ -200,7 +205,7 @@ def test_an_idempotency_key_keeps_the_answer_that_it_had(office: Office) -> None
     first = send(office, key="k")
     second = send(office, 1, key="other")
     assert second.status == 200
-    settle(office, "learned", State.SUCCEEDED, version=1)
+    settle(office, "learned", JobState.SUCCEEDED, version=1)
     for key, done, status in (("k", first, 202), ("other", second, 200)):
         found = send(office, 2, key=key)
         assert (found.is_replay, found.status, found.response) == (True, status, done.response)
@@ -211,7 +216,7 @@ def test_an_idempotency_key_keeps_the_answer_that_it_had(office: Office) -> None
 def test_of_batches_that_come_at_once_one_is_learned(before: str, office: Office) -> None:
     if before == "a failed task":
         send(office, 9)
-        settle(office, "failed", State.FAILED)
+        settle(office, "failed", JobState.FAILED)
     found = run_at_once(lambda number: send(office, number), range(4))
     assert sorted(one.status for one in found) == [200, 200, 200, 202]
     assert len({one.job for one in found}) == 1

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import event, func, select
 
 from core.database.jobs import change_job_state, lock_job
-from core.database.states import Action
-from core.database.tables import Audit, Event, Job, Model, Result, Task
+from core.database.states import JobAction
+from core.database.tables import AuditEntry, Event, Job, Model, Task, VersionTaskResult
 from core.errors import NameTaken, NotFound
 from core.ids import new_id
 from core.jobs import jobs
@@ -37,7 +37,9 @@ def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: 
             "log",
         ]
         mine = (
-            select(Audit.action).where(Audit.owner_id == office.actor.owner_id).order_by(Audit.id)
+            select(AuditEntry.action)
+            .where(AuditEntry.owner_id == office.actor.owner_id)
+            .order_by(AuditEntry.id)
         )
         actions = session.scalars(mine).all()
         assert list(actions) == ["model.create", "task.submit"]
@@ -120,7 +122,7 @@ def test_another_owner_cannot_submit_read_or_cancel(office: Office, model: str) 
     with pytest.raises(NotFound):
         tasks.read_task(office.db, stranger, model, 1)
     with pytest.raises(NotFound):
-        jobs.apply_job_action(office.db, stranger, answer["job"]["id"], Action.CANCEL)
+        jobs.apply_job_action(office.db, stranger, answer["job"]["id"], JobAction.CANCEL)
     with office.db.read() as session:
         assert (
             session.scalar(select(func.count()).select_from(Task).where(Task.model_id == model))
@@ -132,7 +134,9 @@ def test_another_owner_cannot_submit_read_or_cancel(office: Office, model: str) 
 def test_a_cancelled_job_keeps_its_archive_and_can_be_retried(office: Office, model: str) -> None:
     answer = office.submit()
     assert (
-        jobs.apply_job_action(office.db, office.actor, answer["job"]["id"], Action.CANCEL)["state"]
+        jobs.apply_job_action(office.db, office.actor, answer["job"]["id"], JobAction.CANCEL)[
+            "state"
+        ]
         == "cancelled"
     )
     assert tasks.read_task(office.db, office.actor, model, 1)["standing"] == "cancelled"
@@ -163,8 +167,8 @@ def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(
     first, second = (office.submit(n)["job"]["id"] for n in range(2))
     with office.db.write() as session:
         for job_id, actions in (
-            (first, (Action.VALIDATE, Action.START, Action.PUBLISH)),
-            (second, (Action.VALIDATE, Action.START)),
+            (first, (JobAction.VALIDATE, JobAction.START, JobAction.PUBLISH)),
+            (second, (JobAction.VALIDATE, JobAction.START)),
         ):
             row = lock_job(session, job_id)
             assert row is not None
@@ -200,14 +204,14 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
         with office.db.write() as session:
             job = lock_job(session, ids[number - 1])
             assert job is not None
-            for action in (Action.VALIDATE, Action.START, Action.PUBLISH):
+            for action in (JobAction.VALIDATE, JobAction.START, JobAction.PUBLISH):
                 change_job_state(session, job, action, 1.0)
             job.version = number
             of = {"parent": number - 1, "task_number": number, "job_id": job.id}
             session.add(make_version_row(new_id("ver"), model, number, **of))
             for task, (correct, total) in cells.items():
                 session.add(
-                    Result(
+                    VersionTaskResult(
                         model_id=model,
                         version=number,
                         task=task,

@@ -5,18 +5,20 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.trial import TrialFigures, TrialScore
-from core.trials.choice import Candidate, choose_candidate, explain_loss
+from core.trials.choice import MeasuredTrial, choose_best_candidate, explain_why_trial_lost
 
 
-def make(number: int, value: float | None = 0.5, seconds: float = 1.0, **fields: Any) -> Candidate:
+def make(
+    number: int, value: float | None = 0.5, seconds: float = 1.0, **fields: Any
+) -> MeasuredTrial:
     score = None
     if value is not None:
         score = TrialScore(source="selection", value=value, error=0.02, images=100)
     figures = {"passed": True, "bytes": 10, "images": 0, "score": score, **fields}
-    return Candidate(number, TrialFigures(**figures), seconds)
+    return MeasuredTrial(number, TrialFigures(**figures), seconds)
 
 
-ORDERS: dict[str, tuple[list[Candidate], int, str]] = {
+ORDERS: dict[str, tuple[list[MeasuredTrial], int, str]] = {
     "the best score": (
         [make(1, 0.5), make(2, 0.6)],
         2,
@@ -53,12 +55,14 @@ ORDERS: dict[str, tuple[list[Candidate], int, str]] = {
 @pytest.mark.parametrize("case", ORDERS)
 def test_candidates_are_chosen_in_order_and_the_others_are_told_why(case: str) -> None:
     candidates, number, reason = ORDERS[case]
-    winner = choose_candidate(candidates)
+    winner = choose_best_candidate(candidates)
     assert winner.number == number
-    assert choose_candidate(candidates[::-1]) == winner, "the order of the list does not matter"
+    assert choose_best_candidate(candidates[::-1]) == winner, (
+        "the order of the list does not matter"
+    )
     (loser,) = (each for each in candidates if each.number != number)
-    assert explain_loss(loser, winner) == reason
+    assert explain_why_trial_lost(loser, winner) == reason
 
 
 def test_a_gap_beyond_a_standard_error_is_not_a_tie() -> None:
-    assert choose_candidate([make(1, 0.6, images=1000), make(2, 0.57)]).number == 1
+    assert choose_best_candidate([make(1, 0.6, images=1000), make(2, 0.57)]).number == 1

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.trial import TrialFigures, TrialScore
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Task, Trial, TrialFile
 from core.errors import WrongState
-from core.execution.trials import Trials
+from core.execution.trials import ClaimedJobTrials
 from core.retention import references
 from core.scheduling import claim as claims
 from core.tasks.tasks import delete_task_data
-from core.trials.choosing import choose_overdue_trials, choose_trial
+from core.trials.choosing import choose_best_of_overdue_trials, choose_trial
 from core.trials.listing import read_job_trials
 
 RECIPES: list[Any] = [{"method": {"name": name}, "seed": 0} for name in ("er", "lwf", "finetune")]
@@ -43,15 +43,15 @@ def submit(desk: Any, model: str, count: int = 2, choose: str = "best") -> str:
     return job_id
 
 
-def begin(desk: Any) -> Trials:
+def begin(desk: Any) -> ClaimedJobTrials:
     """Claim the next job."""
-    return Trials(desk.db, desk.store, desk.blobs, desk.claim(), 0.0)
+    return ClaimedJobTrials(desk.db, desk.store, desk.blobs, desk.claim(), 0.0)
 
 
-def measure(desk: Any, trials: Trials, *values: float) -> None:
+def measure(desk: Any, trials: ClaimedJobTrials, *values: float) -> None:
     """Learn the next trials, as far as the rows see it."""
     for value in values:
-        number = trials.begin_next()
+        number = trials.begin_next_trial()
         assert number is not None
         folder = desk.result({"head": f"head {number}"}, [("new", 1, 5, 10)])
         trials.store_result(number, folder, figures(value))
@@ -77,7 +77,7 @@ def test_a_job_whose_budget_is_used_up_skips_the_trials_that_wait(desk: Any) -> 
     limit(desk, job_id, 1e-9)
     trials = begin(desk)
     measure(desk, trials, 0.5)
-    assert trials.begin_next() is None
+    assert trials.begin_next_trial() is None
     assert states(desk, job_id) == ["measured", "skipped", "skipped"]
     assert trials.choose_trial() == 1
     table = read_job_trials(desk.db, desk.actor, job_id)
@@ -98,7 +98,7 @@ def test_a_trial_is_run_after_the_budget_if_those_before_failed(desk: Any) -> No
     job_id = submit(desk, desk.model(), count=3)
     limit(desk, job_id, 1e-9)
     trials = begin(desk)
-    assert trials.begin_next() == 1
+    assert trials.begin_next_trial() == 1
     claims.fail_job(desk.db, trials.claim, "non-finite", "the loss diverged")
     measure(desk, begin(desk), 0.5)
     assert states(desk, job_id) == ["failed", "measured", "waiting"]
@@ -109,7 +109,7 @@ def test_a_skipped_trial_cannot_be_chosen(desk: Any) -> None:
     trials = begin(desk)
     measure(desk, trials, 0.5, 0.4)
     limit(desk, job_id, 1e-9)
-    assert trials.begin_next() is None
+    assert trials.begin_next_trial() is None
     assert trials.choose_trial() is None
     with pytest.raises(WrongState, match="Trial 3 is skipped"):
         choose_trial(desk.db, desk.actor, job_id, 3)
@@ -120,19 +120,19 @@ def test_each_trial_lends_the_job_its_recipe_and_the_best_one_does_at_last(desk:
     job_id = submit(desk, desk.model())
     trials = begin(desk)
     measure(desk, trials, 0.5)
-    assert trials.begin_next() == 2
-    assert trials.begin_next() == 2, "a trial that was begun is resumed"
+    assert trials.begin_next_trial() == 2
+    assert trials.begin_next_trial() == 2, "a trial that was begun is resumed"
     assert desk.job(job_id).recipe == RECIPES[1]
     measure(desk, trials, 0.4)
-    assert trials.begin_next() is None
+    assert trials.begin_next_trial() is None
     assert trials.choose_trial() == 1
     assert desk.job(job_id).recipe == RECIPES[0]
     folder = trials.copy_trial_result(1, desk.folder / "chosen")
     assert (folder / "parts" / "head.safetensors").read_text() == "head 1"
     digests = trials.list_digests()
     assert used(desk, digests) == set(digests)
-    desk.act(job_id, Action.CANCEL)
-    claims.complete_stop(desk.db, trials.claim)
+    desk.act(job_id, JobAction.CANCEL)
+    claims.complete_pause_or_cancellation(desk.db, trials.claim)
     assert used(desk, digests) == set()
     assert states(desk, job_id) == ["measured", "measured"], "their figures stay"
 
@@ -141,12 +141,12 @@ def test_strikes_count_per_trial_and_the_job_fails_with_its_last_one(desk: Any) 
     job_id = submit(desk, desk.model())
     for lost in range(3):
         trials = begin(desk)
-        assert trials.begin_next() == 1
+        assert trials.begin_next_trial() == 1
         desk.lose(trials.claim)
         assert desk.job(job_id).strikes == (lost + 1) % 3
     assert states(desk, job_id) == ["failed", "waiting"]
     trials = begin(desk)
-    assert trials.begin_next() == 2
+    assert trials.begin_next_trial() == 2
     claims.fail_job(desk.db, trials.claim, "non-finite", "the loss diverged")
     assert (desk.job(job_id).state, desk.job(job_id).error["kind"]) == ("failed", "non-finite")
     assert states(desk, job_id) == ["failed", "failed"]
@@ -156,7 +156,7 @@ def test_strikes_count_per_trial_and_the_job_fails_with_its_last_one(desk: Any) 
 def test_an_error_that_all_trials_would_meet_fails_the_job(desk: Any, kind: str) -> None:
     job_id = submit(desk, desk.model())
     trials = begin(desk)
-    trials.begin_next()
+    trials.begin_next_trial()
     claims.fail_job(desk.db, trials.claim, kind, "too late")
     assert desk.job(job_id).state == "failed"
 
@@ -167,13 +167,13 @@ def test_the_best_trial_is_chosen_where_nobody_chose_in_time(desk: Any) -> None:
     trials = begin(desk)
     measure(desk, trials, 0.5, 0.9, 0.7)
     assert trials.choose_trial() is None
-    assert choose_overdue_trials(desk.db) == []
+    assert choose_best_of_overdue_trials(desk.db) == []
     desk.set(job_id, choose_until=1.0)
-    assert choose_overdue_trials(desk.db) == [job_id]
+    assert choose_best_of_overdue_trials(desk.db) == [job_id]
     job = desk.job(job_id)
     assert (job.state, job.chosen_trial, job.choose_until) == ("queued", 2, None)
     again = begin(desk)
-    assert again.begin_next() is None
+    assert again.begin_next_trial() is None
     assert again.choose_trial() == 2
 
 
@@ -191,7 +191,7 @@ def test_trials_are_learned_again_from_another_version_that_the_line_goes_on_fro
     desk.roll_back(model, 1)
     choose_trial(desk.db, desk.actor, job_id, 1)
     trials = begin(desk)
-    assert trials.begin_next() == 1
+    assert trials.begin_next_trial() == 1
     assert states(desk, job_id) == ["running", "waiting"]
     assert desk.job(job_id).chosen_trial is None
     assert desk.all(TrialFile) == []

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from core.database.session import Database
-from core.database.tables import Export, Part, Task, Version
+from core.database.tables import ExportedDownload, Part, Task, Version
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import BlobStorage, open_object_store
 from core.upkeep import consistency
 
 DAY_S = 86_400.0
@@ -33,7 +33,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 @pytest.fixture
 def desk(desk: Any, settings: Settings) -> Any:
     """A model with a version, a running job with a snapshot, a batch that waits, and a download."""
-    desk.settings, desk.store = settings, open_store(settings)
+    desk.settings, desk.store = settings, open_object_store(settings)
     desk.store.create_folder_or_bucket()
     desk.submit(model := desk.model())
     desk.publish({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)])
@@ -46,7 +46,9 @@ def desk(desk: Any, settings: Settings) -> Any:
         version = session.query(Version).filter_by(number=1).one().id
         now = desk.db.now(session)
         session.add(
-            Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=now)
+            ExportedDownload(
+                version_id=version, format="x", sha256=desk.download, bytes=10, created_at=now
+            )
         )
         for task in session.query(Task).filter(Task.archive_key.is_not(None)):
             task.bytes = 3
@@ -54,22 +56,28 @@ def desk(desk: Any, settings: Settings) -> Any:
     return desk
 
 
-def blobs(desk: Any) -> Blobs:
-    return Blobs(desk.store, desk.settings.make_folder("cache"))
+def blobs(desk: Any) -> BlobStorage:
+    return BlobStorage(desk.store, desk.settings.make_folder("cache"))
 
 
 def check(desk: Any, **options: Any) -> list[tuple[str, str]]:
     return sorted(
         (d.kind, d.object)
-        for d in consistency.check_consistency(desk.db, desk.store, desk.settings, **options)
+        for d in consistency.find_store_inconsistencies(
+            desk.db, desk.store, desk.settings, **options
+        )
     )
 
 
 def repaired(desk: Any) -> list[tuple[str, str]]:
     """What is left after a repair, the same after a second one."""
     for _ in range(2):
-        found = consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True)
-        consistency.repair_consistency(desk.db, desk.store, blobs(desk), desk.settings, found)
+        found = consistency.find_store_inconsistencies(
+            desk.db, desk.store, desk.settings, verify=True
+        )
+        consistency.repair_store_inconsistencies(
+            desk.db, desk.store, blobs(desk), desk.settings, found
+        )
     return check(desk, verify=True)
 
 
@@ -80,7 +88,7 @@ def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
 
 def part(desk: Any, name: str) -> str:
     with desk.db.read() as session:
-        return Blobs.make_blob_key(session.query(Part).filter_by(name=name).one().sha256)
+        return BlobStorage.make_blob_key(session.query(Part).filter_by(name=name).one().sha256)
 
 
 def test_every_kind_of_object_is_named_and_one_of_each_that_is_missing_is_told(desk: Any) -> None:
@@ -120,11 +128,11 @@ def test_a_damaged_part_without_a_copy_is_named_and_left_alone(desk: Any) -> Non
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: bool) -> None:
-    key = Blobs.make_blob_key(desk.download)
+    key = BlobStorage.make_blob_key(desk.download)
     desk.store.put_bytes(key, b"not so long"[:10]) if damaged else desk.store.delete(key)
     assert check(desk, verify=True) == [("digest" if damaged else "missing", key)]
     assert repaired(desk) == []
-    assert desk.all(Export) == [] and desk.store.stat(key) is None
+    assert desk.all(ExportedDownload) == [] and desk.store.stat(key) is None
 
 
 @pytest.mark.slow
@@ -132,7 +140,7 @@ def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -
     key = desk.job(desk.running).snapshot.key + "tensors.safetensors"
     desk.store.put_bytes(key, b"WEIGHTS")
     assert repaired(desk) == [("digest", key)]
-    claims.complete_stop(desk.db, desk.running_claim)
+    claims.complete_pause_or_cancellation(desk.db, desk.running_claim)
     assert repaired(desk) == []
     assert desk.job(desk.running).snapshot is None
 
@@ -140,7 +148,7 @@ def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -
 def test_what_nothing_names_is_drift_after_its_grace_and_a_day_and_goes(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orphan = Blobs.make_blob_key(desk.blob("left by a crash"))
+    orphan = BlobStorage.make_blob_key(desk.blob("left by a crash"))
     desk.store.put_bytes("archives/tsk_never", b"left by a crash")
     desk.store.put_bytes("snapshots/job_never/00000001-000001/x", b"left by a crash")
     desk.store.put_bytes("else/where", b"not ours")

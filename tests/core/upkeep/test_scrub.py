@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Base, Export, Part, Scrub, Task, Version
+from core.database.tables import Base, ExportedDownload, Part, ScrubProgress, Task, Version
 from core.errors import Unavailable
 from core.retention import damage
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.storage.folder import FolderStore
 from core.upkeep.consistency import iterate_referenced_objects
 from core.upkeep.scrub import LOOK_AGAIN_S, Scrubber
@@ -55,7 +55,9 @@ def desk(desk: Any) -> Any:
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
         session.add(
-            Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=9e9)
+            ExportedDownload(
+                version_id=version, format="x", sha256=desk.download, bytes=10, created_at=9e9
+            )
         )
         row = Base(
             id="bas_1",
@@ -86,12 +88,12 @@ def marks(desk: Any) -> dict[str, str]:
         return {row.key: row.kind for row in damage.list_damage_marks(session, 1000)}
 
 
-def row(desk: Any) -> Scrub:
-    return desk.all(Scrub)[0]  # type: ignore[no-any-return]
+def row(desk: Any) -> ScrubProgress:
+    return desk.all(ScrubProgress)[0]  # type: ignore[no-any-return]
 
 
 def part(desk: Any, name: str) -> str:
-    return Blobs.make_blob_key(next(p.sha256 for p in desk.all(Part) if p.name == name))
+    return BlobStorage.make_blob_key(next(p.sha256 for p in desk.all(Part) if p.name == name))
 
 
 def forget(desk: Any, name: str) -> None:
@@ -108,7 +110,7 @@ def add_bases(desk: Any, count: int) -> None:
 
 
 def test_everything_that_a_row_names_is_hashed_once_in_a_pass(desk: Any) -> None:
-    unnamed = Blobs.make_blob_key(desk.blob("nothing names this"))
+    unnamed = BlobStorage.make_blob_key(desk.blob("nothing names this"))
     scrubber(desk).run_scrub_if_due()
     wanted = {one.key for one in iterate_referenced_objects(desk.db)}
     assert desk.store.reads == dict.fromkeys(wanted, 1) and unnamed not in wanted
@@ -122,7 +124,7 @@ def test_the_next_pass_begins_when_it_is_due(desk: Any) -> None:
     first = sum(desk.store.reads.values())
     scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == first
-    desk.change(Scrub, 1, began_at=row(desk).began_at - 25 * 3600)
+    desk.change(ScrubProgress, 1, began_at=row(desk).began_at - 25 * 3600)
     scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == 2 * first
 
@@ -162,18 +164,22 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
     """Bits rot without another time or inode: what this process has verified is no proof."""
     path = desk.folder / "again"
     path.write_text("h")
-    blobs = Blobs(
+    blobs = BlobStorage(
         desk.store.inner, desk.folder / "cache", marks=damage.DatabaseDamageMarks(desk.db)
     )
     sha256, _ = blobs.put_file(path)
     with desk.db.write() as session:
-        damage.mark_damaged(
-            session, Blobs.make_blob_key(sha256), "digest", "as it is now", desk.db.now(session)
+        damage.mark_object_damaged(
+            session,
+            BlobStorage.make_blob_key(sha256),
+            "digest",
+            "as it is now",
+            desk.db.now(session),
         )
-    inode = desk.store.get_local_path(Blobs.make_blob_key(sha256)).stat().st_ino
+    inode = desk.store.get_local_path(BlobStorage.make_blob_key(sha256)).stat().st_ino
     blobs.put_file(path)
     assert marks(desk) == {}
-    assert desk.store.get_local_path(Blobs.make_blob_key(sha256)).stat().st_ino != inode, (
+    assert desk.store.get_local_path(BlobStorage.make_blob_key(sha256)).stat().st_ino != inode, (
         "it was not written again"
     )
 
@@ -181,17 +187,19 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
 def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damaged_part(
     desk: Any,
 ) -> None:
-    desk.store.put_bytes(Blobs.make_blob_key(desk.download), b"A download")
+    desk.store.put_bytes(BlobStorage.make_blob_key(desk.download), b"A download")
     scrubber(desk).run_scrub_if_due()
-    assert desk.all(Export) == [] and marks(desk) == {}
-    assert desk.store.stat(Blobs.make_blob_key(desk.download)) is None
+    assert desk.all(ExportedDownload) == [] and marks(desk) == {}
+    assert desk.store.stat(BlobStorage.make_blob_key(desk.download)) is None
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
         session.add(
-            Export(version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9)
+            ExportedDownload(
+                version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9
+            )
         )
-        damage.mark_damaged(session, part(desk, "head"), "digest", "", 0.0)
-    assert desk.all(Export) == []
+        damage.mark_object_damaged(session, part(desk, "head"), "digest", "", 0.0)
+    assert desk.all(ExportedDownload) == []
 
 
 def test_a_mark_goes_when_nothing_names_the_object_any_more(desk: Any) -> None:
@@ -250,7 +258,7 @@ def test_the_bytes_of_a_second_are_those_that_the_setting_allows(
         return False
 
     monkeypatch.setattr("core.upkeep.scrub.time.monotonic", lambda: now[0])
-    desk.store.put_bytes(Blobs.make_blob_key(desk.base), b"x" * 1_000_000)
+    desk.store.put_bytes(BlobStorage.make_blob_key(desk.base), b"x" * 1_000_000)
     scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).run_scrub_if_due()
     # The base is damaged now: it is read twice before it is marked.
     wanted = (2 * 1_000_000 + (row(desk).objects - 1) * 65_536) / 10_000
@@ -266,7 +274,7 @@ def test_a_worker_that_ends_stops_in_the_middle_and_lets_go_of_the_lease(desk: A
 
 def test_a_worker_whose_lease_another_has_taken_stops(desk: Any) -> None:
     def taken(_seconds: float) -> bool:
-        desk.change(Scrub, 1, worker="thief", fence=row(desk).fence + 1, lease_until=9e9)
+        desk.change(ScrubProgress, 1, worker="thief", fence=row(desk).fence + 1, lease_until=9e9)
         return False
 
     scrubber(desk, pause=taken, scrub_bytes_per_s=1, lease_s=0.01).run_scrub_if_due()
@@ -329,7 +337,7 @@ def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: A
     first += process.stdout.read().split()
     process.wait()
     for lease_until, ended in ((9e9, False), (1.0, True)):
-        desk.change(Scrub, 1, lease_until=lease_until)
+        desk.change(ScrubProgress, 1, lease_until=lease_until)
         scrubber(desk).run_scrub_if_due()
         assert (row(desk).ended_at is not None) is ended
     again = desk.store.reads.keys() & set(first)
@@ -344,7 +352,7 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
     head, now = part(desk, "head"), [0.0]
     desk.store.put_bytes(head, b"H")
     scrubber(desk).run_scrub_if_due()
-    desk.change(Scrub, 1, began_at=0.0)
+    desk.change(ScrubProgress, 1, began_at=0.0)
     desk.store.reads.clear()
     healed: list[bool] = []
 

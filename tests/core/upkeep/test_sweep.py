@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from core.database.jobs import change_job_state
-from core.database.states import Action
-from core.database.tables import Export, Job, Model, Part, Task, Version
+from core.database.states import JobAction
+from core.database.tables import ExportedDownload, Job, Model, Part, Task, Version
 from core.execution import snapshots
 from core.scheduling import claim as claims
-from core.upkeep.sweep import find_unannounced_jobs
+from core.upkeep.sweep import find_jobs_never_announced_to_workers
 
 DAY_S = 86_400.0
 
@@ -18,16 +18,16 @@ DAY_S = 86_400.0
 def test_a_job_that_waits_without_a_ring_is_rung_again(desk: Any) -> None:
     model = desk.model()
     waiting, behind = desk.submit(model), desk.submit(model)
-    assert find_unannounced_jobs(desk.db) == [waiting]
+    assert find_jobs_never_announced_to_workers(desk.db) == [waiting]
     with desk.db.read() as session:
         now = desk.db.now(session)
     desk.set(waiting, rung_at=now)
-    assert find_unannounced_jobs(desk.db) == []
+    assert find_jobs_never_announced_to_workers(desk.db) == []
     desk.set(waiting, rung_at=now - 6)
-    assert find_unannounced_jobs(desk.db) == [waiting]
+    assert find_jobs_never_announced_to_workers(desk.db) == [waiting]
     desk.set(waiting, created_at=now)
-    assert find_unannounced_jobs(desk.db) == []
-    assert behind not in find_unannounced_jobs(desk.db, 0)
+    assert find_jobs_never_announced_to_workers(desk.db) == []
+    assert behind not in find_jobs_never_announced_to_workers(desk.db, 0)
 
 
 def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -> None:
@@ -47,7 +47,7 @@ def test_a_retry_beats_the_sweep(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claims.fail_job(desk.db, desk.claim(), "code", "x")
     desk.set(job_id, finished_at=1.0)
-    desk.act(job_id, Action.RETRY)
+    desk.act(job_id, JobAction.RETRY)
     desk.remove_unwanted_runs()
     assert desk.blobs.has(desk.task(job_id).train_sha256)
 
@@ -60,13 +60,15 @@ def test_expired_exports_go_with_their_bytes(desk: Any) -> None:
         now = desk.db.now(session)
         for name, at in (("a", now - 8 * DAY_S), ("b", now)):
             session.add(
-                Export(version_id=version, format=name, sha256=sha256, bytes=9, created_at=at)
+                ExportedDownload(
+                    version_id=version, format=name, sha256=sha256, bytes=9, created_at=at
+                )
             )
     desk.remove_unwanted_runs()
-    assert [export.format for export in desk.all(Export)] == ["b"]
+    assert [export.format for export in desk.all(ExportedDownload)] == ["b"]
     assert desk.blobs.has(sha256)
     with desk.db.write() as session:
-        session.get_one(Export, (version, "b")).created_at = 1.0
+        session.get_one(ExportedDownload, (version, "b")).created_at = 1.0
     desk.remove_unwanted_runs()
     assert not desk.blobs.has(sha256)
 
@@ -95,14 +97,14 @@ def test_a_deleted_model_keeps_its_versions_until_its_last_job_is_over(desk: Any
     with desk.db.write() as session:
         session.get_one(Model, model).deleted_at = 1.0
         change_job_state(
-            session, session.get_one(Job, claim.job_id), Action.CANCEL, desk.db.now(session)
+            session, session.get_one(Job, claim.job_id), JobAction.CANCEL, desk.db.now(session)
         )
     parts = {part.sha256 for part in desk.all(Part)}
     desk.remove_unwanted_runs()
     assert parts and all(
         desk.blobs.has(sha256) for sha256 in parts
     )  # the job may still read its parent
-    claims.complete_stop(desk.db, claim)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     desk.remove_unwanted_runs()
     assert not any(desk.blobs.has(sha256) for sha256 in parts)
 
@@ -159,7 +161,7 @@ def test_a_crash_between_marking_and_deleting_is_repaired(
 
 def test_an_attempt_keeps_what_it_has_not_registered_yet(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.complete_stop(desk.db, desk.claim())
+    claims.complete_pause_or_cancellation(desk.db, desk.claim())
     claim = desk.claim()
     for fence in (claim.fence - 1, claim.fence):
         desk.store.put_bytes(f"snapshots/{job_id}/{fence:08d}-000001/tensors", b"x")
@@ -194,7 +196,7 @@ def test_what_an_attempt_left_unregistered_goes_when_it_is_over(
     elif end == "failed":
         claims.fail_job(desk.db, claim, "code", "x")
     else:
-        claims.complete_stop(desk.db, claim)
+        claims.complete_pause_or_cancellation(desk.db, claim)
     desk.store.put_bytes(f"{prefix}/{job_id}/{claim.fence:08d}-000001/tensors", b"late")
     desk.remove_unwanted_runs()
     assert not desk.keys(f"{prefix}/")

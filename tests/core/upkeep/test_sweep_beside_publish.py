@@ -43,7 +43,10 @@ def test_a_sweep_between_the_upload_of_parts_and_their_publish_loses_nothing(
     desk.publish({"head": "h", "buffer": "b"}, CELLS)
     assert sum(deleted) >= 1  # the sweep did take what was stored and not named
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
-    assert consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True) == []
+    assert (
+        consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings, verify=True)
+        == []
+    )
 
 
 @pytest.mark.both_databases
@@ -129,7 +132,10 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
     assert not raised
     assert sorted(numbers) == sorted(list(range(1, rounds + 1)) * len(models))
     assert len(desk.all(Version)) == len(models) * (rounds + 1)
-    assert consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True) == []
+    assert (
+        consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings, verify=True)
+        == []
+    )
 
 
 def test_a_planted_publish_that_does_not_look_again_is_found(
@@ -142,5 +148,5 @@ def test_a_planted_publish_that_does_not_look_again_is_found(
         publish, "hit_failpoint", lambda name: sweep_all(desk) if name == "publish-stored" else None
     )
     desk.publish()
-    found = consistency.check_consistency(desk.db, desk.store, desk.settings)
+    found = consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings)
     assert [drift.kind for drift in found] == ["missing"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Event, Export, Model, Task, Version
+from core.database.tables import Event, ExportedDownload, Model, Task, Version
 from core.scheduling import claim as claims
 from core.upkeep.sweep_dry_run import list_sweep_removals
 
@@ -27,7 +27,7 @@ def litter(desk: Any) -> None:
         session.add(Event(job_id=failed, type="log", data={}, at=1.0))
         version = session.query(Version).filter_by(model_id=models[2]).one().id
         session.add(
-            Export(
+            ExportedDownload(
                 version_id=version,
                 format="x",
                 sha256=desk.blob("a download"),
@@ -47,7 +47,7 @@ def everything(desk: Any) -> tuple[dict[str, int], list[Any]]:
             repr({c.key: getattr(row, c.key) for c in table.__table__.columns})
             for row in desk.all(table)
         )
-        for table in (Task, Event, Export, Version)
+        for table in (Task, Event, ExportedDownload, Version)
     ]
     return {info.key: info.size for info in desk.store.list("")}, rows
 

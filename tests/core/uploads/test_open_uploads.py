@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from core.database.session import Database
-from core.database.tables import Chunk, Upload
+from core.database.tables import StoredUploadPiece, Upload
 from core.ids import new_id
 from core.settings import Settings
 from core.upkeep import consistency
@@ -43,7 +43,7 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
             desk.store.put_bytes(key, data)
             sha256 = hashlib.sha256(data).hexdigest()
             session.add(
-                Chunk(
+                StoredUploadPiece(
                     upload_id=upload_id, offset=row.offset, bytes=len(data), sha256=sha256, key=key
                 )
             )
@@ -63,7 +63,9 @@ def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
 def checked(desk: Any, **options: Any) -> list[tuple[str, str]]:
     return [
         (d.kind, d.object)
-        for d in consistency.check_consistency(desk.db, desk.store, desk.settings, **options)
+        for d in consistency.find_store_inconsistencies(
+            desk.db, desk.store, desk.settings, **options
+        )
     ]
 
 
@@ -85,7 +87,7 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
         old: "piece of an upload that nothing names",
     }
     desk.remove_unwanted_runs()
-    assert [row.id for row in desk.all(Upload)] == [kept] and len(desk.all(Chunk)) == 2
+    assert [row.id for row in desk.all(Upload)] == [kept] and len(desk.all(StoredUploadPiece)) == 2
     assert sorted(desk.keys("uploads/")) == sorted(
         [chunks.make_piece_key(kept, 0, 0), chunks.make_piece_key(kept, 2, 1), young]
     )
@@ -120,14 +122,14 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
         ("missing", missing),
         ("size", short),
     ]
-    consistency.repair_consistency(
+    consistency.repair_store_inconsistencies(
         desk.db,
         desk.store,
         desk.blobs,
         desk.settings,
-        consistency.check_consistency(desk.db, desk.store, desk.settings),
+        consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings),
     )
-    assert len(desk.all(Chunk)) == 4  # they are told, and left alone
+    assert len(desk.all(StoredUploadPiece)) == 4  # they are told, and left alone
 
 
 def test_an_upload_that_a_sweep_should_have_removed_a_day_ago_is_drift(desk: Any) -> None:
@@ -188,5 +190,5 @@ def test_many_uploads_whose_time_is_over_go_in_few_transactions(
     assert len(begun) == 3
     with desk.db.read() as session:
         assert set(session.scalars(select(Upload.id))) == {held, kept}
-        assert session.query(Chunk).count() == 2
+        assert session.query(StoredUploadPiece).count() == 2
     assert len(desk.keys("uploads/")) == 2

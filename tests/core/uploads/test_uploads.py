@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select, update
 
 from core.database.session import Database
-from core.database.tables import Chunk, Owner, Upload
+from core.database.tables import Owner, StoredUploadPiece, Upload
 from core.errors import (
     Invalid,
     NotFound,
@@ -25,9 +25,9 @@ from core.errors import (
 )
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import Store, open_store
+from core.storage import ObjectStorage, open_object_store
 from core.uploads import chunks, uploads, whole_uploads
-from core.uploads.uploads import NewUpload, Piece, UploadLimits
+from core.uploads.uploads import AnnouncedUpload, ReceivedUploadPiece, UploadLimits
 from core.usage import stored_bytes
 from tests.core.batches import batch
 from tests.core.office import Office
@@ -45,14 +45,14 @@ both alike.
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.campaign)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStorage:
     if request.param == "folder":
         settings = Settings(data_dir=tmp_path / "data")
     else:
         settings = request.getfixturevalue("s3").settings(
             tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
         )
-    made = open_store(settings)
+    made = open_object_store(settings)
     made.create_folder_or_bucket()
     return made
 
@@ -60,13 +60,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 @pytest.fixture
 def upload(database: Database, actor: Actor) -> str:
     """An upload of ten bytes."""
-    return uploads.create_upload(database, actor, NewUpload(10), TERMS)[0]["id"]
+    return uploads.create_upload(database, actor, AnnouncedUpload(10), TERMS)[0]["id"]
 
 
-def piece(folder: Path, data: bytes) -> Piece:
+def piece(folder: Path, data: bytes) -> ReceivedUploadPiece:
     path = folder / secrets.token_hex(8)
     path.write_bytes(data)
-    return Piece(path, len(data), hashlib.sha256(data).hexdigest())
+    return ReceivedUploadPiece(path, len(data), hashlib.sha256(data).hexdigest())
 
 
 def send(office: Office, upload: str, at: int, data: bytes) -> int:
@@ -84,7 +84,7 @@ def whole_of(office: Office, upload: str) -> bytes:
 def stored(office: Office) -> tuple[set[str], set[str]]:
     """Keys of pieces that are in the store, and those that rows name."""
     with office.db.read() as session:
-        named = set(session.scalars(select(Chunk.key)))
+        named = set(session.scalars(select(StoredUploadPiece.key)))
     return {info.key for info in office.store.list("uploads/")}, named
 
 
@@ -245,15 +245,15 @@ def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
 
 def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
     made = [
-        uploads.create_upload(office.db, office.actor, NewUpload(1), TERMS)[0]["id"]
+        uploads.create_upload(office.db, office.actor, AnnouncedUpload(1), TERMS)[0]["id"]
         for _ in range(3)
     ]
     with pytest.raises(TooManyRequests) as refused:
-        uploads.create_upload(office.db, office.actor, NewUpload(1), TERMS)
+        uploads.create_upload(office.db, office.actor, AnnouncedUpload(1), TERMS)
     assert refused.value.extra["uploads"] == made
     with office.db.write() as session:
         session.get_one(Upload, made[0]).expires_at = 1.0
-    uploads.create_upload(office.db, office.actor, NewUpload(1), TERMS)
+    uploads.create_upload(office.db, office.actor, AnnouncedUpload(1), TERMS)
 
 
 def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_nothing(
@@ -265,7 +265,7 @@ def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_
     narrow = UploadLimits(3, 9, 24.0)
     writing = uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
     with pytest.raises(StorageFull):
-        uploads.require_room_for_piece(office.db, writing, 6, narrow)
+        uploads.require_storage_room_for_piece(office.db, writing, 6, narrow)
     with pytest.raises(StorageFull):
         uploads.append_upload_piece(
             office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), narrow
@@ -275,7 +275,7 @@ def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_
         and uploads.read_upload_progress(office.db, office.actor, upload).offset == 4
     )
     with pytest.raises(StorageFull):
-        uploads.create_upload(office.db, office.actor, NewUpload(6), narrow)
+        uploads.create_upload(office.db, office.actor, AnnouncedUpload(6), narrow)
 
 
 def test_an_upload_has_so_many_pieces_as_its_length_allows(
@@ -299,7 +299,9 @@ def test_a_damaged_piece_is_told_and_not_learned(office: Office, upload: str) ->
 def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, model: str) -> None:
     sent = batch(office.folder, 0)  # 9 bytes
     data = sent.path.read_bytes()
-    made = uploads.create_upload(office.db, office.actor, NewUpload(len(data)), TERMS)[0]["id"]
+    made = uploads.create_upload(office.db, office.actor, AnnouncedUpload(len(data)), TERMS)[0][
+        "id"
+    ]
     limit = len(data)  # room for the upload, and for nothing beside it
     writing = uploads.lease_upload_to_write(office.db, office.actor, made, 0)
     stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id)
@@ -330,12 +332,12 @@ def test_removing_an_upload_makes_room_at_once_also_after_a_refusal_and_a_clock_
     office: Office,
 ) -> None:
     narrow = UploadLimits(max_open=3, max_owner_bytes=10, hours=24.0)
-    first = uploads.create_upload(office.db, office.actor, NewUpload(10), narrow)[0]["id"]
+    first = uploads.create_upload(office.db, office.actor, AnnouncedUpload(10), narrow)[0]["id"]
     send(office, first, 0, b"0123456789")
     for put_back in (0.0, 400 * 86_400.0):
         with pytest.raises(StorageFull):
-            uploads.create_upload(office.db, office.actor, NewUpload(10), narrow)
+            uploads.create_upload(office.db, office.actor, AnnouncedUpload(10), narrow)
         with office.db.write() as session:
             session.execute(update(Owner).values(bytes_at=Owner.bytes_at + put_back))
     uploads.delete_upload(office.db, office.store, office.actor, first)
-    uploads.create_upload(office.db, office.actor, NewUpload(10), narrow)
+    uploads.create_upload(office.db, office.actor, AnnouncedUpload(10), narrow)

@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 
 from core.admission.admission import JobLimits
 from core.database.session import Database
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Model, Owner, Part, Task
 from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 from core.ids import new_id
@@ -72,7 +72,7 @@ def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing
 
 def test_a_declared_length_is_refused_before_the_body(office: Office, model: str) -> None:
     def admit(length: int | None) -> None:
-        submission.check_before_upload(
+        submission.check_model_before_batch_upload(
             office.db, office.actor, "birds", max_open_jobs=9, max_bytes=100, length=length
         )
 
@@ -126,7 +126,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(office: Office, e
     for number in range(8):
         office.create(f"model-{number}")
         ids.append(office.submit(number, f"model-{number}")["job"]["id"])
-    state = State.FAILED if ended == "failed" else State.SUCCEEDED
+    state = JobState.FAILED if ended == "failed" else JobState.SUCCEEDED
     with office.db.write() as session:
         for job in session.execute(select(Job)).scalars():
             job.state = str(state)

@@ -10,7 +10,17 @@ from sqlalchemy.orm import Session
 from bench.service.fill import fill_database
 from bench.service.series import Size, make_id
 from core.database.session import Database
-from core.database.tables import Base, Export, Job, Model, Owner, Part, Result, Task, Version
+from core.database.tables import (
+    Base,
+    ExportedDownload,
+    Job,
+    Model,
+    Owner,
+    Part,
+    Task,
+    Version,
+    VersionTaskResult,
+)
 from core.requests.actor import Actor
 from core.usage import usage_sums
 from core.usage.usage_lists import list_usage_by_model, list_usage_by_owner
@@ -31,7 +41,11 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
         parts[4].deleted_at = 1.0
         tasks = list(session.execute(select(Task).order_by(Task.id)).scalars())
         results = list(
-            session.scalars(select(Result).order_by(Result.model_id, Result.version, Result.task))
+            session.scalars(
+                select(VersionTaskResult).order_by(
+                    VersionTaskResult.model_id, VersionTaskResult.version, VersionTaskResult.task
+                )
+            )
         )
         results[0].answers = results[1].answers = "f" * 64
         results[2].answers = results[2].answers_bytes = None
@@ -69,9 +83,17 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
         )
         ids = [version.id for version in versions]
         parts = list(session.execute(select(Part).where(Part.version_id.in_(ids))).scalars())
-        exports = list(session.execute(select(Export).where(Export.version_id.in_(ids))).scalars())
+        exports = list(
+            session.execute(
+                select(ExportedDownload).where(ExportedDownload.version_id.in_(ids))
+            ).scalars()
+        )
         jobs = list(session.execute(select(Job.state).where(Job.model_id == model.id)).scalars())
-        results = list(session.execute(select(Result).where(Result.model_id == model.id)).scalars())
+        results = list(
+            session.execute(
+                select(VersionTaskResult).where(VersionTaskResult.model_id == model.id)
+            ).scalars()
+        )
     images = beside = 0
     for task in tasks:
         if task.traces_sha256 and task.held_out_deleted_at is None:

@@ -11,13 +11,13 @@ import receiver as receivers
 from receiver import Receiver
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from core.database.tables import Audit, Webhook
+from core.database.tables import AuditEntry, Webhook
 from core.errors import WrongState
 from core.publishing import publish
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.webhooks import chat_messages, deliver, webhook_deliveries, webhook_secret, webhooks
-from core.webhooks.deliver import Deliverer
+from core.webhooks.deliver import WebhookDeliverer
 from core.webhooks.outbox import IN_ORDER
 from tests.core.post import Post
 
@@ -136,7 +136,7 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
     end = time.monotonic() + LIMIT_S
 
     def work() -> None:
-        sender = Deliverer(post.db, post.settings)
+        sender = WebhookDeliverer(post.db, post.settings)
         while time.monotonic() < end and any(
             row.due_at is not None for row in post.desk.all(Webhook)
         ):
@@ -166,7 +166,7 @@ def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> 
     assert len(receiver.seen) == 1
     told = webhooks.read_webhook(post.db, post.actor(), hook)
     assert told["state"] == "disabled" and "410" in (told["disabled_because"] or "")
-    (row,) = post.desk.all(Audit, action="webhook.disable")
+    (row,) = post.desk.all(AuditEntry, action="webhook.disable")
     assert (row.object, row.actor, row.owner_id) == (hook, None, post.desk.owner)
     post.happen(model, 3)
     assert [one.state for one in post.rows(hook)] == ["failed", "pending"]
@@ -198,7 +198,7 @@ def test_five_days_of_failures_disable_and_one_success_ends_them(
     post.set(hook, failing_since=since - 5.1 * DAY_S)
     post.fail(hook)
     assert post.row(hook).disabled_at is not None
-    assert "five days" in post.desk.all(Audit, action="webhook.disable")[0].data["reason"]
+    assert "five days" in post.desk.all(AuditEntry, action="webhook.disable")[0].data["reason"]
 
 
 def test_for_a_day_after_a_rotation_both_secrets_verify(post: Post, receiver: Receiver) -> None:
@@ -224,7 +224,9 @@ def test_no_secret_is_in_the_database_and_another_key_file_signs_nothing(
     hook, secret = post.hook(f"{receiver.url}/")
     post.happen(post.desk.model(), 1)
     row = post.row(hook)
-    assert secret not in str(vars(row)) and row.secret_sha256 == webhook_secret.hash_secret(secret)
+    assert secret not in str(vars(row)) and row.secret_sha256 == webhook_secret.hash_webhook_secret(
+        secret
+    )
     file = post.settings.data_dir / webhook_secret.KEY_NAME
     assert file.stat().st_mode & 0o777 == 0o600
     right = file.read_text()
@@ -253,7 +255,7 @@ def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiv
                 post.set(hook, last_s=10.0)  # as the last attempt took
                 for version in range(3):
                     post.happen(model, version, owner=owner)
-        sender = Deliverer(post.db, post.settings)
+        sender = WebhookDeliverer(post.db, post.settings)
         sender.start_delivery_thread()
         while len(slow.seen) < deliver.SLOW_AT_ONCE:
             time.sleep(0.01)
@@ -273,7 +275,9 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
     hook, _ = post.hook(f"{receiver.url}/")
     post.set(hook, url="https://receiver.test/")
     post.happen(post.desk.model(), 1)
-    sender = Deliverer(post.db, post.settings, resolve=lambda host, port: ["169.254.169.254"])
+    sender = WebhookDeliverer(
+        post.db, post.settings, resolve=lambda host, port: ["169.254.169.254"]
+    )
     sender.serve_due_webhooks()
     while sender._serving:
         time.sleep(0.01)

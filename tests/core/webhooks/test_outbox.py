@@ -14,7 +14,7 @@ from core.execution.kinds.kind import Done
 from core.scheduling import claim as claims
 from core.tasks import tasks
 from core.webhooks import deliver, outbox, webhooks
-from core.webhooks.outbox import RETRY_S, Outcome
+from core.webhooks.outbox import RETRY_S, DeliveryOutcome
 from tests.core.post import Post
 
 DAY_S = 86_400.0
@@ -95,7 +95,7 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     post.set(hook, lease_until=1.0)
     heir = post.lease(hook)
     assert outbox.lease_next_delivery(post.db, zombie) is None
-    outbox.record_delivery_outcome(post.db, zombie, sent, Outcome(200, None, None, 0.1))
+    outbox.record_delivery_outcome(post.db, zombie, sent, DeliveryOutcome(200, None, None, 0.1))
     outbox.release_webhook(post.db, zombie)
     again = outbox.lease_next_delivery(post.db, heir)
     assert again is not None and again.id == sent.id

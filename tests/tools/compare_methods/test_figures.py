@@ -3,20 +3,27 @@
 import numpy as np
 import pytest
 
-from tools.compare_methods.comparison import Rates, Work, describe_estimate, estimate_seconds
+from tools.compare_methods.comparison import (
+    ComparisonWorkload,
+    SecondsPerImage,
+    describe_estimate,
+    estimate_seconds,
+)
 from tools.compare_methods.outcome import (
     COLUMNS,
     WORDS,
-    Outcome,
+    UpdateOutcome,
     build_row_document,
     build_table_rows,
     count_correct_by_class,
     render_outcome_table,
 )
 
-OUTCOME = Outcome("full", {"cat": (9, 10), "dog": (1, 5), "owl": (5, 5)}, 12.34, 1200, ["held"])
-RATES = Rates(decode=0.01, features=0.1, training=0.5)
-WORK = Work(learned=600, held_out=400, epochs=3)
+OUTCOME = UpdateOutcome(
+    "full", {"cat": (9, 10), "dog": (1, 5), "owl": (5, 5)}, 12.34, 1200, ["held"]
+)
+RATES = SecondsPerImage(decode=0.01, features=0.1, training=0.5)
+WORK = ComparisonWorkload(learned=600, held_out=400, epochs=3)
 TRAINING = 3 * 600 * 0.5 + 400 * 0.1
 
 
@@ -72,11 +79,11 @@ def test_an_estimate_adds_up_the_passes_of_its_rows(rows: tuple[str, ...], secon
             "about 35 minutes on 2 cores; --without full about 19 minutes. Fewer images",
         ),
         (RATES, ("lda", "perennial"), "about 4 minutes on 2 cores."),
-        (Rates(0.001, 0.01, 0.0), ("lda",), "about 10 seconds on 2 cores."),
+        (SecondsPerImage(0.001, 0.01, 0.0), ("lda",), "about 10 seconds on 2 cores."),
     ],
 )
 def test_an_estimate_says_how_to_make_it_shorter(
-    rates: Rates, rows: tuple[str, ...], words: str
+    rates: SecondsPerImage, rows: tuple[str, ...], words: str
 ) -> None:
     assert words in describe_estimate(rates, WORK, rows, 2)
 

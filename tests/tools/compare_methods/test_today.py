@@ -6,10 +6,10 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.learning.networks import ImageSpec, build_network
-from tools.compare_methods.base import Base
-from tools.compare_methods.pixels import Data, Part
+from tools.compare_methods.base import ComparisonBase
+from tools.compare_methods.pixels import DecodedImagePart, SplitPixels
 from tools.compare_methods.today import UsualUpdates
 from tools.compare_methods.training import (
     BATCH,
@@ -23,13 +23,13 @@ NETWORK = {"name": "mlp", "hidden": [32]}
 
 
 @pytest.fixture(scope="module")
-def base() -> Base:
+def base() -> ComparisonBase:
     tensors = build_network(NETWORK, ImageSpec(SIZE, 3), "class", seed=0).backbone.state_dict()
     normalise = Normalisation(mean=[0.5] * 3, std=[0.25] * 3)
-    return Base("small", NETWORK, SIZE, Resizing(), normalise, tensors)
+    return ComparisonBase("small", NETWORK, SIZE, SquareResizing(), normalise, tensors)
 
 
-def draw_part(count: int, seed: int) -> Part:
+def draw_part(count: int, seed: int) -> DecodedImagePart:
     """`count` noisy images of each class, whose brightest quarter says the class."""
     draw = np.random.default_rng(seed)
     labels = np.repeat(np.arange(CLASSES), count)
@@ -38,20 +38,22 @@ def draw_part(count: int, seed: int) -> Part:
     for row, label in enumerate(labels.tolist()):
         down, right = divmod(label, 2)
         pixels[row, down * half : (down + 1) * half, right * half : (right + 1) * half] += 90
-    return Part(pixels, labels, list(range(len(labels))))
+    return DecodedImagePart(pixels, labels, list(range(len(labels))))
 
 
 @pytest.fixture(scope="module")
-def data() -> Data:
+def data() -> SplitPixels:
     names = [f"class-{label}" for label in range(CLASSES)]
-    return Data(names, [[0, 1], [2, 3]], draw_part(40, 0), draw_part(15, 1), 0.001)
+    return SplitPixels(names, [[0, 1], [2, 3]], draw_part(40, 0), draw_part(15, 1), 0.001)
 
 
-def today(data: Data, base: Base, epochs: int = 20) -> UsualUpdates:
+def today(data: SplitPixels, base: ComparisonBase, epochs: int = 20) -> UsualUpdates:
     return UsualUpdates(data, base, epochs, 0, lambda line: None)
 
 
-def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(data: Data, base: Base) -> None:
+def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(
+    data: SplitPixels, base: ComparisonBase
+) -> None:
     outcome = today(data, base).fit_discriminant_analysis()
     network = base.build_network(0)
     network.eval()
@@ -68,12 +70,14 @@ def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(data: Data, 
     assert outcome.accuracy > 0.8 and outcome.images_kept == 0
 
 
-def test_logistic_regression_knows_all_batches(data: Data, base: Base) -> None:
+def test_logistic_regression_knows_all_batches(data: SplitPixels, base: ComparisonBase) -> None:
     outcome = today(data, base).fit_logistic_regression()
     assert outcome.worst_class[1] > 0.6 and outcome.images_kept == 0
 
 
-def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(data: Data, base: Base) -> None:
+def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(
+    data: SplitPixels, base: ComparisonBase
+) -> None:
     outcome = today(data, base).train_on_last_batch()
     shares = {name: right / total for name, (right, total) in outcome.per_class.items()}
     assert shares["class-2"] + shares["class-3"] > 1.6
@@ -82,14 +86,16 @@ def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(data: Data, base
 
 
 def test_full_retraining_knows_all_batches_and_keeps_the_images_of_the_first(
-    data: Data, base: Base
+    data: SplitPixels, base: ComparisonBase
 ) -> None:
     outcome = today(data, base).retrain_on_all_batches()
     assert outcome.accuracy > 0.8 and outcome.images_kept == 80
 
 
-def test_seconds_of_the_last_batch_include_its_decoding(base: Base, data: Data) -> None:
-    slow = Data(data.classes, data.batches, data.learned, data.held_out, decode_s=1000.0)
+def test_seconds_of_the_last_batch_include_its_decoding(
+    base: ComparisonBase, data: SplitPixels
+) -> None:
+    slow = SplitPixels(data.classes, data.batches, data.learned, data.held_out, decode_s=1000.0)
     lda, full = (
         today(slow, base).fit_discriminant_analysis(),
         today(slow, base, epochs=1).retrain_on_all_batches(),
@@ -97,7 +103,9 @@ def test_seconds_of_the_last_batch_include_its_decoding(base: Base, data: Data) 
     assert 80_000 <= lda.seconds < 160_000 <= full.seconds
 
 
-def test_features_do_not_depend_on_how_images_are_cut(data: Data, base: Base) -> None:
+def test_features_do_not_depend_on_how_images_are_cut(
+    data: SplitPixels, base: ComparisonBase
+) -> None:
     network, images = base.build_network(0), data.get_batch_images(slice(None))
     assert len(images) > BATCH and len(images) % BATCH == 0
     odd = data.get_batch_images(slice(0, 1))
@@ -107,7 +115,7 @@ def test_features_do_not_depend_on_how_images_are_cut(data: Data, base: Base) ->
     )
 
 
-def test_the_same_seed_trains_the_same_network(data: Data, base: Base) -> None:
+def test_the_same_seed_trains_the_same_network(data: SplitPixels, base: ComparisonBase) -> None:
     answers = []
     for _ in range(2):
         network = base.build_network(0)

@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tools.guide import build
-from tools.guide.pages import INDEX, find_page_faults
+from tools.guide.pages import INDEX, find_faults_of_guide_pages
 from tools.guide.sources import ROOT, find_documents
 
 MOST_BYTES = 3_000_000
@@ -65,7 +65,7 @@ def test_each_page_is_reached_from_the_first_one(guide: Path) -> None:
 
 
 def test_no_page_loads_anything_of_another_host_or_has_inline_code(guide: Path) -> None:
-    assert find_page_faults(guide) == []
+    assert find_faults_of_guide_pages(guide) == []
     for name in ("guide.css", "search.js"):
         assert not re.search(r"//[a-z0-9-]+\.[a-z]", (guide / name).read_text())
 

@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_pages_without_a_fault_pass(folder: Path) -> None:
-    assert pages.find_page_faults(folder) == []
+    assert pages.find_faults_of_guide_pages(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -40,17 +40,19 @@ def test_pages_without_a_fault_pass(folder: Path) -> None:
 )
 def test_a_fault_is_named_with_its_page(folder: Path, content: str, said: str) -> None:
     (folder / "a.html").write_text(PAGE.format(content))
-    assert any(said in fault for fault in pages.find_page_faults(folder))
+    assert any(said in fault for fault in pages.find_faults_of_guide_pages(folder))
 
 
 def test_a_link_to_another_site_is_followed_by_a_person_and_passes(folder: Path) -> None:
     (folder / "a.html").write_text(PAGE.format('<a href="https://a.example/"></a>'))
-    assert pages.find_page_faults(folder) == []
+    assert pages.find_faults_of_guide_pages(folder) == []
 
 
 def test_a_page_outside_the_navigation_is_named(folder: Path) -> None:
     (folder / "c.html").write_text(PAGE.format(""))
-    assert pages.find_page_faults(folder) == ["c.html is not in the navigation: zensical.toml"]
+    assert pages.find_faults_of_guide_pages(folder) == [
+        "c.html is not in the navigation: zensical.toml"
+    ]
 
 
 def test_a_table_scrolls_and_aligns_its_columns_by_a_class() -> None:

@@ -51,7 +51,7 @@ def test_one_command_sets_the_version_everywhere(copy: Path) -> None:
     former, changelog = version.read_version(), copy / version.CHANGELOG
     text = changelog.read_text().replace("## Unreleased\n", "")
     changelog.write_text(text.replace(f"## {former}\n", f"## Unreleased\n\n## {former}\n"))
-    version.write_version_everywhere("7.8.9rc1")
+    version.write_version_to_all_files("7.8.9rc1")
     for place in version.PLACES:
         assert place.find_versions_in_text((copy / place.file).read_text()) == {"7.8.9rc1"}, place
     assert version.find_released_version() == "7.8.9rc1"
@@ -66,5 +66,5 @@ def test_a_version_that_cannot_be_set_changes_nothing(copy: Path, number: str, r
     changelog.write_text(changelog.read_text().replace("## Unreleased\n", ""))
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     with pytest.raises(SystemExit, match=reason):
-        version.write_version_everywhere(number)
+        version.write_version_to_all_files(number)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before

@@ -10,33 +10,33 @@ import pytest
 
 from core.contract.jobs.job_event import DoneEvent, JobEvent, LogEvent, MetricEvent
 from tests.worker.conftest import LIMIT_S
-from worker.attempts.child import MALLOC, Child, Zygote, ZygoteDied
+from worker.attempts.child import MALLOC, ForkServer, ForkServerDied, JobProcess
 
 Spec = Callable[..., Path]
 
 
-def read_all(child: Child) -> list[JobEvent]:
+def read_all(child: JobProcess) -> list[JobEvent]:
     found, end = [], time.monotonic() + LIMIT_S
     while not child.ended and time.monotonic() < end:
         found += child.read_child_events(0.1)
     return found
 
 
-def test_events_arrive_in_order_and_the_exit_code_is_zero(zygote: Zygote, spec: Spec) -> None:
+def test_events_arrive_in_order_and_the_exit_code_is_zero(zygote: ForkServer, spec: Spec) -> None:
     events = [LogEvent(level="info", message=str(n)) for n in range(200)]
     child = zygote.fork_child(spec(*(("emit", event.to_json()) for event in events)))
     assert read_all(child) == events
     assert child.close_and_wait() == 0
 
 
-def test_an_event_of_a_megabyte_arrives_whole(zygote: Zygote, spec: Spec) -> None:
+def test_an_event_of_a_megabyte_arrives_whole(zygote: ForkServer, spec: Spec) -> None:
     event = MetricEvent(name="long", data="x" * (1 << 20))
     child = zygote.fork_child(spec(("emit", event.to_json())))
     assert read_all(child) == [event]
     child.close_and_wait()
 
 
-def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> None:
+def test_lines_that_are_no_events_are_left_out(zygote: ForkServer, spec: Spec) -> None:
     child = zygote.fork_child(
         spec(("write", "hello\n[1]\n{}\n"), ("emit", {"event": "done", "path": "/r"}))
     )
@@ -48,14 +48,14 @@ def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> No
     ("script", "code"), [(("raise", "boom"), 70), (("die", int(signal.SIGKILL)), -signal.SIGKILL)]
 )
 def test_a_child_that_raises_or_is_killed_reports_how_it_ended(
-    zygote: Zygote, spec: Spec, script: tuple[str, object], code: int
+    zygote: ForkServer, spec: Spec, script: tuple[str, object], code: int
 ) -> None:
     child = zygote.fork_child(spec(script))
     read_all(child)
     assert child.close_and_wait() == code
 
 
-def test_a_zygote_begins_with_what_libraries_read_at_their_start(zygote: Zygote) -> None:
+def test_a_zygote_begins_with_what_libraries_read_at_their_start(zygote: ForkServer) -> None:
     zygote.wait_until_ready()
     environment = dict(
         line.split("=", 1)
@@ -66,7 +66,7 @@ def test_a_zygote_begins_with_what_libraries_read_at_their_start(zygote: Zygote)
 
 
 def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_open(
-    zygote: Zygote, spec: Spec
+    zygote: ForkServer, spec: Spec
 ) -> None:
     def count() -> tuple[int, ...]:
         return tuple(
@@ -85,7 +85,7 @@ def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_
 
 
 def test_a_child_exits_when_the_control_pipe_closes(
-    zygote: Zygote, spec: Spec, gone: Callable[[int], bool]
+    zygote: ForkServer, spec: Spec, gone: Callable[[int], bool]
 ) -> None:
     child = zygote.fork_child(spec(("sleep", 600)))
     child.close_and_wait(timeout_s=0.0)
@@ -93,7 +93,7 @@ def test_a_child_exits_when_the_control_pipe_closes(
 
 
 def test_a_dead_zygote_is_reported_and_its_child_still_heard(
-    zygote: Zygote, spec: Spec, tmp_path: Path, gone: Callable[[int], bool]
+    zygote: ForkServer, spec: Spec, tmp_path: Path, gone: Callable[[int], bool]
 ) -> None:
     child = zygote.fork_child(
         spec(("await", str(tmp_path / "go")), ("emit", {"event": "done", "path": "/r"}))
@@ -103,17 +103,17 @@ def test_a_dead_zygote_is_reported_and_its_child_still_heard(
     (tmp_path / "go").touch()
     assert read_all(child) == [DoneEvent(path="/r")]
     assert child.close_and_wait() is None
-    with pytest.raises(ZygoteDied):
+    with pytest.raises(ForkServerDied):
         zygote.fork_child(spec(("sleep", 1)))
 
 
 def test_a_zygote_that_cannot_start_is_reported(spec: Spec) -> None:
-    broken = Zygote((sys.executable, "-c", "raise SystemExit(1)"))
+    broken = ForkServer((sys.executable, "-c", "raise SystemExit(1)"))
     try:
-        with pytest.raises(ZygoteDied):
+        with pytest.raises(ForkServerDied):
             broken.fork_child(spec())
     finally:
-        broken.end_zygote()
+        broken.end_fork_server()
 
 
 def test_no_process_outlives_a_killed_worker(
@@ -140,7 +140,7 @@ def test_no_process_outlives_a_killed_worker(
 
 
 def test_a_system_without_process_descriptors_ends_a_child_by_its_number(
-    zygote: Zygote, spec: Spec, monkeypatch: pytest.MonkeyPatch
+    zygote: ForkServer, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     child = zygote.fork_child(spec(("sleep", LIMIT_S)))

@@ -4,19 +4,19 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from core.database.states import State
+from core.database.states import JobState
 from tests.worker.conftest import LIMIT_S, Clock
 from worker.attempts import heartbeat
-from worker.attempts.heartbeat import Heartbeat
+from worker.attempts.heartbeat import LeaseHeartbeat
 
-Answer = Callable[[], State | None]
+Answer = Callable[[], JobState | None]
 
 
-def out() -> State:
+def out() -> JobState:
     raise OperationalError("UPDATE", None, Exception("gone"))
 
 
-class Heart(Heartbeat):
+class Heart(LeaseHeartbeat):
     """A heartbeat whose waits move the clock on instead of taking time, for so many seconds."""
 
     def __init__(
@@ -40,35 +40,37 @@ def test_it_beats_at_once_and_then_six_times_a_lease_and_looks_every_second_betw
 ) -> None:
     begin, beats, looks = clock.now, [], []
     Heart(
-        lambda: beats.append(clock.now - begin) or State.RUNNING,
-        lambda: looks.append(clock.now - begin) or State.RUNNING,
+        lambda: beats.append(clock.now - begin) or JobState.RUNNING,
+        lambda: looks.append(clock.now - begin) or JobState.RUNNING,
         lease_s=12.0, clock=clock, seconds=6.0,
     )  # fmt: skip
     assert (beats, looks) == ([0.0, 2.0, 4.0], [1.0, 3.0, 5.0])
 
 
-@pytest.mark.parametrize("asked", [State.PAUSING, State.CANCELLING])
-def test_a_stop_is_heard_between_beats(clock: Clock, asked: State) -> None:
-    heart = Heart(lambda: State.RUNNING, lambda: asked, 600.0, clock, 0.5)
-    assert (heart.job_state, heart.requested_state) == (State.RUNNING, None)
-    assert Heart(lambda: State.RUNNING, lambda: asked, 600.0, clock, 1.5).requested_state is asked
+@pytest.mark.parametrize("asked", [JobState.PAUSING, JobState.CANCELLING])
+def test_a_stop_is_heard_between_beats(clock: Clock, asked: JobState) -> None:
+    heart = Heart(lambda: JobState.RUNNING, lambda: asked, 600.0, clock, 0.5)
+    assert (heart.job_state, heart.requested_state) == (JobState.RUNNING, None)
+    assert (
+        Heart(lambda: JobState.RUNNING, lambda: asked, 600.0, clock, 1.5).requested_state is asked
+    )
 
 
 def test_a_call_to_wake_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "LOOK_S", 3600.0)
     beaten, looked = threading.Event(), threading.Event()
-    beat = lambda: beaten.set() or State.RUNNING  # noqa: E731
-    look = lambda: looked.set() or State.CANCELLING  # noqa: E731
-    with Heartbeat(beat, look, 36_000.0) as heart:
+    beat = lambda: beaten.set() or JobState.RUNNING  # noqa: E731
+    look = lambda: looked.set() or JobState.CANCELLING  # noqa: E731
+    with LeaseHeartbeat(beat, look, 36_000.0) as heart:
         assert beaten.wait(LIMIT_S)
         heart.read_job_state_now()
         assert looked.wait(LIMIT_S)
-    assert heart.requested_state is State.CANCELLING
+    assert heart.requested_state is JobState.CANCELLING
 
 
 def test_a_lost_lease_is_final(clock: Clock) -> None:
-    answers: list[State | None] = [State.RUNNING, None, State.RUNNING]
-    heart = Heart(lambda: answers.pop(0), lambda: State.RUNNING, 6.0, clock, 60.0)
+    answers: list[JobState | None] = [JobState.RUNNING, None, JobState.RUNNING]
+    heart = Heart(lambda: answers.pop(0), lambda: JobState.RUNNING, 6.0, clock, 60.0)
     assert heart.is_lease_lost and heart.job_state is None and len(answers) == 1
 
 
@@ -77,21 +79,21 @@ def test_an_outage_is_no_lost_lease_and_after_it_the_lease_is_renewed_before_its
 ) -> None:
     begin, renewed = clock.now, []
 
-    def beat() -> State:
+    def beat() -> JobState:
         if clock.now < begin + 3:
             out()
         renewed.append(clock.now - begin)
-        return State.RUNNING
+        return JobState.RUNNING
 
     assert not Heart(
-        beat, lambda: State.RUNNING, 600.0, clock, 2.0
+        beat, lambda: JobState.RUNNING, 600.0, clock, 2.0
     ).is_lease_lost  # it began in the outage
-    assert not Heart(beat, lambda: State.RUNNING, 600.0, clock, 8.0).is_lease_lost
+    assert not Heart(beat, lambda: JobState.RUNNING, 600.0, clock, 8.0).is_lease_lost
     assert renewed == [3.0]  # the next beat would be due in 100 s
 
 
 def test_a_look_that_is_not_answered_is_an_outage_too(clock: Clock) -> None:
     asked: list[str] = []
-    heart = Heart(lambda: asked.append("beat") or State.RUNNING, lambda: asked.append("look") or out(),
+    heart = Heart(lambda: asked.append("beat") or JobState.RUNNING, lambda: asked.append("look") or out(),
                   600.0, clock, 2.5)  # fmt: skip
     assert asked == ["beat", "look", "beat"] and not heart.is_lease_lost

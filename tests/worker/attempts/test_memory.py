@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.conftest import LIMIT_S
-from worker.attempts.child import Child, Zygote
+from worker.attempts.child import ForkServer, JobProcess
 from worker.attempts.memory import MemoryWatch, read_resident_bytes
 
 Spec = Callable[..., Path]
@@ -15,7 +15,7 @@ MB = 1 << 20
 DONE = ("emit", {"event": "done", "path": "/r"})
 
 
-def _end(child: Child) -> tuple[list[str], int | None]:
+def _end(child: JobProcess) -> tuple[list[str], int | None]:
     """The names of a child's events, and its exit code."""
     deadline, seen = time.monotonic() + LIMIT_S, []
     while not child.ended and time.monotonic() < deadline:
@@ -24,7 +24,7 @@ def _end(child: Child) -> tuple[list[str], int | None]:
 
 
 def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(
-    zygote: Zygote, spec: Spec
+    zygote: ForkServer, spec: Spec
 ) -> None:
     greedy = zygote.fork_child(spec(("take", 150 * MB), ("sleep", 600), DONE))
     with MemoryWatch(greedy, 100 * MB) as watch:
@@ -38,7 +38,7 @@ def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(
 
 @pytest.mark.parametrize("limit", [0, 2000 * MB])
 def test_a_process_within_its_bound_or_without_one_is_left_alone(
-    zygote: Zygote, spec: Spec, limit: int
+    zygote: ForkServer, spec: Spec, limit: int
 ) -> None:
     child = zygote.fork_child(spec(("take", 100 * MB), ("sleep", 0.3), DONE))
     with MemoryWatch(child, limit) as watch:
@@ -47,7 +47,7 @@ def test_a_process_within_its_bound_or_without_one_is_left_alone(
 
 
 def test_what_a_process_could_not_have_is_refused_to_it_before_it_takes_it(
-    zygote: Zygote, spec: Spec
+    zygote: ForkServer, spec: Spec
 ) -> None:
     script = (("take", 4000 * MB), DONE)
     child = zygote.fork_child(spec(*script), 1000 * MB)

@@ -17,10 +17,10 @@ sys.path.append(str(Path(__file__).parents[2] / "core" / "learning" / "kit"))
 from streams import Bench, Learned
 
 from core.contract.jobs.job_event import AnytimeEvent, JobEvent, SnapshotEvent
-from core.database.states import State
+from core.database.states import JobState
 from worker.attempts import ranks
-from worker.attempts.child import Child, Zygote
-from worker.attempts.supervisor import Outcome, Periods, supervise_child
+from worker.attempts.child import ForkServer, JobProcess
+from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_job_process
 
 LONG = {"method": "er", "shards": 2, "epochs": 60}
 """360 steps: they take longer on two ranks than a snapshot takes to be heard of."""
@@ -30,7 +30,7 @@ class HeartbeatState:
     """A lease that holds, and nobody asks for anything."""
 
     is_lease_lost = False
-    requested_state: State | None = None
+    requested_state: JobState | None = None
 
 
 class Recorder:
@@ -59,13 +59,13 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    running = Zygote()
+def zygote() -> Iterator[ForkServer]:
+    running = ForkServer()
     yield running
-    running.end_zygote()
+    running.end_fork_server()
 
 
-def started(zygote: Zygote, spec: dict[str, Any]) -> Child:
+def started(zygote: ForkServer, spec: dict[str, Any]) -> JobProcess:
     out = Path(spec["out"])
     out.mkdir(parents=True, exist_ok=True)
     model = {key: spec[key] for key in ("architecture", "image", "scenario")}
@@ -92,9 +92,13 @@ def _environment(pid: str) -> list[str]:
     return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
 
 
-def watched(child: Child, recorder: Recorder, snapshot_s: float) -> Outcome:
-    return supervise_child(
-        child, HeartbeatState(), recorder, Periods(snapshot_s, 60.0, 120.0, 30.0), lambda: False
+def watched(child: JobProcess, recorder: Recorder, snapshot_s: float) -> ProcessOutcome:
+    return supervise_job_process(
+        child,
+        HeartbeatState(),
+        recorder,
+        SupervisionPeriods(snapshot_s, 60.0, 120.0, 30.0),
+        lambda: False,
     )
 
 
@@ -107,7 +111,7 @@ def watched(child: Child, recorder: Recorder, snapshot_s: float) -> Outcome:
     ],
 )
 def test_a_job_that_lost_a_process_has_died_leaves_none_behind_and_resumes_to_the_same_bits(
-    victim: str, zygote: Zygote, bench: Bench, gone: Callable[[int], bool]
+    victim: str, zygote: ForkServer, bench: Bench, gone: Callable[[int], bool]
 ) -> None:
     spec = bench.spec(1, None, **LONG)
     child = started(zygote, spec)
@@ -127,7 +131,7 @@ def test_a_job_that_lost_a_process_has_died_leaves_none_behind_and_resumes_to_th
 
 @pytest.mark.campaign
 def test_a_job_on_two_ranks_ends_as_done_with_the_bits_of_one_process(
-    zygote: Zygote, bench: Bench, gone: Callable[[int], bool]
+    zygote: ForkServer, bench: Bench, gone: Callable[[int], bool]
 ) -> None:
     recipe = {"method": "er", "shards": 2}
     spec = bench.spec(1, None, **recipe)
@@ -140,7 +144,7 @@ def test_a_job_on_two_ranks_ends_as_done_with_the_bits_of_one_process(
 
 
 @pytest.mark.campaign
-def test_all_ranks_stop_at_the_same_step(zygote: Zygote, bench: Bench) -> None:
+def test_all_ranks_stop_at_the_same_step(zygote: ForkServer, bench: Bench) -> None:
     spec = bench.spec(1, None, **LONG)
     child = started(zygote, spec)
     recorder = Recorder(child.request_stop)
@@ -151,7 +155,9 @@ def test_all_ranks_stop_at_the_same_step(zygote: Zygote, bench: Bench) -> None:
 
 
 @pytest.mark.campaign
-def test_what_is_wrong_with_a_job_is_told_by_the_first_rank(zygote: Zygote, bench: Bench) -> None:
+def test_what_is_wrong_with_a_job_is_told_by_the_first_rank(
+    zygote: ForkServer, bench: Bench
+) -> None:
     bench.architecture, bench.size, bench.n = {"name": "resnet20"}, 8, 10
     child = started(zygote, bench.spec(1, None, shards=2))
     outcome = watched(child, Recorder(lambda: None), 60.0)

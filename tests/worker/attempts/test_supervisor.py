@@ -23,13 +23,18 @@ from core.contract.jobs.job_event import (
     SnapshotEvent,
     StoppedEvent,
 )
-from core.database.states import State
+from core.database.states import JobState
 from core.errors import LeaseLost
 from tests.worker.conftest import Clock
-from worker.attempts.child import Zygote
-from worker.attempts.supervisor import TICK_S, Outcome, Periods, supervise_child
+from worker.attempts.child import ForkServer
+from worker.attempts.supervisor import (
+    TICK_S,
+    ProcessOutcome,
+    SupervisionPeriods,
+    supervise_job_process,
+)
 
-NEVER = Periods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
+NEVER = SupervisionPeriods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
 DONE, LOG = DoneEvent(path="/r"), LogEvent(level="info", message="m")
 BEST = BestEvent(step=3)
 SILENT: list[list[JobEvent]] = []
@@ -40,7 +45,7 @@ class Answers:
     """A heartbeat whose answers the test sets."""
 
     is_lease_lost: bool = False
-    requested_state: State | None = None
+    requested_state: JobState | None = None
 
 
 @dataclass
@@ -115,7 +120,7 @@ class Scripted:
         return -signal.SIGKILL if self.killed_at else 0
 
 
-Run = Callable[..., tuple[Outcome, Scripted]]
+Run = Callable[..., tuple[ProcessOutcome, Scripted]]
 
 
 @pytest.fixture
@@ -130,9 +135,9 @@ def run(clock: Clock, kept: Kept) -> Run:
     def supervised(
         script: Iterable[list[JobEvent]] = SILENT, *, beat: Answers | None = None, stop: bool = False,
         obeys: bool = True, **periods: float,
-    ) -> tuple[Outcome, Scripted]:  # fmt: skip
+    ) -> tuple[ProcessOutcome, Scripted]:  # fmt: skip
         child: Any = Scripted(clock, script, obeys=obeys)
-        return supervise_child(
+        return supervise_job_process(
             child, beat or Answers(), kept, replace(NEVER, **periods), lambda: stop
         ), child
 
@@ -164,7 +169,7 @@ def test_events_are_recorded_once_a_second_and_a_new_phase_and_its_first_progres
     ("beat", "ending"),
     [
         (Answers(is_lease_lost=True), "lost"),
-        (Answers(requested_state=State.CANCELLING), "cancelled"),
+        (Answers(requested_state=JobState.CANCELLING), "cancelled"),
     ],
     ids=["lost", "cancelled"],
 )
@@ -244,7 +249,7 @@ def test_a_child_that_has_had_its_time_is_ended(run: Run) -> None:
 
 
 def test_the_time_of_a_child_that_was_asked_to_stop_is_its_grace(run: Run) -> None:
-    outcome, _ = run(beat=Answers(requested_state=State.PAUSING), left_s=0.0)
+    outcome, _ = run(beat=Answers(requested_state=JobState.PAUSING), left_s=0.0)
     assert outcome.ending == "stopped"
 
 
@@ -252,13 +257,13 @@ def test_the_time_of_a_child_that_was_asked_to_stop_is_its_grace(run: Run) -> No
 
 
 @pytest.fixture
-def watch(zygote: Zygote, spec: Callable[..., Path]) -> Callable[..., Outcome]:
+def watch(zygote: ForkServer, spec: Callable[..., Path]) -> Callable[..., ProcessOutcome]:
     """Supervises a process of the stand-in job."""
 
     def run(
         *lines: object, beat: Answers | None = None, kept: Kept | None = None, stop: bool = False
     ) -> Any:
-        return supervise_child(
+        return supervise_job_process(
             zygote.fork_child(spec(*lines)), beat or Answers(), kept or Kept(), NEVER, lambda: stop
         )
 
@@ -270,7 +275,7 @@ def test_a_finished_child_is_done_and_all_its_events_are_recorded(watch: Any) ->
     outcome = watch(
         *(("emit", event.to_json()) for event in events), ("emit", DONE.to_json()), kept=kept
     )
-    assert outcome == Outcome("done", DONE, 0)
+    assert outcome == ProcessOutcome("done", DONE, 0)
     assert [event for batch in kept.batches for event in batch] == events
 
 
@@ -286,19 +291,19 @@ def test_an_error_event_is_the_outcome(watch: Any) -> None:
 
 
 def test_a_cancelled_child_is_killed(watch: Any) -> None:
-    outcome = watch(("sleep", 600), beat=Answers(requested_state=State.CANCELLING))
+    outcome = watch(("sleep", 600), beat=Answers(requested_state=JobState.CANCELLING))
     assert (outcome.ending, outcome.status) == ("cancelled", -signal.SIGKILL)
 
 
 @pytest.mark.parametrize("shutdown", [False, True])
 def test_a_pause_and_a_shutdown_stop_the_child_after_a_snapshot(watch: Any, shutdown: bool) -> None:
-    kept, beat = Kept(), Answers(requested_state=None if shutdown else State.PAUSING)
+    kept, beat = Kept(), Answers(requested_state=None if shutdown else JobState.PAUSING)
     outcome = watch(("obey", None), beat=beat, kept=kept, stop=shutdown)
     assert (outcome.ending, len(kept.snapshots)) == ("stopped", 1)
 
 
 def test_no_child_outlives_a_failing_recorder(
-    zygote: Zygote, spec: Callable[..., Path], gone: Callable[[int], bool]
+    zygote: ForkServer, spec: Callable[..., Path], gone: Callable[[int], bool]
 ) -> None:
     class Broken(Kept):
         def write_job_events(self, events: list[JobEvent]) -> None:
@@ -306,5 +311,5 @@ def test_no_child_outlives_a_failing_recorder(
 
     child = zygote.fork_child(spec(("emit", LOG.to_json()), ("sleep", 600)))
     with pytest.raises(ZeroDivisionError):
-        supervise_child(child, Answers(), Broken(), NEVER, lambda: False)
+        supervise_job_process(child, Answers(), Broken(), NEVER, lambda: False)
     assert gone(child.pid)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from worker.attempts.child import NO_CUDA, Zygote, ZygoteDied
+from worker.attempts.child import NO_CUDA, ForkServer, ForkServerDied
 from worker.devices import cuda_free
 from worker.devices.cuda_free import (
     CudaAlreadyOpenError,
-    find_open_devices,
+    find_open_nvidia_devices,
     require_cuda_not_opened,
 )
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
     ],
 )
 def test_open_devices_of_the_driver_are_found(files: list[str], found: list[str]) -> None:
-    assert find_open_devices(files) == found
+    assert find_open_nvidia_devices(files) == found
 
 
 def test_the_error_names_what_is_open_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,10 +49,10 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
         "zygote.preload_modules = lambda: None\n"
         "zygote.main(sys.argv[1:])\n"
     )
-    zygote = Zygote((sys.executable, str(program)))
-    with pytest.raises(ZygoteDied, match="has opened CUDA"):
+    zygote = ForkServer((sys.executable, str(program)))
+    with pytest.raises(ForkServerDied, match="has opened CUDA"):
         zygote.wait_until_ready()
-    zygote.end_zygote()
+    zygote.end_fork_server()
 
 
 def test_importing_what_jobs_need_opens_no_cuda() -> None:

@@ -11,7 +11,7 @@ from core.settings import Settings
 from tests.worker.conftest import within_limit
 from worker.devices import device, device_check
 from worker.devices.device import RECHECK_S, DeviceWatch
-from worker.devices.device_check import DeviceReport, find_arch_problem, inspect_device
+from worker.devices.device_check import DeviceReport, explain_missing_gpu_kernels, inspect_device
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 ECC = "CUDA error: uncorrectable ECC error encountered"
@@ -56,7 +56,7 @@ def test_a_worker_without_a_driver_offers_its_cpu_at_once(
 ) -> None:
     watched = watch("auto")
     assert watched.is_ready_to_claim()
-    assert watched.claim_offer == ("cpu", 0)
+    assert watched.claimable_resources == ("cpu", 0)
 
 
 def test_a_worker_claims_nothing_before_its_gpu_is_checked(
@@ -64,7 +64,7 @@ def test_a_worker_claims_nothing_before_its_gpu_is_checked(
 ) -> None:
     watched = watch("cuda", None)
     assert check_to_end(watched)
-    assert watched.claim_offer == ("cuda", 1)
+    assert watched.claimable_resources == ("cuda", 1)
 
 
 def test_a_gpu_that_is_asked_for_and_missing_is_lost_from_the_start(
@@ -80,7 +80,7 @@ def test_a_driver_without_a_usable_gpu_is_a_warning_and_jobs_run_on_the_cpu(
 ) -> None:
     watched = watch("auto", "torch is a CPU build.", has_driver=True)
     assert check_to_end(watched)
-    assert watched.claim_offer.device == "cpu"
+    assert watched.claimable_resources.device == "cpu"
     assert watched.warning is not None and "torch is a CPU build." in watched.warning
 
 
@@ -169,7 +169,7 @@ def test_the_check_says_what_does_not_fit_together() -> None:
 def test_kernels_run_on_later_devices_of_their_major_number(
     capability: tuple[int, int], built_for: list[str], fits: bool
 ) -> None:
-    problem = find_arch_problem("NVIDIA X", capability, built_for)
+    problem = explain_missing_gpu_kernels("NVIDIA X", capability, built_for)
     assert (problem is None) is fits
     if problem is not None:
         assert f"NVIDIA X has compute capability {capability[0]}.{capability[1]}" in problem

@@ -11,7 +11,12 @@ import pytest
 from core.errors import Unavailable
 from core.settings import Settings
 from worker import setup
-from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_torch_checked, main
+from worker.devices.torch_check import (
+    FIRST_START,
+    check_torch_in_background,
+    has_torch_check_passed,
+    main,
+)
 
 ROOT = Path(__file__).parents[3]
 OPERATOR = "operator torchvision::nms does not exist"
@@ -50,7 +55,10 @@ def test_a_broken_pair_is_told_with_the_command_that_mends_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, modules: dict[str, str], said: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", stand_in(tmp_path / "path", **modules))
-    with pytest.raises(Unavailable) as refused, check_torch_meanwhile(Settings(data_dir=tmp_path)):
+    with (
+        pytest.raises(Unavailable) as refused,
+        check_torch_in_background(Settings(data_dir=tmp_path)),
+    ):
         pass
     assert said in refused.value.detail and " do not work together: " in refused.value.detail
     assert f"\n    {COMMAND}\n" in refused.value.detail
@@ -95,7 +103,7 @@ def test_a_missing_library_is_told_as_missing(
     program(tmp_path, 'echo \'{"name": "torchvision", "error": "no"}\'; exit 1', monkeypatch)
     with (
         pytest.raises(Unavailable, match="torchvision is not installed for ") as caught,
-        check_torch_meanwhile(Settings(data_dir=tmp_path)),
+        check_torch_in_background(Settings(data_dir=tmp_path)),
     ):
         pass
     assert "--force-reinstall" not in str(caught.value)
@@ -107,7 +115,7 @@ def test_a_silent_end_of_the_imports_is_told_by_its_status(
     program(tmp_path, "kill -SEGV $$", monkeypatch)
     with (
         pytest.raises(Unavailable, match="the import ended with status -11"),
-        check_torch_meanwhile(Settings(data_dir=tmp_path)),
+        check_torch_in_background(Settings(data_dir=tmp_path)),
     ):
         pass
 
@@ -120,7 +128,7 @@ def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
     settings = Settings(data_dir=tmp_path)
 
     def tries() -> int:
-        with check_torch_meanwhile(settings):
+        with check_torch_in_background(settings):
             pass
         return len((tmp_path / "tries").read_text().split())
 
@@ -136,10 +144,10 @@ def test_a_first_start_is_one_whose_pair_has_not_passed(
 ) -> None:
     program(tmp_path, "exit 0", monkeypatch)
     settings = Settings(data_dir=tmp_path)
-    assert not is_torch_checked(settings)
-    with check_torch_meanwhile(settings):
+    assert not has_torch_check_passed(settings)
+    with check_torch_in_background(settings):
         pass
-    assert is_torch_checked(settings)
+    assert has_torch_check_passed(settings)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +167,7 @@ def test_only_a_first_start_says_that_it_may_take_minutes(
         return {}
 
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(setup, "is_torch_checked", lambda _settings: checked)
+    monkeypatch.setattr(setup, "has_torch_check_passed", lambda _settings: checked)
     monkeypatch.setattr(setup, "prepare_service_data", prepare)
     assert setup.main() == 0
     assert said_before == [said]

@@ -12,7 +12,7 @@ from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.resources.bases import AsyncBases
 from perennial.errors import Conflict, PerennialError
-from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, select_given_fields
+from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, drop_fields_not_given
 from perennial.guard import build_api_path
 from perennial.transfer import Progress
 
@@ -195,7 +195,7 @@ class AsyncModels:
         Raises:
             Invalid: `errors` names the invalid fields.
         """
-        changes = select_given_fields(
+        changes = drop_fields_not_given(
             {
                 "recipe": recipe,
                 "gate": gate,

@@ -10,7 +10,7 @@ from perennial import types
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
-from perennial._async.upload import Batch, send_batch
+from perennial._async.upload import SubmittedBatch, send_batch
 from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
@@ -25,7 +25,7 @@ Trials = Literal["auto"] | Sequence[Mapping[str, Any]] | None
 Choose = Literal["best", "manual"] | None
 
 
-def _format_trials(trials: Trials) -> str | None:
+def _format_trials_query_value(trials: Trials) -> str | None:
     """Return the query's value of trials."""
     return trials if trials is None or isinstance(trials, str) else json.dumps(list(trials))
 
@@ -85,7 +85,7 @@ class AsyncTasks:
             "duplicates_policy": "drop" if drop_duplicates else None,
             "again": "true" if again else None,
             "conflicts": "keep" if keep_conflicts else None,
-            "trials": _format_trials(trials),
+            "trials": _format_trials_query_value(trials),
             "choose": choose,
             "max_seconds": None if max_seconds is None else str(max_seconds),
         }
@@ -117,7 +117,7 @@ class AsyncTasks:
         query = {
             "validate": "only",
             "again": "true" if again else None,
-            "trials": _format_trials(trials),
+            "trials": _format_trials_query_value(trials),
         }
         response = await self._prepare_and_send_batch(
             model, batch, query, recipe, progress, options
@@ -246,7 +246,7 @@ class AsyncTasks:
         with open_transfer_bar("sending", progress) as show:
             try:
                 return await send_batch(
-                    self._http, Batch(model, source, given_params, recipe), show
+                    self._http, SubmittedBatch(model, source, given_params, recipe), show
                 )
             except Invalid as error:
                 if error.code != "unsupported-type":

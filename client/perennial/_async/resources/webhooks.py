@@ -11,7 +11,7 @@ from typing import Any, Literal
 from perennial import types
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial.fields import NOT_GIVEN, NotGiven, select_given_fields
+from perennial.fields import NOT_GIVEN, NotGiven, drop_fields_not_given
 from perennial.guard import build_api_path
 
 State = Literal["pending", "delivered", "failed"]
@@ -68,7 +68,7 @@ class AsyncWebhooks:
     ) -> types.Webhook:
         """Change the given fields; `model` None: notify about all models."""
         event_list = events if isinstance(events, NotGiven) else [*events]
-        changes = select_given_fields(
+        changes = drop_fields_not_given(
             {"url": url, "format": format, "events": event_list, "model": model, "enabled": enabled}
         )
         return await self._http.send_and_read(

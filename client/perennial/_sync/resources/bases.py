@@ -10,7 +10,7 @@ from typing import Any
 from perennial import types
 from perennial._sync.http import ApiRequest, Http
 from perennial._sync.pages import Pages
-from perennial._sync.upload import ANSWER_S, make_body_reader
+from perennial._sync.upload import ANSWER_S, make_upload_body_reader
 from perennial._sync.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.class_file import ClassifierForm, read_class_list
@@ -76,7 +76,7 @@ class Bases:
             "Content-Digest": format_content_digest(run_in_thread(sent.sha256)),
         }
         with open_transfer_bar(Path(file).name, progress) as show:
-            body = make_body_reader(sent, sent.size, show)
+            body = make_upload_body_reader(sent, sent.size, show)
             ask = ApiRequest(
                 "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S
             )

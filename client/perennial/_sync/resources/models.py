@@ -12,7 +12,7 @@ from perennial._sync.http import ApiRequest, Http
 from perennial._sync.pages import Pages
 from perennial._sync.resources.bases import Bases
 from perennial.errors import Conflict, PerennialError
-from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, select_given_fields
+from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, drop_fields_not_given
 from perennial.guard import build_api_path
 from perennial.transfer import Progress
 
@@ -195,7 +195,7 @@ class Models:
         Raises:
             Invalid: `errors` names the invalid fields.
         """
-        changes = select_given_fields(
+        changes = drop_fields_not_given(
             {
                 "recipe": recipe,
                 "gate": gate,

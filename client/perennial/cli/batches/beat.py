@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from perennial.bars import describe_job_progress, describe_job_state, explain_waiting_job
 from perennial.cli.output import print_notice
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.words import format_duration
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class StatusRepeater:
                     print_notice(self._text)
 
 
-class JobLines(StatusRepeater):
+class JobStatusLines(StatusRepeater):
     """Lines of a job: one at each change of state or phase, and one every 15 seconds with the share
     done."""
 
@@ -67,9 +67,9 @@ class JobLines(StatusRepeater):
     def __call__(self, job: Job) -> None:
         now = describe_job_state(job)
         why = explain_waiting_job(job)
-        self._line = make_one_line(f"{job.id} {describe_job_progress(job)}")
+        self._line = make_text_one_line(f"{job.id} {describe_job_progress(job)}")
         self.update_status_text(
-            make_one_line(f"{self._line}: {why}") if why and now != self._last else self._line,
+            make_text_one_line(f"{self._line}: {why}") if why and now != self._last else self._line,
             now=now != self._last,
         )
         self._last = now
@@ -81,7 +81,7 @@ class JobLines(StatusRepeater):
         )
 
 
-class SentLines(StatusRepeater):
+class TransferStatusLines(StatusRepeater):
     """Lines of a transfer, one every 15 seconds."""
 
     def __init__(self) -> None:

@@ -7,24 +7,24 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from perennial.cli.batches.beat import JobLines
-from perennial.cli.command import Shell
+from perennial.cli.batches.beat import JobStatusLines
+from perennial.cli.command import CommandContext
 from perennial.cli.exits import FollowInterrupted
 from perennial.cli.models.accuracies import (
-    explain_unmeasured_sign,
+    explain_sign_of_unmeasured_accuracy,
     format_accuracies_in_words,
     read_accuracies,
 )
 from perennial.cli.output import print_document, print_json_line, print_notice, print_text
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.words import (
     describe_compared_versions,
     describe_findings,
-    describe_left_out,
-    explain_missing_base,
-    replace_task_requests,
+    describe_left_out_files_and_entries,
+    explain_missing_base_weights,
+    replace_requests_by_task_commands,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LOOK_S = 1.0
 
 
 def follow_and_print_job(
-    shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None
+    shell: CommandContext, client: Perennial, handle: JobHandle, timeout: float | None = None
 ) -> None:
     """Wait for a job, then print its result.
 
@@ -53,7 +53,7 @@ def follow_and_print_job(
     # Commands in warnings name the model; without warnings, the request would be wasted.
     model = client.models.retrieve(job.model).name if warnings else job.model
     for warning in warnings:
-        print_notice(f"warning: {replace_task_requests(warning, model, job.task)}")
+        print_notice(f"warning: {replace_requests_by_task_commands(warning, model, job.task)}")
     if shell.is_json:
         print_document(job)
     error = handle.ending(job)
@@ -63,7 +63,7 @@ def follow_and_print_job(
         print_job_outcome(client, job, task)
 
 
-def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
+def wait_for_job(shell: CommandContext, handle: JobHandle, timeout: float | None = None) -> Job:
     """Wait for a job while showing its progress, and return it as it ended.
 
     Raises:
@@ -71,7 +71,7 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
         `follow_and_print_job`.
     """
     try:
-        with nullcontext(True) if sys.stderr.isatty() else JobLines() as progress:
+        with nullcontext(True) if sys.stderr.isatty() else JobStatusLines() as progress:
             # check=False: the caller prints warnings and JSON before it raises the error.
             return handle.wait(timeout, progress=progress, check=False)
     except KeyboardInterrupt:
@@ -89,7 +89,9 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
         raise
 
 
-def report_learned_job(shell: Shell, client: Perennial, handle: JobHandle) -> None:
+def report_version_of_finished_job(
+    shell: CommandContext, client: Perennial, handle: JobHandle
+) -> None:
     """Report a job whose version the model has learned, even if its gate held the version at
     first."""
     job = handle.job or handle.refresh()
@@ -104,12 +106,12 @@ def _list_new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[s
     # A job and its batch may have the same warning, which is printed once.
     all_warnings = [
         *job.warnings,
-        *(task.warnings + describe_left_out(task.report) if task else []),
+        *(task.warnings + describe_left_out_files_and_entries(task.report) if task else []),
     ]
     return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
 
 
-def print_job_events(shell: Shell, handle: JobHandle) -> None:
+def print_job_events(shell: CommandContext, handle: JobHandle) -> None:
     """Print each event of a job as a line of JSON until it has ended.
 
     Raises:
@@ -135,11 +137,11 @@ def _wait_for_model_base(handle: JobHandle) -> None:
     Raises:
         BaseUnavailable: the base could not be fetched.
     """
-    with JobLines() as progress_lines:
+    with JobStatusLines() as progress_lines:
         while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
             job = handle.refresh()
             progress_lines(job)
-            if (lacking := explain_missing_base(job)) is not None:
+            if (lacking := explain_missing_base_weights(job)) is not None:
                 raise BaseUnavailable(lacking)
             time.sleep(LOOK_S)
 
@@ -166,7 +168,7 @@ def _format_come_back_command(job: str) -> str:
 def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
     """Print the result of a job that ended as it should."""
     if job.version is None:
-        print_text(make_one_line(f"Job {job.id} ({job.kind}) succeeded."))
+        print_text(make_text_one_line(f"Job {job.id} ({job.kind}) succeeded."))
         return
     model = client.models.retrieve(job.model)
     version = client.versions.retrieve(job.model, job.version)
@@ -176,13 +178,13 @@ def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
         if production == job.version
         else f"production is at version {production}"
     )
-    print_text(make_one_line(f"Version {job.version} of {model.name} is published, {where}."))
+    print_text(make_text_one_line(f"Version {job.version} of {model.name} is published, {where}."))
     accuracies = read_accuracies(client, job.model, version)
     if accuracies:
         print_text(f"  accuracy: {format_accuracies_in_words(accuracies)}")
-    for text in explain_unmeasured_sign(accuracies):
+    for text in explain_sign_of_unmeasured_accuracy(accuracies):
         print_text(f"  {text}")
     for text in describe_compared_versions(version):
-        print_text(f"  {make_one_line(text)}")
+        print_text(f"  {make_text_one_line(text)}")
     for text in describe_findings(task) if task else ():
-        print_text(f"  data: {replace_task_requests(text, model.name, job.task)}")
+        print_text(f"  data: {replace_requests_by_task_commands(text, model.name, job.task)}")

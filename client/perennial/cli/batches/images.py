@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import click
 
-from perennial.cli.command import Shell, command
-from perennial.cli.groups import Commands
+from perennial.cli.command import CommandContext, cli_command
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.edits import (
     add_sending_options,
     confirm_and_send_edit,
@@ -26,19 +26,19 @@ NUMBER = click.IntRange(min=0)
 Split = Literal["train", "held_out"]
 
 
-@click.group("images", cls=Commands)
+@click.group("images", cls=SuggestingCommandGroup)
 def image_commands() -> None:
     """List images of a batch, correct their labels, and remove them."""
 
 
-@command("list", image_commands, columns=("image", "label", "path"))
+@cli_command("list", image_commands, columns=("image", "label", "path"))
 @click.argument("model")
 @click.argument("task", type=int)
 @PART
 @click.option("--class", "label", metavar="NAME", help="Only this class.")
 @click.option("--limit", "-n", type=click.IntRange(1), help="Largest number of rows.")
 def list_images(
-    shell: Shell, model: str, task: int, part: str, label: str | None, limit: int | None
+    shell: CommandContext, model: str, task: int, part: str, label: str | None, limit: int | None
 ) -> None:
     """List the images of a batch by number, as `relabel` and `remove` take them."""
     pages = shell.create_client().tasks.images(
@@ -49,7 +49,7 @@ def list_images(
     shell.print_rows(images, rows, "No image.")
 
 
-@command("relabel", image_commands)
+@cli_command("relabel", image_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @click.argument("images", nargs=-1, type=NUMBER, required=True)
@@ -57,7 +57,7 @@ def list_images(
 @PART
 @add_sending_options
 def relabel_images(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     task: int,
     images: tuple[int, ...],
@@ -80,7 +80,7 @@ def relabel_images(
     confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
 
 
-@command("remove", image_commands)
+@cli_command("remove", image_commands)
 @click.argument("model")
 @click.argument("task", type=int, required=False)
 @click.argument("images", nargs=-1, type=NUMBER)
@@ -95,7 +95,7 @@ def relabel_images(
 @PART
 @add_sending_options
 def remove_images(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     task: int | None,
     images: tuple[int, ...],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perennial._formats import FORMATS
 from perennial.errors import ConfigError, PerennialError
-from perennial.text import escape_control_characters, make_one_line
+from perennial.text import escape_control_characters, make_text_one_line
 
 LEARNED, HELD, FAILED = "learned", "held", "failed"
 PLACES = (LEARNED, HELD, FAILED)
@@ -67,13 +67,13 @@ def find_batches_in_folder(folder: Path) -> list[FoundBatch]:
                 follow_symlinks=False
             )
             if is_archive or entry.is_dir(follow_symlinks=False):
-                batch = read_batch_state(Path(entry.path))
+                batch = read_batch_in_folder(Path(entry.path))
                 if batch is not None:
                     batches.append(batch)
     return batches
 
 
-def read_batch_state(path: Path) -> FoundBatch | None:
+def read_batch_in_folder(path: Path) -> FoundBatch | None:
     """Return a batch as it is now, or None if it has disappeared."""
     state, latest, problem = [], 0.0, None
     try:
@@ -83,12 +83,12 @@ def read_batch_state(path: Path) -> FoundBatch | None:
                 latest = max(latest, status.st_mtime, status.st_ctime)
                 state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
                 problem = problem or _explain_refused_entry(
-                    make_one_line(f"{path.name}/{name}"), status.st_mode
+                    make_text_one_line(f"{path.name}/{name}"), status.st_mode
                 )
         except FileNotFoundError:
             return None
         except OSError as error:  # no permission, a name that is too long, a share that is gone
-            problem = make_one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
+            problem = make_text_one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
         mark = path / MARK if path.is_dir() else path.with_name(path.name + MARK)
         is_marked = stat.S_ISREG(mark.lstat().st_mode) if os.path.lexists(mark) else False
     except (FileNotFoundError, NotADirectoryError):
@@ -127,7 +127,7 @@ def _iterate_batch_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
                     waiting.append(f"{name}/")
 
 
-def move_batch_away(batch: Path, place: str, reason: str | None = None) -> Path:
+def move_batch_to_outcome_folder(batch: Path, place: str, reason: str | None = None) -> Path:
     """Move a batch to `learned`, `held` or `failed` beside it, with the reason in a text file.
 
     If the name is taken there, a number is appended.
@@ -183,13 +183,13 @@ def lock_folder(folder: Path) -> Iterator[None]:
     try:
         if not _try_take_lock(lock):
             holder = (
-                make_one_line(os.pread(lock, 100, 0).decode("utf-8", "replace"))
+                make_text_one_line(os.pread(lock, 100, 0).decode("utf-8", "replace"))
                 or "another process"
             )
             raise FolderInUseError(f"{folder} is watched already, by {holder}.")
         os.ftruncate(lock, 0)
         # The text is for the error message of a process that finds the folder locked.
-        os.pwrite(lock, f"process {os.getpid()} of {_get_machine_name()}".encode(), 0)
+        os.pwrite(lock, f"process {os.getpid()} of {_get_host_name()}".encode(), 0)
         yield
     finally:
         os.close(lock)  # closing releases the lock, as the end of the process does
@@ -224,7 +224,7 @@ def _try_take_windows_lock(lock: int) -> bool:
     return True
 
 
-def _get_machine_name() -> str:
+def _get_host_name() -> str:
     import platform
 
     return platform.node() or "this machine"

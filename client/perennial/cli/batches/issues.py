@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perennial.cli.command import Shell, command
-from perennial.cli.listing import Form
+from perennial.cli.command import CommandContext, cli_command
+from perennial.cli.listing import ListingFormat
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, Conflict, Forbidden, Invalid, NotFound
 from perennial.guard import quote_shell_word
 from perennial.types import NearPair, Task
-from perennial.words import replace_task_requests
+from perennial.words import replace_requests_by_task_commands
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -23,7 +23,7 @@ KINDS = ("suspect", "near_duplicate", "duplicate", "conflict", "rejected")
 Row = tuple[Cell, ...]
 
 
-@command(
+@cli_command(
     "issues",
     columns=COLUMNS,
     short_help="List images of a batch to check, such as suspect labels.",
@@ -31,7 +31,7 @@ Row = tuple[Cell, ...]
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
-def list_issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
+def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) -> None:
     """List images of a batch to check, one per row, as far as the service lists them.
 
     A suspect has a label that looks wrong; `suggested` is `score` times as probable. The commands
@@ -45,11 +45,11 @@ def list_issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     batch = client.tasks.retrieve(model, task)
     rows = [row for row in list_finding_rows(batch) if kind in (None, row[0])]
     # Options such as --csv are for programs, which read rows alone.
-    is_for_person = not shell.is_json and is_terminal() and shell.form == Form()
+    is_for_person = not shell.is_json and is_terminal() and shell.form == ListingFormat()
     refusal = _find_refusal(client, model, batch, rows) if is_for_person or shell.is_json else None
     commands = [None if refusal else _build_relabel_command(model, batch, row) for row in rows]
     items = [
-        {**dict(zip(COLUMNS, row, strict=True)), "command": one}
+        {**dict(zip(COLUMNS, row, strict=True)), "cli_command": one}
         for row, one in zip(rows, commands, strict=True)
     ]
     shell.print_rows(items, rows, "Nothing of this batch is to be looked at.")
@@ -79,7 +79,7 @@ def _find_refusal(client: Perennial, model: str, task: Task, rows: list[Row]) ->
             model, [{"relabel": {"task": task.number, "image": image, "label": suggested}}]
         )
     except (Conflict, Invalid, NotFound) as refused:
-        return replace_task_requests(refused.detail, model, task.number)
+        return replace_requests_by_task_commands(refused.detail, model, task.number)
     except Forbidden:  # somebody with another key may correct it
         return None
     return None

@@ -15,25 +15,27 @@ from perennial.cli.batches.following import (
     print_job_events,
 )
 from perennial.cli.batches.trials import TRIAL_COLUMNS, print_trials
-from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.exits import FollowInterrupted
-from perennial.cli.groups import Commands
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import format_short_time, format_time, print_fields, print_text
-from perennial.cli.states import JOBS, build_state_option
+from perennial.cli.states import JOBS, build_state_filter_option
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import Job
 
 
-@click.group("jobs", cls=Commands)
+@click.group("jobs", cls=SuggestingCommandGroup)
 def job_commands() -> None:
     """List, follow, pause, cancel and retry jobs."""
 
 
-@command("list", job_commands, columns=("job", "kind", "task", "state", "version", "created UTC"))
+@cli_command(
+    "list", job_commands, columns=("job", "kind", "task", "state", "version", "created UTC")
+)
 @click.option("--model", "-m", metavar="MODEL", help="Only jobs of this model.")
-@build_state_option("--state", "wanted", JOBS)
+@build_state_filter_option("--state", "wanted", JOBS)
 @click.option(
     "--kind",
     metavar="KIND",
@@ -48,7 +50,7 @@ def job_commands() -> None:
     help="Largest number of rows.",
 )
 def list_jobs(
-    shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int
+    shell: CommandContext, model: str | None, wanted: str | None, kind: str | None, limit: int
 ) -> None:
     """List jobs, newest first."""
     client, service_state = shell.create_client(), None if wanted is None else JOBS[wanted]
@@ -73,9 +75,9 @@ def list_jobs(
     shell.print_rows(matching_jobs, rows, "No job.")
 
 
-@command("show", job_commands)
+@cli_command("show", job_commands)
 @click.argument("job")
-def show_job(shell: Shell, job: str) -> None:
+def show_job(shell: CommandContext, job: str) -> None:
     """Show one job: its progress, what it waits for, and how it ended."""
     job_details = shell.create_client().jobs.retrieve(job)
     shell.print_result(job_details, lambda: _print_job_fields(job_details))
@@ -101,16 +103,18 @@ def _print_job_fields(job: Job) -> None:
     if job.error is not None:
         print_text(words.replace_requests_by_commands(job.error.detail))
     for warning in job.warnings:
-        print_text(f"warning: {words.replace_task_requests(warning, job.model, job.task)}")
+        print_text(
+            f"warning: {words.replace_requests_by_task_commands(warning, job.model, job.task)}"
+        )
     if job.outcome == "held":
         show_command = f"perennial models show {quote_shell_word(job.model)}"
         print_text(f"Its version is held: `{show_command}` says why, and how to go on.")
 
 
-@command("watch", job_commands)
+@cli_command("watch", job_commands)
 @click.argument("job")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait.")
-def watch_job(shell: Shell, job: str, timeout: float | None) -> None:
+def watch_job(shell: CommandContext, job: str, timeout: float | None) -> None:
     """Follow a job to its end; --json prints each event as a line. Ctrl-C does not stop the job."""
     client = shell.create_client()
     handle = client.job(job)
@@ -121,62 +125,62 @@ def watch_job(shell: Shell, job: str, timeout: float | None) -> None:
         follow_and_print_job(shell, client, handle, timeout)
 
 
-@command("logs", job_commands)
+@cli_command("logs", job_commands)
 @click.argument("job")
 @click.option(
     "--follow", "-f", "is_followed", is_flag=True, help="Follow the log until the job has ended."
 )
-def print_job_log(shell: Shell, job: str, is_followed: bool) -> None:
+def print_job_log(shell: CommandContext, job: str, is_followed: bool) -> None:
     """Print the log of a job."""
     try:
         for one in shell.create_client().job(job).logs(follow=is_followed):
             mark = "" if one.level == "info" else f" {one.level}:"
             message = words.replace_requests_by_commands(one.message)
-            text = f"{make_one_line(f'{(one.at or str())[11:19]}{mark}')} {message}"
+            text = f"{make_text_one_line(f'{(one.at or str())[11:19]}{mark}')} {message}"
             shell.print_one_result(one, lambda text=text: print_text(text))  # type: ignore[misc]
     except KeyboardInterrupt:
         raise FollowInterrupted(describe_interrupted_job(job)) from None
 
 
-@command("trials", job_commands, columns=TRIAL_COLUMNS)
+@cli_command("trials", job_commands, columns=TRIAL_COLUMNS)
 @click.argument("job")
-def show_trials(shell: Shell, job: str) -> None:
+def show_trials(shell: CommandContext, job: str) -> None:
     """Show the recipes that a job compares, their figures, and why they lost."""
     print_trials(shell, shell.create_client().jobs.trials(job))
 
 
-@command("choose", job_commands, columns=TRIAL_COLUMNS)
+@cli_command("choose", job_commands, columns=TRIAL_COLUMNS)
 @click.argument("job")
 @click.argument("trial", type=click.IntRange(1, 8))
-def choose_trial(shell: Shell, job: str, trial: int) -> None:
+def choose_trial(shell: CommandContext, job: str, trial: int) -> None:
     """Choose the trial of a waiting job whose result becomes the version."""
     print_trials(shell, shell.create_client().jobs.choose(job, trial))
 
 
-def _add_action_command(verb: str, text: str, done: str) -> None:
-    @command(verb, job_commands, help=text)
+def _add_job_action_command(verb: str, text: str, done: str) -> None:
+    @cli_command(verb, job_commands, help=text)
     @click.argument("job")
-    def act(shell: Shell, job: str) -> None:
+    def run_job_action(shell: CommandContext, job: str) -> None:
         changed_job = getattr(shell.create_client().jobs, verb)(job)
         shell.print_result(
             changed_job, lambda: print_text(f"Job {job} {done}: it is {changed_job.state}.")
         )
 
 
-_add_action_command(
+_add_job_action_command(
     "cancel", "Cancel a job. It can be retried while its data is stored.", "is being ended"
 )
-_add_action_command(
+_add_job_action_command(
     "pause", "Stop a job and keep its place: later jobs of its model wait.", "is being paused"
 )
-_add_action_command("resume", "Resume a paused job from its newest snapshot.", "goes on")
+_add_job_action_command("resume", "Resume a paused job from its newest snapshot.", "goes on")
 
 
-@command("retry", job_commands)
+@cli_command("retry", job_commands)
 @click.argument("job")
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-def retry_job(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
+def retry_job(shell: CommandContext, job: str, recipe: Any, detach: bool) -> None:
     """Learn a job's task again in its place; '--recipe {}' uses the model's own recipe."""
     client = shell.create_client()
     handle = client.jobs.retry(job, recipe=recipe)

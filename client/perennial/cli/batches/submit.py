@@ -15,17 +15,17 @@ import click
 
 from perennial._formats import FORMATS
 from perennial.bars import show_listing_bar
-from perennial.cli.batches.beat import SentLines
-from perennial.cli.batches.following import follow_and_print_job, report_learned_job
-from perennial.cli.batches.trials import print_trials, trials_value
-from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.batches.beat import TransferStatusLines
+from perennial.cli.batches.following import follow_and_print_job, report_version_of_finished_job
+from perennial.cli.batches.trials import format_trials_option, print_trials
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
 from perennial.errors import NotFound, UndecidedBatch
 from perennial.guard import quote_shell_word
 from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.url_list import is_remote_source
 from perennial.shapes import convert_to_json
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.transfer import PackedSource, prepare_batch_source
 from perennial.types import Report
 from perennial.words import (
@@ -33,14 +33,14 @@ from perennial.words import (
     describe_repeated_batch,
     format_duration,
     replace_requests_by_commands,
-    replace_task_requests,
+    replace_requests_by_task_commands,
 )
 
 WORTH_SAYING_S = 10.0
 """Shortest expected wait, in seconds, of which a person is warned."""
 
 
-@command("submit", short_help="Send a batch of labelled images and follow its job.")
+@cli_command("submit", short_help="Send a batch of labelled images and follow its job.")
 @click.argument("model")
 @click.argument("batch", metavar="PATH|s3://…|-")
 @click.option(
@@ -57,7 +57,7 @@ WORTH_SAYING_S = 10.0
 )
 @click.option(
     "--trials",
-    type=trials_value,
+    type=format_trials_option,
     metavar="auto|JSON|@FILE",
     help="Learn the batch by several recipes and publish the best: auto, or a list of recipes.",
 )
@@ -92,7 +92,7 @@ WORTH_SAYING_S = 10.0
     help="Allow private addresses such as 10.0.0.1 in a list of URLs.",
 )
 def submit_batch(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     batch: str,
     name: str | None,
@@ -121,7 +121,7 @@ def submit_batch(
     client, is_shown = shell.create_client(), sys.stderr.isatty()
     with _open_named_source(batch) as path:
         chosen = dict(_parse_reading_option(option) for option in options)
-        keep_conflicts = _keeps_conflicts(str(chosen.pop("conflicts", "reject")))
+        keep_conflicts = _are_conflicting_images_kept(str(chosen.pop("conflicts", "reject")))
         if allow_private:
             chosen["allow_private"] = True
         # Only lists of URLs and buckets take `progress`; another kind would refuse the option.
@@ -144,7 +144,7 @@ def submit_batch(
         )
         if check:
             with (
-                nullcontext(True) if is_shown else SentLines() as sent,
+                nullcontext(True) if is_shown else TransferStatusLines() as sent,
                 _suggest_creating_model(model),
             ):
                 report = client.tasks.check(
@@ -155,7 +155,7 @@ def submit_batch(
             return
         label = name or (None if batch == "-" else _derive_batch_name(batch))
         with (
-            nullcontext(True) if is_shown else SentLines() as sent,
+            nullcontext(True) if is_shown else TransferStatusLines() as sent,
             _suggest_creating_model(model),
         ):
             handle = client.submit(
@@ -176,9 +176,9 @@ def submit_batch(
                 if warning not in printed_warnings:
                     print_notice(f"warning: {warning}")
     if handle.repeats is not None:
-        print_notice(make_one_line(describe_repeated_batch(model, handle.repeats)))
+        print_notice(make_text_one_line(describe_repeated_batch(model, handle.repeats)))
         if handle.repeats.standing == "learned":
-            report_learned_job(shell, client, handle)
+            report_version_of_finished_job(shell, client, handle)
             return
         # a finished job can be reported at once
         detach = detach and not (handle.job and handle.job.is_terminal)
@@ -191,7 +191,7 @@ def submit_batch(
         for warning in handle.task.warnings:
             if warning != waits:  # following the job prints that warning
                 print_notice(
-                    f"warning: {replace_task_requests(warning, model, handle.task.number)}"
+                    f"warning: {replace_requests_by_task_commands(warning, model, handle.task.number)}"
                 )
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         print_notice(
@@ -248,7 +248,7 @@ def _parse_reading_option(option: str) -> tuple[str, Any]:
         return name, value
 
 
-def _keeps_conflicts(text: str) -> bool:
+def _are_conflicting_images_kept(text: str) -> bool:
     """Return True if images under two labels are to be learned.
 
     Raises UsageError for other values.
@@ -303,10 +303,10 @@ def _print_check_report(model: str, report: Report, ignored: int | None) -> None
     for one in report.trials or ():
         print_text(f"trial {one.trial}: {json.dumps(convert_to_json(one.recipe))}. {one.reason}")
     if report.repeats is not None:
-        print_text(make_one_line(describe_repeated_batch(model, report.repeats)))
+        print_text(make_text_one_line(describe_repeated_batch(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes
     notes = (
-        make_one_line(note)
+        make_text_one_line(note)
         for note in (*not_seen, *report.notes, *describe_bad_entries(report.report))
     )
     for text in (

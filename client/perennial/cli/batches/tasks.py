@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from perennial.cli.batches.following import follow_and_print_job
-from perennial.cli.command import REASON, RECIPE, Shell, command
-from perennial.cli.groups import Commands
-from perennial.cli.listing import Form
-from perennial.cli.marks import Standing
-from perennial.cli.models.accuracies import Accuracy
+from perennial.cli.command import REASON, RECIPE, CommandContext, cli_command
+from perennial.cli.groups import SuggestingCommandGroup
+from perennial.cli.listing import ListingFormat
+from perennial.cli.marks import ModelVersionMarks
+from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import (
     Cell,
@@ -21,21 +21,25 @@ from perennial.cli.output import (
     print_fields,
     print_text,
 )
-from perennial.cli.states import STANDINGS, build_state_option
+from perennial.cli.states import STANDINGS, build_state_filter_option
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import Task
-from perennial.words import describe_findings, describe_left_out, replace_task_requests
+from perennial.words import (
+    describe_findings,
+    describe_left_out_files_and_entries,
+    replace_requests_by_task_commands,
+)
 
 EMPTY = "No batch yet: `perennial submit`."
 
 
-@click.group("tasks", cls=Commands)
+@click.group("tasks", cls=SuggestingCommandGroup)
 def task_commands() -> None:
     """List and show the batches of a model, and settle those that wait."""
 
 
-@command(
+@cli_command(
     "list",
     task_commands,
     columns=(
@@ -51,19 +55,19 @@ def task_commands() -> None:
     ),
 )
 @click.argument("model")
-@build_state_option("--standing", "standing", STANDINGS)
-def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
+@build_state_filter_option("--standing", "standing", STANDINGS)
+def list_tasks(shell: CommandContext, model: str, standing: str | None) -> None:
     """List the batches of a model in order, with their accuracy when learned and with the newest
     version."""
     client = shell.create_client()
     matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
     # Marks beside version numbers are for people, and cost another request.
-    if shell.is_json or not is_terminal() or shell.form != Form():
+    if shell.is_json or not is_terminal() or shell.form != ListingFormat():
         shell.print_rows(
             matching_tasks, (_build_task_row(one, one.version) for one in matching_tasks), EMPTY
         )
         return
-    where = Standing.from_aliases(client.models.retrieve(model).aliases)
+    where = ModelVersionMarks.from_aliases(client.models.retrieve(model).aliases)
     shell.print_rows(
         matching_tasks,
         (_build_task_row(one, where.mark_version(one.version)) for one in matching_tasks),
@@ -89,10 +93,10 @@ def _build_task_row(task: Task, version: Cell) -> tuple[Cell, ...]:
     )
 
 
-@command("show", task_commands)
+@cli_command("show", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
-def show_task(shell: Shell, model: str, task: int) -> None:
+def show_task(shell: CommandContext, model: str, task: int) -> None:
     """Show one batch: its standing, its classes and the findings in it."""
     client = shell.create_client()
     task_details = client.tasks.retrieve(model, task)
@@ -100,12 +104,14 @@ def show_task(shell: Shell, model: str, task: int) -> None:
         task_details,
         # Called only for output to a person: JSON does not need the aliases.
         lambda: _print_task_fields(
-            model, task_details, Standing.from_aliases(client.models.retrieve(model).aliases)
+            model,
+            task_details,
+            ModelVersionMarks.from_aliases(client.models.retrieve(model).aliases),
         ),
     )
 
 
-def _print_task_fields(model: str, task: Task, where: Standing) -> None:
+def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None:
     classes = ", ".join(f"{label} {count}" for label, count in task.classes.items())
     rows = [
         ("task", task.number),
@@ -113,7 +119,10 @@ def _print_task_fields(model: str, task: Task, where: Standing) -> None:
         ("standing", task.standing),
         ("job", task.job),
         # Programs get the number alone.
-        ("version", task.version if not is_terminal() else _describe_version(task.version, where)),
+        (
+            "version",
+            task.version if not is_terminal() else _describe_task_version(task.version, where),
+        ),
         ("classes", classes),
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
         ("accuracy when learned", _describe_accuracy(task.accuracy_when_learned, task)),
@@ -126,29 +135,29 @@ def _print_task_fields(model: str, task: Task, where: Standing) -> None:
     ]
     print_fields(rows)
     for note in task.report.notes or []:
-        print_text(make_one_line(note))
-    for warning in (*task.warnings, *describe_left_out(task.report)):
-        print_text(f"warning: {replace_task_requests(warning, model, task.number)}")
+        print_text(make_text_one_line(note))
+    for warning in (*task.warnings, *describe_left_out_files_and_entries(task.report)):
+        print_text(f"warning: {replace_requests_by_task_commands(warning, model, task.number)}")
     for text in describe_findings(task):
-        print_text(f"data: {replace_task_requests(text, model, task.number)}")
+        print_text(f"data: {replace_requests_by_task_commands(text, model, task.number)}")
 
 
 def _describe_accuracy(accuracy: float | None, task: Task) -> Cell:
     """Return an accuracy on a task; on a terminal, with the held-out images that it rests on."""
     if accuracy is None or task.n_held_out is None or not is_terminal():
         return accuracy
-    return str(Accuracy(accuracy, task.n_held_out))
+    return str(MeasuredAccuracy(accuracy, task.n_held_out))
 
 
-def _describe_version(version: int | None, where: Standing) -> Cell:
+def _describe_task_version(version: int | None, where: ModelVersionMarks) -> Cell:
     return None if version is None else f"{version}{where.describe_version_role(version)}"
 
 
-@command("continue", task_commands)
+@cli_command("continue", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @REASON
-def continue_without_task(shell: Shell, model: str, task: int, reason: str | None) -> None:
+def continue_without_task(shell: CommandContext, model: str, task: int, reason: str | None) -> None:
     """Let the lineage continue without a task whose version is held."""
     skipped_task = shell.create_client().tasks.continue_without(model, task, reason=reason)
     shell.print_result(
@@ -159,11 +168,11 @@ def continue_without_task(shell: Shell, model: str, task: int, reason: str | Non
     )
 
 
-@command("discard", task_commands)
+@cli_command("discard", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @REASON
-def discard_task(shell: Shell, model: str, task: int, reason: str | None) -> None:
+def discard_task(shell: CommandContext, model: str, task: int, reason: str | None) -> None:
     """Discard a task, so that nothing waits for it any longer."""
     discarded_task = shell.create_client().tasks.discard(model, task, reason=reason)
     shell.print_result(
@@ -171,12 +180,12 @@ def discard_task(shell: Shell, model: str, task: int, reason: str | None) -> Non
     )
 
 
-@command("relearn", task_commands)
+@cli_command("relearn", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-def relearn_task(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> None:
+def relearn_task(shell: CommandContext, model: str, task: int, recipe: Any, detach: bool) -> None:
     """Learn a task that production lacks again, before all waiting tasks."""
     client = shell.create_client()
     handle = client.tasks.relearn(model, task, recipe=recipe)
@@ -191,11 +200,11 @@ def relearn_task(shell: Shell, model: str, task: int, recipe: Any, detach: bool)
     follow_and_print_job(shell, client, handle)
 
 
-@command("delete-data", task_commands)
+@cli_command("delete-data", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def delete_task_data(shell: Shell, model: str, task: int, yes: bool) -> None:
+def delete_task_data(shell: CommandContext, model: str, task: int, yes: bool) -> None:
     """Delete the images of a batch; the versions that learned it stay."""
     if not yes:
         ask_for_confirmation(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from perennial.cli.command import Shell, parse_json_option
+from perennial.cli.command import CommandContext, parse_json_option
 from perennial.cli.output import Cell, print_text
 from perennial.guard import quote_shell_word
 from perennial.shapes import convert_to_json
-from perennial.text import format_count, make_one_line
+from perennial.text import format_count, make_text_one_line
 from perennial.types import Trial, Trials
 
 TRIAL_COLUMNS = (
@@ -24,14 +24,14 @@ RULE = (
 """The rule by which a trial is suggested."""
 
 
-def trials_value(text: str) -> Any:
+def format_trials_option(text: str) -> Any:
     """Return the value of `--trials`: "auto", or a list of recipes as `parse_json_option` reads it."""
     return text if text == "auto" else parse_json_option(text)
 
 
-def print_trials(shell: Shell, trials: Trials) -> None:
+def print_trials(shell: CommandContext, trials: Trials) -> None:
     """Print the trials of a job, and what they wait for."""
-    rows = [_build_row(one, trials) for one in trials.items]
+    rows = [_build_trial_row(one, trials) for one in trials.items]
     shell.print_rows(trials, rows, "No trial.", TRIAL_COLUMNS)
     if shell.is_json:
         return
@@ -66,12 +66,12 @@ def _describe_images(trials: Trials) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _build_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:
+def _build_trial_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:
     score = trial.score
     is_chosen = trial.trial == trials.chosen
     return (
         trial.trial,
-        make_one_line(json.dumps(convert_to_json(trial.recipe))),
+        make_text_one_line(json.dumps(convert_to_json(trial.recipe))),
         "chosen" if is_chosen else trial.state,
         None if score is None else f"{score.value:.1%} ± {score.standard_error:.1%}",
         _format_share(trial.acc),

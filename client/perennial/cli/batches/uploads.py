@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-from perennial.cli.command import Shell, command
-from perennial.cli.groups import Commands
-from perennial.cli.named import find_id_by_name
+from perennial.cli.command import CommandContext, cli_command
+from perennial.cli.groups import SuggestingCommandGroup
+from perennial.cli.named import resolve_id_or_name
 from perennial.cli.output import format_bytes, format_time, print_text
 
 
-@click.group("uploads", cls=Commands)
+@click.group("uploads", cls=SuggestingCommandGroup)
 def upload_commands() -> None:
     """List and remove uploads of large batches that have begun and are not submitted."""
 
 
-@command("list", upload_commands, columns=("upload", "file", "here", "of", "begun", "expires"))
-def list_uploads(shell: Shell) -> None:
+@cli_command("list", upload_commands, columns=("upload", "file", "here", "of", "begun", "expires"))
+def list_uploads(shell: CommandContext) -> None:
     """List open uploads, newest first; their received bytes count towards your storage."""
     open_uploads = list(shell.create_client().uploads.list())
     rows = [
@@ -33,14 +33,14 @@ def list_uploads(shell: Shell) -> None:
     shell.print_rows(open_uploads, rows, "No upload is open.")
 
 
-@command("rm", upload_commands)
+@cli_command("rm", upload_commands)
 @click.argument("upload", metavar="UPLOAD|FILE")
-def remove_upload(shell: Shell, upload: str) -> None:
+def remove_upload(shell: CommandContext, upload: str) -> None:
     """Remove an upload, by its id or file name, with its received bytes; a new submit
     starts over.
     """
     client = shell.create_client()
-    upload_id = find_id_by_name(
+    upload_id = resolve_id_or_name(
         upload, "upload", "upl_", client.uploads.list(), lambda one: one.filename
     )
     client.uploads.delete(upload_id)

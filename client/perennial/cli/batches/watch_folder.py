@@ -12,9 +12,9 @@ import click
 
 from perennial.cli.batches import inbox
 from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, FoundBatch
-from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.exits import ExitStatus, choose_exit_status
-from perennial.cli.models.accuracies import Accuracy
+from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.output import print_json_line, print_notice, print_text
 from perennial.errors import (
     ArchiveRejected,
@@ -30,13 +30,13 @@ from perennial.errors import (
     TooManyRequests,
     Unavailable,
 )
-from perennial.retry import may_service_recover
-from perennial.text import make_one_line
+from perennial.retry import is_service_error_temporary
+from perennial.text import make_text_one_line
 from perennial.words import (
-    explain_missing_base,
+    explain_missing_base_weights,
     format_duration,
     replace_requests_by_commands,
-    replace_task_requests,
+    replace_requests_by_task_commands,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ WORST = (
 """Exit statuses from worst to best; that of several batches is the first that one of them has."""
 
 
-@command("watch-folder", short_help="Send the batches that appear in a folder, one after another.")
+@cli_command(
+    "watch-folder", short_help="Send the batches that appear in a folder, one after another."
+)
 @click.argument(
     "folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
@@ -89,7 +91,7 @@ WORST = (
     "--timeout", type=SECONDS, metavar="SECONDS", help="With --once: longest time to run."
 )
 def watch_folder(
-    shell: Shell,
+    shell: CommandContext,
     folder: Path,
     model: str,
     recipe: Any,
@@ -115,7 +117,7 @@ def watch_folder(
     with inbox.lock_folder(folder), shell.create_client() as client:
         # a wrong name or key ends the command before any batch is sent
         client.models.retrieve(model)
-        watch = Watch(shell, client, folder, model, recipe, quiet_s)
+        watch = WatchedFolder(shell, client, folder, model, recipe, quiet_s)
         until = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
@@ -132,7 +134,7 @@ def watch_folder(
 
 
 @dataclass
-class Sent:
+class SentBatch:
     """A batch that is under way, as it was when it was sent.
 
     Attributes:
@@ -146,7 +148,7 @@ class Sent:
 
 
 @dataclass
-class Watch:
+class WatchedFolder:
     """State of a watched folder.
 
     Attributes:
@@ -157,13 +159,13 @@ class Watch:
         heard: time of the service's last response, on the monotonic clock in seconds.
     """
 
-    shell: Shell
+    shell: CommandContext
     client: Perennial
     folder: Path
     model: str
     recipe: Any
     quiet_s: float
-    sent: dict[str, Sent] = field(default_factory=dict)
+    sent: dict[str, SentBatch] = field(default_factory=dict)
     ends: set[ExitStatus] = field(default_factory=set)
     stuck: dict[str, FoundBatch] = field(default_factory=dict)
     away: PerennialError | None = None
@@ -176,7 +178,7 @@ class Watch:
         An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
         A full quota is waited for as well, since a job that ends makes room.
         """
-        if all(_does_job_need_person(one.job) for one in self.sent.values()):
+        if all(_needs_job_a_decision(one.job) for one in self.sent.values()):
             return True
         return self.away is not None and time.monotonic() - self.heard > PATIENCE_S
 
@@ -188,7 +190,8 @@ class Watch:
             ends.add(choose_exit_status(self.away))
         if self.sent:
             lacking = any(
-                one.job is not None and explain_missing_base(one.job) for one in self.sent.values()
+                one.job is not None and explain_missing_base_weights(one.job)
+                for one in self.sent.values()
             )
             ends.add(ExitStatus.NO_BASE if lacking else ExitStatus.STILL_RUNNING)
         return next((one for one in WORST if one in ends), ExitStatus.DONE)
@@ -196,10 +199,10 @@ class Watch:
     def move_and_send_batches(self) -> None:
         """Move settled batches away, and send complete ones."""
         self.away = None
-        self._apply_to_each(list(self.sent.values()), self._follow_sent_job)
+        self._apply_and_report_temporary_errors(list(self.sent.values()), self._follow_sent_job)
         # Without a service, each batch would only repeat the failure.
         if not isinstance(self.away, ServiceUnreachable):
-            self._apply_to_each(
+            self._apply_and_report_temporary_errors(
                 [
                     batch
                     for batch in inbox.find_batches_in_folder(self.folder)
@@ -216,7 +219,7 @@ class Watch:
     def _explain_remaining_batch(self, batch: FoundBatch) -> str:
         sent = self.sent.get(batch.path.name)
         if sent is not None:
-            waits = "waits" if _does_job_need_person(sent.job) else "goes on"
+            waits = "waits" if _needs_job_a_decision(sent.job) else "goes on"
             return f"job {sent.handle.id} {waits}"
         if not self._is_batch_new(batch):
             if self.stuck.get(batch.path.name) == batch:
@@ -228,7 +231,9 @@ class Watch:
             else "it came just now"
         )
 
-    def _apply_to_each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
+    def _apply_and_report_temporary_errors(
+        self, items: Iterable[T], act: Callable[[T], None]
+    ) -> None:
         """Apply `act` to each item.
 
         A temporary error is reported, and the item waits for the next round. An outage ends this
@@ -244,7 +249,7 @@ class Watch:
                 self._report_batch_event(
                     "", "waits", f"the service does not answer, or is full: {error}"
                 )
-                if may_service_recover(error):
+                if is_service_error_temporary(error):
                     return
             else:
                 self.heard = time.monotonic()
@@ -257,7 +262,7 @@ class Watch:
             and batch.is_batch_complete(self.quiet_s)
         )
 
-    def _follow_sent_job(self, one: Sent) -> None:
+    def _follow_sent_job(self, one: SentBatch) -> None:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
@@ -267,9 +272,9 @@ class Watch:
         else:
             self._report_missing_base_once(one)
 
-    def _report_missing_base_once(self, one: Sent) -> None:
+    def _report_missing_base_once(self, one: SentBatch) -> None:
         """Report once that a job waits for a base that cannot be fetched."""
-        lacking = None if one.job is None else explain_missing_base(one.job)
+        lacking = None if one.job is None else explain_missing_base_weights(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
             self._report_batch_event(
@@ -301,7 +306,7 @@ class Watch:
             self._move_settled_batch(batch, None, handle.job)
             return
         self._report_batch_event(path.name, "sent", f"job {handle.id}")
-        self.sent[path.name] = sent = Sent(batch, handle, handle.job)
+        self.sent[path.name] = sent = SentBatch(batch, handle, handle.job)
         self._report_missing_base_once(sent)
 
     def _move_settled_batch(
@@ -317,14 +322,14 @@ class Watch:
         self.stuck[batch.path.name] = batch
         self.ends.add(ExitStatus.ERROR)
         print_notice(
-            make_one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}.")
+            make_text_one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}.")
         )
 
     def _move_batch_away(
         self, batch: FoundBatch, error: PerennialError | None, job: Job | None
     ) -> None:
         # Somebody may have changed or removed the batch while its job ran.
-        now = inbox.read_batch_state(batch.path)
+        now = inbox.read_batch_in_folder(batch.path)
         if now is None:
             self._report_batch_event(batch.path.name, "gone", "somebody has taken it away")
             return
@@ -334,7 +339,7 @@ class Watch:
             )
             return
         if error is None:
-            inbox.move_batch_away(batch.path, LEARNED)
+            inbox.move_batch_to_outcome_folder(batch.path, LEARNED)
             self._report_batch_event(
                 batch.path.name, LEARNED, self._describe_learned_batch(job) if job else ""
             )
@@ -342,11 +347,13 @@ class Watch:
         place = HELD if isinstance(error, GateHeld) else FAILED
         task = None if job is None else job.task
         reason = "\n".join(
-            replace_task_requests(text, self.model, task) if not text.startswith("  ") else text
+            replace_requests_by_task_commands(text, self.model, task)
+            if not text.startswith("  ")
+            else text
             for text in str(error).split("\n")
         )
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
-        where = inbox.move_batch_away(batch.path, place, f"{reason}\n{about}")
+        where = inbox.move_batch_to_outcome_folder(batch.path, place, f"{reason}\n{about}")
         status = choose_exit_status(error)
         # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
         self.ends.add(
@@ -366,7 +373,7 @@ class Watch:
             task = None
         if task is None or task.accuracy_when_learned is None:
             return f"version {job.version}"
-        accuracy = Accuracy(task.accuracy_when_learned, task.n_held_out or 0)
+        accuracy = MeasuredAccuracy(task.accuracy_when_learned, task.n_held_out or 0)
         return f"version {job.version}, accuracy {accuracy}"
 
     def _report_batch_event(self, name: str, what: str, more: str) -> None:
@@ -374,13 +381,15 @@ class Watch:
         if self.shell.is_json:
             print_json_line(record)
         else:
-            print_text(make_one_line(": ".join(part for part in (name, what, more) if part)))
+            print_text(make_text_one_line(": ".join(part for part in (name, what, more) if part)))
 
 
 def _is_temporary_error(error: PerennialError) -> bool:
     """Return True for an error that is not a batch's fault: the service is away, full, broken or
     busy."""
-    return isinstance(error, AWAY) or may_service_recover(error) or _is_request_in_flight(error)
+    return (
+        isinstance(error, AWAY) or is_service_error_temporary(error) or _is_request_in_flight(error)
+    )
 
 
 def _is_request_in_flight(error: PerennialError) -> bool:
@@ -388,15 +397,15 @@ def _is_request_in_flight(error: PerennialError) -> bool:
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
-def _does_job_need_person(job: Job | None) -> bool:
+def _needs_job_a_decision(job: Job | None) -> bool:
     if job is None or job.waiting_for is None:
         return False
-    return job.waiting_for.kind in STOPPED_BY or explain_missing_base(job) is not None
+    return job.waiting_for.kind in STOPPED_BY or explain_missing_base_weights(job) is not None
 
 
 def _derive_safe_batch_name(path: Path) -> str:
     from perennial.cli.batches.submit import _derive_batch_name
 
-    return make_one_line(
+    return make_text_one_line(
         _derive_batch_name(str(path))
     )  # a name that is not UTF-8 cannot be sent as it is

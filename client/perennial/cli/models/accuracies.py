@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UNMEASURED = f"{NOTHING}: not measured, since the task has no held-out images."
 
 
-class Accuracy(NamedTuple):
+class MeasuredAccuracy(NamedTuple):
     """An accuracy in [0, 1], and the number of held-out images that it rests on; None: not
     measured."""
 
@@ -29,7 +29,7 @@ class Accuracy(NamedTuple):
         return f"{self.value:.3f} ({format_count(self.images, 'image')})"
 
 
-def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int, Accuracy]:
+def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int, MeasuredAccuracy]:
     """Return the accuracy of a version on each task that it was taught, by task number.
     A row of the accuracy matrix has a cell for each task that some version
        learned: rejected tasks have none, discarded ones may have one. Only the columns tell which.
@@ -38,23 +38,25 @@ def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int
     metrics = client.metrics.retrieve(
         model, version.number, first=version.number, last=version.number
     )
-    measured: dict[int, Accuracy] = {}
+    measured: dict[int, MeasuredAccuracy] = {}
     for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
         if row.version == version.number:
             measured = {
-                column.task: Accuracy(cell, column.n)
+                column.task: MeasuredAccuracy(cell, column.n)
                 for column, cell in zip(metrics.columns, cells, strict=True)
             }
-    return {task: measured.get(task, Accuracy(None, 0)) for task in version.tasks}
+    return {task: measured.get(task, MeasuredAccuracy(None, 0)) for task in version.tasks}
 
 
-def format_accuracies_in_words(accuracies: Mapping[int, Accuracy]) -> str:
+def format_accuracies_in_words(accuracies: Mapping[int, MeasuredAccuracy]) -> str:
     """Return accuracies in words, such as "task 1 0.944 (18 images), task 4 –"; empty without a
     task."""
     return ", ".join(f"task {task} {accuracy}" for task, accuracy in accuracies.items())
 
 
-def explain_unmeasured_sign(accuracies: Mapping[int, Accuracy]) -> Iterator[str]:
+def explain_sign_of_unmeasured_accuracy(
+    accuracies: Mapping[int, MeasuredAccuracy],
+) -> Iterator[str]:
     """Yield the meaning of the sign for an accuracy that was not measured, if there is one."""
     if any(accuracy.value is None for accuracy in accuracies.values()):
         yield UNMEASURED

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from perennial.class_file import list_classes
-from perennial.cli.command import RECIPE, Shell, command, parse_json_option
+from perennial.cli.command import RECIPE, CommandContext, cli_command, parse_json_option
 from perennial.cli.models.recipe import describe_architecture
 from perennial.cli.models.references import (
-    Comparison,
+    ReferenceComparison,
     compare_with_closed_form,
-    read_references,
+    read_reference_batches,
 )
 from perennial.cli.output import print_fields, print_text
 from perennial.shapes import convert_to_json
@@ -23,7 +23,7 @@ from perennial.types import Model
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@command("adopt", short_help="Bring a classifier from elsewhere as version 1 of a new model.")
+@cli_command("adopt", short_help="Bring a classifier from elsewhere as version 1 of a new model.")
 @click.argument("model")
 @click.argument("weights", type=FILE)
 @click.option(
@@ -51,7 +51,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @RECIPE
 def adopt_classifier(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     weights: Path,
     architecture: str,
@@ -69,7 +69,9 @@ def adopt_classifier(
     """
     client = shell.create_client()
     # Before anything is sent, so that a wrong folder leaves nothing behind.
-    references = None if reference is None else read_references(reference, list_classes(classes))
+    references = (
+        None if reference is None else read_reference_batches(reference, list_classes(classes))
+    )
     adopted = client.models.adopt(
         model, weights, architecture, classes, progress=sys.stderr.isatty(), **values
     )
@@ -80,7 +82,7 @@ def adopt_classifier(
     shell.print_result(found.to_dict(), lambda: _print_comparison(adopted, found))
 
 
-def _print_comparison(adopted: Model, found: Comparison) -> None:
+def _print_comparison(adopted: Model, found: ReferenceComparison) -> None:
     _print_adopted_model(adopted)
     print_fields(
         [

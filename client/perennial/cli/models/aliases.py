@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING
 import click
 
 from perennial import words
-from perennial.cli.command import REASON, Shell, command
+from perennial.cli.command import REASON, CommandContext, cli_command
 from perennial.cli.output import print_text
 from perennial.errors import Invalid
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import Alias
 
 if TYPE_CHECKING:
     from perennial import Perennial
 
 
-@command("promote", short_help="Move production to a version.")
+@cli_command("promote", short_help="Move production to a version.")
 @click.argument("model")
 @click.argument("version", type=int)
 @REASON
 @click.option("--alias", default="production", show_default=True, help="Alias to move.")
-def promote_version(shell: Shell, model: str, version: int, reason: str | None, alias: str) -> None:
+def promote_version(
+    shell: CommandContext, model: str, version: int, reason: str | None, alias: str
+) -> None:
     """Move production to a version; a held version requires a --reason."""
     client = shell.create_client()
     with _report_missing_version(client, model, version):
@@ -32,7 +34,7 @@ def promote_version(shell: Shell, model: str, version: int, reason: str | None, 
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
 
-@command("rollback", short_help="Move production back.")
+@cli_command("rollback", short_help="Move production back.")
 @click.argument("model")
 @click.option(
     "--to",
@@ -44,7 +46,7 @@ def promote_version(shell: Shell, model: str, version: int, reason: str | None, 
 @REASON
 @click.option("--alias", default="production", show_default=True)
 def roll_production_back(
-    shell: Shell, model: str, version: int | None, reason: str | None, alias: str
+    shell: CommandContext, model: str, version: int | None, reason: str | None, alias: str
 ) -> None:
     """Move production back, and show what it no longer knows. It stays there until you promote or
     `follow`.
@@ -55,9 +57,9 @@ def roll_production_back(
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
 
-@command("follow", short_help="Let production follow the lineage again.")
+@cli_command("follow", short_help="Let production follow the lineage again.")
 @click.argument("model")
-def follow_lineage(shell: Shell, model: str) -> None:
+def follow_lineage(shell: CommandContext, model: str) -> None:
     """Let production follow the lineage again after a rollback."""
     moved_alias = shell.create_client().aliases.follow(model)
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
@@ -77,6 +79,6 @@ def _report_missing_version(client: Perennial, model: str, version: int | None) 
 
 
 def _print_alias_target(model: str, alias: Alias) -> None:
-    print_text(make_one_line(f"{alias.name} of {model} is at version {alias.version}."))
+    print_text(make_text_one_line(f"{alias.name} of {model} is at version {alias.version}."))
     for warning in alias.warnings:
         print_text(words.replace_requests_by_commands(warning))

@@ -6,25 +6,25 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import Shell, command
-from perennial.cli.groups import Commands
+from perennial.cli.command import CommandContext, cli_command
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.edits import (
     add_sending_options,
     confirm_and_send_edit,
     parse_sending_options,
 )
 from perennial.cli.output import print_text
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 
-@click.group("classes", cls=Commands)
+@click.group("classes", cls=SuggestingCommandGroup)
 def class_commands() -> None:
     """List, rename, merge and drop the classes of a model."""
 
 
-@command("list", class_commands, columns=("class", "images", "tasks"))
+@cli_command("list", class_commands, columns=("class", "images", "tasks"))
 @click.argument("model")
-def list_classes(shell: Shell, model: str) -> None:
+def list_classes(shell: CommandContext, model: str) -> None:
     """List the classes of the newest version with their images, and the tasks that have them."""
     client = shell.create_client()
     details = client.models.retrieve(model)
@@ -45,18 +45,20 @@ def list_classes(shell: Shell, model: str) -> None:
     shell.print_rows(items, rows, "Nothing is learned yet.")
 
 
-@command("rename", class_commands)
+@cli_command("rename", class_commands)
 @click.argument("model")
 @click.argument("name")
 @click.argument("new_name")
 @add_sending_options
-def rename_class(shell: Shell, model: str, name: str, new_name: str, **values: Any) -> None:
+def rename_class(
+    shell: CommandContext, model: str, name: str, new_name: str, **values: Any
+) -> None:
     """Give class NAME the name NEW_NAME. Later batches may use both names."""
     operation = {"rename": {"from": name, "to": new_name}}
     confirm_and_send_edit(shell, model, [operation], parse_sending_options(values))
 
 
-@command("merge", class_commands)
+@cli_command("merge", class_commands)
 @click.argument("model")
 @click.argument("names", nargs=-1, required=True)
 @click.option(
@@ -64,27 +66,27 @@ def rename_class(shell: Shell, model: str, name: str, new_name: str, **values: A
 )
 @add_sending_options
 def merge_classes(
-    shell: Shell, model: str, names: tuple[str, ...], into: str, **values: Any
+    shell: CommandContext, model: str, names: tuple[str, ...], into: str, **values: Any
 ) -> None:
     """Make one class of the classes NAMES. Later batches may use the former names."""
     operation = {"merge": {"from": [*names], "into": into}}
     confirm_and_send_edit(shell, model, [operation], parse_sending_options(values))
 
 
-@command("drop", class_commands)
+@cli_command("drop", class_commands)
 @click.argument("model")
 @click.argument("names", nargs=-1, required=True)
 @add_sending_options
-def drop_classes(shell: Shell, model: str, names: tuple[str, ...], **values: Any) -> None:
+def drop_classes(shell: CommandContext, model: str, names: tuple[str, ...], **values: Any) -> None:
     """Take the classes NAMES out of the model, with their images. This cannot be undone."""
     operations = [{"drop": {"class": name}} for name in names]
     confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
 
 
-@command("aliases", class_commands, columns=("former name", "class", "edit"))
+@cli_command("aliases", class_commands, columns=("former name", "class", "edit"))
 @click.argument("model")
 @click.option("--remove", metavar="NAME", help="Remove this former name.")
-def list_class_aliases(shell: Shell, model: str, remove: str | None) -> None:
+def list_class_aliases(shell: CommandContext, model: str, remove: str | None) -> None:
     """List former class names, which batches may still use, or --remove one."""
     client = shell.create_client()
     if remove is not None:
@@ -92,7 +94,7 @@ def list_class_aliases(shell: Shell, model: str, remove: str | None) -> None:
         shell.print_result(
             {"model": model, "name": remove, "removed": True},
             lambda: print_text(
-                make_one_line(f"{remove} is no former class name of {model} any more.")
+                make_text_one_line(f"{remove} is no former class name of {model} any more.")
             ),
         )
         return

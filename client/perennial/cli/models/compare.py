@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import click
 
-from perennial.cli.command import DYNAMIC, Shell, command
-from perennial.cli.listing import Form
+from perennial.cli.command import DYNAMIC, CommandContext, cli_command
+from perennial.cli.listing import ListingFormat
 from perennial.cli.output import is_terminal, print_json_line, print_notice, print_table, print_text
 from perennial.types import Compare, ComparedImage
 
@@ -16,7 +16,9 @@ CLASSES = 20
 KINDS = ("negative", "positive", "both_wrong")
 
 
-@command("compare", columns=DYNAMIC, short_help="Compare two versions on the same held-out images.")
+@cli_command(
+    "compare", columns=DYNAMIC, short_help="Compare two versions on the same held-out images."
+)
 @click.argument("model")
 @click.argument("a")
 @click.argument("b", default="production")
@@ -26,7 +28,13 @@ KINDS = ("negative", "positive", "both_wrong")
 )
 @click.option("--class", "label", metavar="LABEL", help="With --images: only this class.")
 def compare_versions(
-    shell: Shell, model: str, a: str, b: str, task: int | None, kind: str | None, label: str | None
+    shell: CommandContext,
+    model: str,
+    a: str,
+    b: str,
+    task: int | None,
+    kind: str | None,
+    label: str | None,
 ) -> None:
     """Compare version B with version A on the same held-out images; each is a number or alias.
 
@@ -44,9 +52,9 @@ def compare_versions(
     shell.print_result(comparison, lambda: _print_comparison(shell, comparison))
 
 
-def _print_comparison(shell: Shell, compared: Compare) -> None:
+def _print_comparison(shell: CommandContext, compared: Compare) -> None:
     # Programs get every column; a terminal of 80 columns has room for fewer.
-    if not is_terminal() or shell.form != Form():
+    if not is_terminal() or shell.form != ListingFormat():
         columns = (
             "task",
             "images",
@@ -105,7 +113,7 @@ def _build_task_rows(compared: Compare) -> list[tuple[int | float | None, ...]]:
     ]
 
 
-def _print_flipped_images(shell: Shell, images: Iterable[ComparedImage]) -> None:
+def _print_flipped_images(shell: CommandContext, images: Iterable[ComparedImage]) -> None:
     if shell.is_json:
         # One line per image, so that a long list is printed while it is read.
         for one in images:

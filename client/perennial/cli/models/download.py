@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import VERSION, Shell, command
+from perennial.cli.command import VERSION, CommandContext, cli_command
 from perennial.cli.models.triton import write_triton_folder
 from perennial.cli.models.unpack import open_downloaded_package
 from perennial.cli.output import format_bytes, print_text
@@ -28,7 +28,7 @@ UNITS = {
 }
 
 
-class _Size(click.ParamType[int]):
+class _ByteSizeType(click.ParamType[int]):
     """Number of bytes, with an optional unit."""
 
     name = "size"
@@ -41,10 +41,10 @@ class _Size(click.ParamType[int]):
         return int(match[1]) * UNITS[match[2]]
 
 
-SIZE = _Size()
+SIZE = _ByteSizeType()
 
 
-@command("download", short_help="Download a version as a verified zip.")
+@cli_command("download", short_help="Download a version as a verified zip.")
 @click.argument("model")
 @click.argument("version_argument", metavar="[VERSION]", required=False)
 @VERSION
@@ -68,7 +68,7 @@ SIZE = _Size()
     help="Largest size to accept, such as 500MB; default: 16GiB.",
 )
 def download_version(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     version_argument: str | None,
     version: str,

@@ -14,8 +14,8 @@ from perennial.cli.batches.following import (
     print_job_outcome,
     wait_for_job,
 )
-from perennial.cli.command import REASON, SECONDS, Shell, command
-from perennial.cli.groups import Commands
+from perennial.cli.command import REASON, SECONDS, CommandContext, cli_command
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import (
     Cell,
     ask_for_confirmation,
@@ -27,7 +27,7 @@ from perennial.cli.output import (
     print_text,
 )
 from perennial.guard import quote_shell_word
-from perennial.text import format_count, make_one_line
+from perennial.text import format_count, make_text_one_line
 from perennial.types import Edit, EditPlan
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ SHOWN_TASKS = 20
 """Numbers of tasks that a sentence lists."""
 
 
-@click.group("edits", cls=Commands)
+@click.group("edits", cls=SuggestingCommandGroup)
 def edit_commands() -> None:
     """List, show and undo edits of a model: changed labels, images and classes."""
 
 
 @dataclass(frozen=True)
-class Sending:
+class EditSendingOptions:
     """Options that all commands share which edit a model."""
 
     reason: str | None
@@ -61,7 +61,7 @@ class Sending:
 
 
 def add_sending_options(work: Work) -> Work:
-    """Add the options of `Sending` to a command, which gets them as keyword arguments."""
+    """Add the options of `EditSendingOptions` to a command, which gets them as keyword arguments."""
     for option in (
         click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait."),
         click.option("--detach", "-d", is_flag=True, help="Do not wait for the job."),
@@ -72,13 +72,16 @@ def add_sending_options(work: Work) -> Work:
     return work
 
 
-def parse_sending_options(values: Mapping[str, Any]) -> Sending:
+def parse_sending_options(values: Mapping[str, Any]) -> EditSendingOptions:
     """Return the values of the options that `add_sending_options` added."""
-    return Sending(values["reason"], values["yes"], values["detach"], values["timeout"])
+    return EditSendingOptions(values["reason"], values["yes"], values["detach"], values["timeout"])
 
 
 def confirm_and_send_edit(
-    shell: Shell, model: str, operations: Sequence[Mapping[str, Any]], sending: Sending
+    shell: CommandContext,
+    model: str,
+    operations: Sequence[Mapping[str, Any]],
+    sending: EditSendingOptions,
 ) -> None:
     """Show what operations would change, ask, send them as an edit, and report its version.
 
@@ -117,7 +120,7 @@ def describe_edit_plan(plan: EditPlan) -> list[str]:
         if plan.can_undo
         else "It cannot be undone: images that it removes are not restored.",
     ]
-    return [make_one_line(line) for line in lines]
+    return [make_text_one_line(line) for line in lines]
 
 
 def _format_task_numbers(numbers: Sequence[int]) -> str:
@@ -127,13 +130,15 @@ def _format_task_numbers(numbers: Sequence[int]) -> str:
 
 
 def _wait_for_edit(
-    shell: Shell, client: Perennial, model: str, sent: Edit, timeout: float | None
+    shell: CommandContext, client: Perennial, model: str, sent: Edit, timeout: float | None
 ) -> None:
     """Wait for the job of an edit, then print its result."""
     handle = client.job(sent.job)
     job = wait_for_job(shell, handle, timeout)
     for warning in job.warnings:
-        print_notice(f"warning: {words.replace_task_requests(warning, model, job.task)}")
+        print_notice(
+            f"warning: {words.replace_requests_by_task_commands(warning, model, job.task)}"
+        )
     edit = client.edits.retrieve(model, sent.number)
     if shell.is_json:
         print_document(edit)
@@ -181,7 +186,7 @@ def describe_edit_state(edit: Edit) -> str:
     return edit.state if edit.undone_at is None else "undone"
 
 
-@command(
+@cli_command(
     "list",
     edit_commands,
     columns=(
@@ -190,7 +195,7 @@ def describe_edit_state(edit: Edit) -> str:
     ),
 )
 @click.argument("model")
-def list_edits(shell: Shell, model: str) -> None:
+def list_edits(shell: CommandContext, model: str) -> None:
     """List the edits of a model, newest first."""
     edits = list(shell.create_client().edits.list(model))
     rows = [
@@ -205,10 +210,10 @@ def list_edits(shell: Shell, model: str) -> None:
     shell.print_rows(edits, rows, "No edit.")
 
 
-@command("show", edit_commands)
+@cli_command("show", edit_commands)
 @click.argument("model")
 @click.argument("edit", type=int)
-def show_edit(shell: Shell, model: str, edit: int) -> None:
+def show_edit(shell: CommandContext, model: str, edit: int) -> None:
     """Show one edit: its job and version, what it changed, and until when it can be undone."""
     details = shell.create_client().edits.retrieve(model, edit)
     shell.print_result(details, lambda: _print_edit(details))
@@ -235,12 +240,12 @@ def _print_edit(edit: Edit) -> None:
     print_fields(rows)
 
 
-@command("undo", edit_commands)
+@cli_command("undo", edit_commands)
 @click.argument("model")
 @click.argument("edit", type=int)
 @REASON
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def undo_edit(shell: Shell, model: str, edit: int, reason: str | None, yes: bool) -> None:
+def undo_edit(shell: CommandContext, model: str, edit: int, reason: str | None, yes: bool) -> None:
     """Go back to the version before an edit, and restore its labels."""
     client = shell.create_client()
     if not yes:
@@ -260,11 +265,11 @@ def _print_undone_edit(client: Perennial, model: str, edit: Edit) -> None:
     )
 
 
-@command("purge", edit_commands)
+@cli_command("purge", edit_commands)
 @click.argument("model")
 @click.argument("edit", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def purge_edit(shell: Shell, model: str, edit: int, yes: bool) -> None:
+def purge_edit(shell: CommandContext, model: str, edit: int, yes: bool) -> None:
     """Delete from older versions the features and images of tasks from which an edit removed
     images.
     """

@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from perennial.bars import show_listing_bar
-from perennial.cli.command import DYNAMIC, VERSION, Shell, command
-from perennial.cli.listing import Form
+from perennial.cli.command import DYNAMIC, VERSION, CommandContext, cli_command
+from perennial.cli.listing import ListingFormat
 from perennial.cli.models.predict import MOST_BYTES, MOST_IMAGES
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, ConfigError, PerennialError
 from perennial.pack.tar_batch import TarBatch
-from perennial.text import format_count, make_one_line
+from perennial.text import format_count, make_text_one_line
 from perennial.types import Prediction
 
 Z95 = 1.959964
@@ -35,7 +35,7 @@ TABLES = {
 
 
 @dataclass
-class Score:
+class EvaluationScore:
     """A version's predictions for labelled images."""
 
     version: int | None = None
@@ -112,7 +112,7 @@ def compute_wilson_interval(right: int, images: int) -> tuple[float, float] | No
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-@command(
+@cli_command(
     "evaluate", columns=DYNAMIC, short_help="Measure a version on labelled images of your own."
 )
 @click.argument("model")
@@ -131,7 +131,13 @@ def compute_wilson_interval(right: int, images: int) -> tuple[float, float] | No
     "--wrong", is_flag=True, help="With --list images: only those that are predicted wrongly."
 )
 def evaluate_version(
-    shell: Shell, model: str, folder: Path, version: str, task: int | None, listed: str, wrong: bool
+    shell: CommandContext,
+    model: str,
+    folder: Path,
+    version: str,
+    task: int | None,
+    listed: str,
+    wrong: bool,
 ) -> int:
     """Predict the labelled images in DIR, without learning them: accuracy, confusion, each class.
 
@@ -143,7 +149,7 @@ def evaluate_version(
         raise click.UsageError("--wrong is for --list images.")
     # A wrong --columns ends the command before any image is sent.
     shell.form.select_column_indices(TABLES[listed])
-    client, score = shell.create_client(), Score()
+    client, score = shell.create_client(), EvaluationScore()
     source = open_labelled_images(folder)
     with show_listing_bar(sys.stderr.isatty(), "asked") as show:
         for batch in iterate_request_images(source):
@@ -171,14 +177,16 @@ def evaluate_version(
             if show is not None:
                 show(len(score.rows) + len(score.unusable), source.count)
     for name, why in score.unusable:
-        print_notice(make_one_line(f"{name}: {why}"))
+        print_notice(make_text_one_line(f"{name}: {why}"))
     shell.print_result(
         score.build_json_document(), lambda: _print_score(shell, model, score, listed, wrong)
     )
     return 1 if score.unusable else 0
 
 
-def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: bool) -> None:
+def _print_score(
+    shell: CommandContext, model: str, score: EvaluationScore, listed: str, wrong: bool
+) -> None:
     rows: Iterator[tuple[Cell, ...]]
     if listed == "classes":
         rows = score.build_class_rows()
@@ -194,12 +202,12 @@ def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: boo
             f"right, {score.correct_count / len(score.rows):.1%} (95 %: {around[0]:.1%} to "
             f"{around[1]:.1%})."
         )
-    if shell.form != Form() or not is_terminal():
+    if shell.form != ListingFormat() or not is_terminal():
         return
     if listed == "classes":
         for (label, called), number in score.count_confused_classes().most_common(PAIRS):
             images = format_count(number, "image")
-            print_text(f"  {make_one_line(f'“{label}” called “{called}”')}: {images}")
+            print_text(f"  {make_text_one_line(f'“{label}” called “{called}”')}: {images}")
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from perennial.cli.command import DYNAMIC, Shell, command
-from perennial.cli.listing import Form
-from perennial.cli.marks import EDITED, Standing
-from perennial.cli.models.accuracies import Accuracy
+from perennial.cli.command import DYNAMIC, CommandContext, cli_command
+from perennial.cli.listing import ListingFormat
+from perennial.cli.marks import EDITED, ModelVersionMarks
+from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.output import Cell, is_terminal, print_fields, print_notice, print_text
 from perennial.types import Metrics
 
@@ -15,7 +15,9 @@ FITTING = 6
 """Number of task columns that fit into a terminal of 80 columns."""
 
 
-@command("metrics", columns=DYNAMIC, short_help="Show the accuracy of each version on each task.")
+@cli_command(
+    "metrics", columns=DYNAMIC, short_help="Show the accuracy of each version on each task."
+)
 @click.argument("model")
 @click.option(
     "--version",
@@ -32,7 +34,7 @@ FITTING = 6
     show_default=True,
     help="Number of versions, newest first.",
 )
-def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
+def print_metrics(shell: CommandContext, model: str, version: str, last: int) -> None:
     """Show the accuracy of each version (row) on each task (column), and the figures of one
     version."""
     client = shell.create_client()
@@ -41,7 +43,7 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
     def print_metrics_tables() -> None:
         columns = matrix.columns
         # Marks and fewer columns are for people; programs get plain numbers and all tasks.
-        is_free = is_terminal() and shell.form == Form()
+        is_free = is_terminal() and shell.form == ListingFormat()
         shown_columns = columns[-FITTING:] if is_free else columns
         if len(shown_columns) < len(columns):
             print_notice(
@@ -49,9 +51,9 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
             )
         pairs = list(zip(matrix.rows, matrix.accuracy_matrix, strict=True))[-last:]
         where = (
-            Standing.from_aliases(client.models.retrieve(model).aliases)
+            ModelVersionMarks.from_aliases(client.models.retrieve(model).aliases)
             if is_free
-            else Standing(None, None)
+            else ModelVersionMarks(None, None)
         )
         marked = {(mark.version, mark.task) for mark in matrix.marks or ()} if is_free else set()
         rows: list[tuple[Cell, ...]] = [
@@ -80,7 +82,7 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
         print_text(f"Version {matrix.version}{where.describe_version_role(matrix.version)}:")
         print_fields(
             [
-                ("mean accuracy (ACC)", _describe_mean(matrix)),
+                ("mean accuracy (ACC)", _describe_mean_accuracy(matrix)),
                 ("backward transfer", summary.bwt),
                 ("mean forgetting", summary.forgetting),
                 ("accuracy when learned", summary.learning_accuracy),
@@ -91,11 +93,11 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
     shell.print_result(matrix, print_metrics_tables)
 
 
-def _describe_mean(matrix: Metrics) -> str | None:
+def _describe_mean_accuracy(matrix: Metrics) -> str | None:
     """Return the mean accuracy with its held-out images, such as 0.931 (40 images)."""
     acc = matrix.summary.acc
     if acc is None:
         return None
     measured = {one.task for one in matrix.summary.per_task if one.now is not None}
     images = sum(column.n for column in matrix.columns if column.task in measured)
-    return str(Accuracy(acc, images))
+    return str(MeasuredAccuracy(acc, images))

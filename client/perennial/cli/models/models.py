@@ -9,8 +9,8 @@ import click
 
 from perennial import words
 from perennial.cli.batches.following import wait_for_job
-from perennial.cli.command import RECIPE, Shell, command, parse_json_option
-from perennial.cli.groups import Commands
+from perennial.cli.command import RECIPE, CommandContext, cli_command, parse_json_option
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.rebase import rebase_model
 from perennial.cli.models.recipe import build_recipe_rows, describe_architecture
 from perennial.cli.output import (
@@ -22,9 +22,9 @@ from perennial.cli.output import (
     print_fields,
     print_text,
 )
-from perennial.cli.states import WAITS, build_state_option
+from perennial.cli.states import WAITS, build_state_filter_option
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import ListedModel, Model
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 STOP = click.Choice(["stop", "continue"])
 
 
-@click.group("models", cls=Commands)
+@click.group("models", cls=SuggestingCommandGroup)
 def model_commands() -> None:
     """Create, list, show, change, rebase and delete models."""
 
@@ -42,7 +42,7 @@ def model_commands() -> None:
 model_commands.add_command(rebase_model)
 
 
-@command(
+@cli_command(
     "list",
     model_commands,
     columns=(
@@ -51,8 +51,8 @@ model_commands.add_command(rebase_model)
     ),
 )
 @click.argument("query", required=False)
-@build_state_option("--waits", "wanted", WAITS)
-def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
+@build_state_filter_option("--waits", "wanted", WAITS)
+def list_models(shell: CommandContext, query: str | None, wanted: str | None) -> None:
     """List all models; with QUERY, those whose name contains it."""
     every = shell.create_client().models.list(query=query, summary=True)
     matching_models = [
@@ -111,7 +111,7 @@ NONE = "none"
 """Value that switches a limit off; `off` means the same."""
 
 
-class _Limit(click.ParamType[float | str]):
+class _GateLimitType(click.ParamType[float | str]):
     """Type of an option that takes a number or `none`."""
 
     name = "limit"
@@ -129,13 +129,13 @@ class _Limit(click.ParamType[float | str]):
             self.fail(f"{value!r} is neither a number nor {NONE}", param, ctx)
 
 
-LIMIT = _Limit()
+LIMIT = _GateLimitType()
 
 
 def _add_settings_options() -> Callable[[Work], Work]:
     """Return a decorator that adds the options `create` and `set` share."""
 
-    def add_options(work: Work) -> Work:
+    def add_model_options(work: Work) -> Work:
         # The first decorator is applied innermost, so the order is the reverse of that in `--help`.
         options = [
             click.option(
@@ -197,10 +197,10 @@ def _add_settings_options() -> Callable[[Work], Work]:
             work = option(work)
         return work
 
-    return add_options
+    return add_model_options
 
 
-def _build_given_fields(values: dict[str, Any]) -> dict[str, Any]:
+def _build_fields_from_given_options(values: dict[str, Any]) -> dict[str, Any]:
     """Return the request's fields from options, without those that were not given."""
     limits = {name: values.pop(name) for name in LIMITS}
     # null switches a limit off; a limit that is left out stays as it is.
@@ -227,7 +227,7 @@ def _build_given_fields(values: dict[str, Any]) -> dict[str, Any]:
     return {**request_fields, **({"gate": gate} if gate else {})}
 
 
-@command("create", model_commands)
+@cli_command("create", model_commands)
 @click.argument("name")
 @click.option(
     "--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True
@@ -258,10 +258,10 @@ def _build_given_fields(values: dict[str, Any]) -> dict[str, Any]:
 )
 @_add_settings_options()
 def create_model(
-    shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
+    shell: CommandContext, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
 ) -> None:
     """Create a model. Only its NAME is required."""
-    request_fields = _build_given_fields(values)
+    request_fields = _build_fields_from_given_options(values)
     for field in ("architecture", "base"):
         # Both options take a name or JSON, and no name begins with a brace.
         if request_fields.get(field, "").startswith("{"):
@@ -273,19 +273,21 @@ def create_model(
     shell.print_result(model, lambda: _print_new_model(model))
 
 
-def _wait_for_fetched_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
+def _wait_for_fetched_base(
+    shell: CommandContext, client: Perennial, model: Model, job: str
+) -> Model:
     """Wait for the job that fetches the base of a new model. Raises JobEnded if it fails."""
     handle = client.job(job)
     error = handle.ending(wait_for_job(shell, handle))
     if error is not None:
-        error.add_note(f"Model {make_one_line(model.name)} is made, without its base.")
+        error.add_note(f"Model {make_text_one_line(model.name)} is made, without its base.")
         raise error
     return client.models.retrieve(model.id)
 
 
-@command("show", model_commands)
+@cli_command("show", model_commands)
 @click.argument("model")
-def show_model(shell: Shell, model: str) -> None:
+def show_model(shell: CommandContext, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
     model_details = shell.create_client().models.retrieve(model)
     shell.print_result(model_details, lambda: _print_model_fields(model_details))
@@ -301,7 +303,7 @@ def _print_new_model(model: Model) -> None:
     method = model.recipe.method.name if model.recipe.method else "its recipe"
     name = quote_shell_word(model.name)
     print_text(
-        f"Model {make_one_line(model.name)} ({model.id}): network {describe_architecture(model.architecture)}, "
+        f"Model {make_text_one_line(model.name)} ({model.id}): network {describe_architecture(model.architecture)}, "
         f"images of {model.image.size} × {model.image.size} pixels, method {method}."
     )
     _print_fetched_base(model)
@@ -367,12 +369,12 @@ def _print_attention(model: Model) -> None:
         print_text("\n" + "\n".join(words.describe_attention_item(model.name, entry)))
 
 
-@command("set", model_commands)
+@cli_command("set", model_commands)
 @click.argument("model")
 @_add_settings_options()
-def change_model(shell: Shell, model: str, **values: Any) -> None:
+def change_model(shell: CommandContext, model: str, **values: Any) -> None:
     """Change a model's recipe, gate and rules, for later batches."""
-    changes = _build_given_fields(values)
+    changes = _build_fields_from_given_options(values)
     if not changes:
         raise click.UsageError(
             "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has "
@@ -382,10 +384,10 @@ def change_model(shell: Shell, model: str, **values: Any) -> None:
     shell.print_result(changed_model, lambda: _print_model_fields(changed_model))
 
 
-@command("rm", model_commands)
+@cli_command("rm", model_commands)
 @click.argument("model")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def delete_model(shell: Shell, model: str, yes: bool) -> None:
+def delete_model(shell: CommandContext, model: str, yes: bool) -> None:
     """Delete a model with all its stored data."""
     client = shell.create_client()
     model_details = client.models.retrieve(model)
@@ -398,14 +400,14 @@ def delete_model(shell: Shell, model: str, yes: bool) -> None:
     client.models.delete(model_details.id)
     shell.print_result(
         {"deleted": model_details.id, "name": model_details.name},
-        lambda: print_text(make_one_line(f"Deleted {model_details.name}.")),
+        lambda: print_text(make_text_one_line(f"Deleted {model_details.name}.")),
     )
 
 
-@command("memory", model_commands)
+@cli_command("memory", model_commands)
 @click.argument("model")
 @click.option("--delete", is_flag=True, help="Delete all of them.")
-def show_memory(shell: Shell, model: str, delete: bool) -> None:
+def show_memory(shell: CommandContext, model: str, delete: bool) -> None:
     """Show the images that a model retains for replay, or delete them."""
     client = shell.create_client()
     if delete:

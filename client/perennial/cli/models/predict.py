@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from perennial.cli.command import DYNAMIC, VERSION, Shell, command
+from perennial.cli.command import DYNAMIC, VERSION, CommandContext, cli_command
 from perennial.cli.output import print_json_line, print_notice
 from perennial.errors import BadAnswer
 from perennial.pack.names import IMAGE_SUFFIXES
 from perennial.shapes import convert_to_json
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import Prediction
 
 # Within the limits of the service: 256 images and, by default, 64 MiB.
@@ -20,7 +20,7 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 """Maximum images and bytes per request."""
 
 
-@command("predict", columns=DYNAMIC, short_help="Predict the labels of images.")
+@cli_command("predict", columns=DYNAMIC, short_help="Predict the labels of images.")
 @click.argument("model")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @VERSION
@@ -34,7 +34,12 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 )
 @click.option("--task", type=int, help="In the scenario task: the task whose head predicts.")
 def predict_files(
-    shell: Shell, model: str, paths: tuple[Path, ...], version: str, top_k: int, task: int | None
+    shell: CommandContext,
+    model: str,
+    paths: tuple[Path, ...],
+    version: str,
+    top_k: int,
+    task: int | None,
 ) -> int:
     """Predict what images show. PATHS are image files, or folders that are searched for them.
 
@@ -56,7 +61,7 @@ def predict_files(
                 rows.append((str(file), *cells[:top_k]))
             else:
                 unusable += 1
-                print_notice(f"{file}: {make_one_line(one.error.detail)}")
+                print_notice(f"{file}: {make_text_one_line(one.error.detail)}")
             # JSON is printed as it comes; rows need a common width, and wait for the last image.
             if shell.is_json:
                 print_json_line(

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from perennial import words
-from perennial.cli.command import REASON, Shell, command, parse_json_option
+from perennial.cli.command import REASON, CommandContext, cli_command, parse_json_option
 from perennial.cli.output import Cell, ask_for_confirmation, print_table, print_text
 from perennial.guard import quote_shell_word
 from perennial.types import Rebase, RebaseTask, Share
@@ -16,7 +16,7 @@ SHORT_SHA = 12
 """Digits of an archive's SHA-256 shown for comparison by a person."""
 
 
-@command("rebase", short_help="Move a model to a better base.")
+@cli_command("rebase", short_help="Move a model to a better base.")
 @click.argument("model")
 @click.option(
     "--base", metavar="NAME|ID|JSON", help="Begin with this base, given as in `models create`."
@@ -37,7 +37,7 @@ SHORT_SHA = 12
 @REASON
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def rebase_model(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     base: str | None,
     name: str | None,
@@ -71,7 +71,7 @@ def rebase_model(
 
 
 def _finish_or_undo_rebase(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     missing: Literal["refuse", "allow"],
     reason: str | None,

@@ -27,7 +27,7 @@ _HELD_OUT_EVERY = 4
 
 
 @dataclass(frozen=True)
-class References:
+class ReferenceBatches:
     """Two batches of the same images.
 
     Attributes:
@@ -42,7 +42,7 @@ class References:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReferenceComparison:
     """Accuracy of both models on the same held-out images.
 
     Attributes:
@@ -63,7 +63,7 @@ class Comparison:
         return dict(vars(self))
 
 
-def read_references(folder: Path, classes: Sequence[str]) -> References:
+def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceBatches:
     """Read a folder with a folder of images for each class.
 
     Raises:
@@ -91,7 +91,7 @@ def read_references(folder: Path, classes: Sequence[str]) -> References:
         for number, file in enumerate(files):
             part = held_out if number % _HELD_OUT_EVERY == 0 else training
             part[f"{name}/{number:06}{file.suffix}"] = file
-    return References(
+    return ReferenceBatches(
         len(held_out) + len(training),
         _zip_files({f"test/{name}": file for name, file in held_out.items()}),
         _zip_files(
@@ -101,7 +101,9 @@ def read_references(folder: Path, classes: Sequence[str]) -> References:
     )
 
 
-def compare_with_closed_form(client: Perennial, model: str, references: References) -> Comparison:
+def compare_with_closed_form(
+    client: Perennial, model: str, references: ReferenceBatches
+) -> ReferenceComparison:
     """Start a closed form on the classifier's features from references, and measure both.
 
     Raises:
@@ -126,7 +128,7 @@ def compare_with_closed_form(client: Perennial, model: str, references: Referenc
     )
     # Of equals the classifier itself: it is in production already.
     is_better = (closed_form or 0.0) > (classifier or 0.0)
-    return Comparison(model, other, classifier, closed_form, other if is_better else model)
+    return ReferenceComparison(model, other, classifier, closed_form, other if is_better else model)
 
 
 def _zip_files(files: dict[str, Path]) -> bytes:

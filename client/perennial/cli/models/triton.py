@@ -10,7 +10,7 @@ from perennial.answers import parse_json
 from perennial.cli.models.unpack import open_downloaded_package
 from perennial.errors import BadAnswer, PerennialError
 from perennial.guard import make_safe_filename, parse_whole_number
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 INPUT = "images"
 
@@ -53,7 +53,7 @@ def _parse_labels_by_output(labels: Any) -> dict[str, list[str]]:
     if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
         raise BadAnswer("labels.json of the download does not name the labels of each output.")
     return {
-        make_safe_filename(name): [make_one_line(str(label)) for label in each]
+        make_safe_filename(name): [make_text_one_line(str(label)) for label in each]
         for name, each in labels.items()
     }
 

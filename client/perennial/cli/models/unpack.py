@@ -20,7 +20,7 @@ MAX_TEXT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
 
-class Package:
+class OpenedDownload:
     """An opened download of a version.
 
     Attributes:
@@ -67,7 +67,7 @@ class Package:
 
 
 @contextmanager
-def open_downloaded_package(file: Path) -> Iterator[Package]:
+def open_downloaded_package(file: Path) -> Iterator[OpenedDownload]:
     """Open a download.
 
     Raises:
@@ -75,7 +75,7 @@ def open_downloaded_package(file: Path) -> Iterator[Package]:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            yield Package(archive, file.stat().st_size)
+            yield OpenedDownload(archive, file.stat().st_size)
     except (
         zipfile.BadZipFile,
         zlib.error,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perennial import words
-from perennial.cli.command import DYNAMIC, Shell, command
-from perennial.cli.groups import Commands
-from perennial.cli.listing import Form
+from perennial.cli.command import DYNAMIC, CommandContext, cli_command
+from perennial.cli.groups import SuggestingCommandGroup
+from perennial.cli.listing import ListingFormat
 from perennial.cli.models.accuracies import (
-    explain_unmeasured_sign,
+    explain_sign_of_unmeasured_accuracy,
     format_accuracies_in_words,
     read_accuracies,
 )
@@ -24,19 +24,19 @@ from perennial.cli.output import (
     print_fields,
     print_text,
 )
-from perennial.cli.states import VERSIONS, build_state_option
+from perennial.cli.states import VERSIONS, build_state_filter_option
 from perennial.types import Version
 
 if TYPE_CHECKING:
     from perennial import Perennial
 
 
-@click.group("versions", cls=Commands)
+@click.group("versions", cls=SuggestingCommandGroup)
 def version_commands() -> None:
     """List, show and compare versions."""
 
 
-@command(
+@cli_command(
     "list",
     version_commands,
     columns=(
@@ -45,8 +45,8 @@ def version_commands() -> None:
     ),
 )
 @click.argument("model")
-@build_state_option("--status", "status", VERSIONS)
-def list_versions(shell: Shell, model: str, status: str | None) -> None:
+@build_state_filter_option("--status", "status", VERSIONS)
+def list_versions(shell: CommandContext, model: str, status: str | None) -> None:
     """List all versions of a model, including held ones; `images` are the held-out images that the
     accuracy rests on.
     """
@@ -63,10 +63,10 @@ def list_versions(shell: Shell, model: str, status: str | None) -> None:
     shell.print_rows(matching, rows, "No version.")
 
 
-@command("show", version_commands)
+@cli_command("show", version_commands)
 @click.argument("model")
 @click.argument("version", default="production")
-def show_version(shell: Shell, model: str, version: str) -> None:
+def show_version(shell: CommandContext, model: str, version: str) -> None:
     """Show one version: its gate, accuracy on each task, and bytes. VERSION is a number or
     alias.
     """
@@ -92,7 +92,7 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
         ("note", version.note),
     ]
     print_fields(rows)
-    for text in explain_unmeasured_sign(accuracies):
+    for text in explain_sign_of_unmeasured_accuracy(accuracies):
         print_text(f"  {text}")
     for reason in words.describe_failed_checks(version):
         print_text(f"  {reason}")
@@ -104,22 +104,22 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
         print_text(f"warning: {words.replace_requests_by_commands(warning)}")
 
 
-@command("note", version_commands)
+@cli_command("note", version_commands)
 @click.argument("model")
 @click.argument("version")
 @click.argument("text", required=False)
-def set_version_note(shell: Shell, model: str, version: str, text: str | None) -> None:
+def set_version_note(shell: CommandContext, model: str, version: str, text: str | None) -> None:
     """Set the note of a version; without TEXT remove it."""
     client = shell.create_client()
     details = client.versions.update(model, version, note=text)
     shell.print_result(details, lambda: _print_version(client, model, details))
 
 
-@command("diff", version_commands, columns=DYNAMIC)
+@cli_command("diff", version_commands, columns=DYNAMIC)
 @click.argument("model")
 @click.argument("before")
 @click.argument("after")
-def print_version_diff(shell: Shell, model: str, before: str, after: str) -> None:
+def print_version_diff(shell: CommandContext, model: str, before: str, after: str) -> None:
     """Show the differences between two versions: accuracy by task, classes, bytes, recipe.
     `images` are the held-out images of the task.
     """
@@ -148,7 +148,7 @@ def print_version_diff(shell: Shell, model: str, before: str, after: str) -> Non
         if a is not None or b is not None
     ]
     lost_tasks = sorted(set(old.tasks) - set(new.tasks))
-    recipe = find_changed_values(
+    recipe = find_changed_values_by_path(
         old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {}
     )
     result = {
@@ -171,7 +171,7 @@ def print_version_diff(shell: Shell, model: str, before: str, after: str) -> Non
         ]
         shell.form.print_rows(headings, rows, "No task.")
         # Options such as --csv are for programs, which read rows alone.
-        if shell.form != Form():
+        if shell.form != ListingFormat():
             return
         if lost_tasks:
             print_text(
@@ -191,13 +191,15 @@ def _format_accuracy_change(change: float | None) -> str | None:
     return None if change is None else f"{change:+.3f}"
 
 
-def find_changed_values(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
+def find_changed_values_by_path(
+    before: Any, after: Any, way: str = ""
+) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ, by their dotted path, such as `method.name`."""
     if isinstance(before, dict) and isinstance(after, dict):
         differences = {}
         for name in sorted({*before, *after}):
             differences.update(
-                find_changed_values(
+                find_changed_values_by_path(
                     before.get(name), after.get(name), f"{way}.{name}" if way else name
                 )
             )

@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import DYNAMIC, Shell, command
-from perennial.cli.groups import Commands
-from perennial.cli.named import find_id_by_name
+from perennial.cli.command import DYNAMIC, CommandContext, cli_command
+from perennial.cli.groups import SuggestingCommandGroup
+from perennial.cli.named import resolve_id_or_name
 from perennial.cli.output import format_bytes, format_time, print_notice, print_text
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 _LENGTH = re.compile(r"([0-9]{1,5}) ?([hdw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -65,13 +65,13 @@ class TimeParameter(click.ParamType[str]):
 FUTURE, PAST = TimeParameter(is_past=False), TimeParameter(is_past=True)
 
 
-@click.group("keys", cls=Commands)
+@click.group("keys", cls=SuggestingCommandGroup)
 def key_commands() -> None:
     """Create, list and revoke access keys; requires an admin key."""
 
 
-@command("list", key_commands, columns=("key", "name", "owner", "scope", "valid until"))
-def list_keys(shell: Shell) -> None:
+@cli_command("list", key_commands, columns=("key", "name", "owner", "scope", "valid until"))
+def list_keys(shell: CommandContext) -> None:
     """List all keys, without their secrets."""
     key_list = list(shell.create_client().keys.list())
     rows = [
@@ -98,7 +98,7 @@ def _format_key_validity(key: Any) -> str:
     return format_time(key.expires_at) or "for ever"
 
 
-@command("create", key_commands)
+@cli_command("create", key_commands)
 @click.argument("name")
 @click.option(
     "--scope",
@@ -119,7 +119,7 @@ def _format_key_validity(key: Any) -> str:
 @click.option("--alias", metavar="ALIAS", help="For scope predict: the alias, such as production.")
 @click.option("--requests-per-s", type=float, metavar="N", help="For scope predict; default 5.")
 @click.option("--images-per-day", type=int, metavar="N", help="For scope predict; default 1000.")
-def create_key(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
+def create_key(shell: CommandContext, name: str, expires: str | None, **wanted: Any) -> None:
     """Create a key. Its secret is printed once, on standard output."""
     new_key = shell.create_client().keys.create(name, expires_at=expires, **wanted)
 
@@ -134,22 +134,23 @@ def create_key(shell: Shell, name: str, expires: str | None, **wanted: Any) -> N
     shell.print_result(new_key, print_created_key)
 
 
-@command("revoke", key_commands)
+@cli_command("revoke", key_commands)
 @click.argument("key", metavar="KEY|NAME")
-def revoke_key(shell: Shell, key: str) -> None:
+def revoke_key(shell: CommandContext, key: str) -> None:
     """Revoke a key. KEY is its id; a NAME must belong to exactly one valid key."""
     client = shell.create_client()
     # Revoked keys do not count, so that their names can be used again.
     valid = (one for one in client.keys.list() if not one.revoked_at)
-    key_id = find_id_by_name(key, "key", "key_", valid, lambda one: one.name)
+    key_id = resolve_id_or_name(key, "key", "key_", valid, lambda one: one.name)
     client.keys.delete(key_id)
     named = "" if key_id == key else f" ({key})"
     shell.print_result(
-        {"revoked": key_id}, lambda: print_text(make_one_line(f"Key {key_id}{named} is revoked."))
+        {"revoked": key_id},
+        lambda: print_text(make_text_one_line(f"Key {key_id}{named} is revoked.")),
     )
 
 
-@command(
+@cli_command(
     "audit", columns=("at", "owner", "key", "action", "object"), short_help="Who changed what."
 )
 @click.option("--model", "-m", metavar="MODEL", help="Only changes of this model.")
@@ -169,7 +170,7 @@ def revoke_key(shell: Shell, key: str) -> None:
     show_default=True,
     help="Largest number of rows.",
 )
-def print_audit_trail(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
+def print_audit_trail(shell: CommandContext, newest: bool, limit: int, **wanted: Any) -> None:
     """Show who changed what; with --json one line per change. Requires an admin key."""
     # The list is read lazily, so no page beyond the limit is requested.
     changes = islice(
@@ -187,9 +188,9 @@ def print_audit_trail(shell: Shell, newest: bool, limit: int, **wanted: Any) -> 
     shell.print_rows(None, rows, "Nothing was changed.")
 
 
-@command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
+@cli_command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
 @click.option("--by", type=click.Choice(["model", "owner"]), default="model", show_default=True)
-def print_usage(shell: Shell, by: str) -> None:
+def print_usage(shell: CommandContext, by: str) -> None:
     """Show bytes and jobs, by model or owner. Requires an admin key."""
     client = shell.create_client()
     items: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())

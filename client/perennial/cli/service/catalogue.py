@@ -8,19 +8,19 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import Shell, command, parse_json_option
-from perennial.cli.groups import Commands
+from perennial.cli.command import CommandContext, cli_command, parse_json_option
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import format_bytes, format_time, print_fields, print_table, print_text
 from perennial.types import Base, Method
 
 
-@command(
+@cli_command(
     "methods",
     columns=("method", "scenarios", "description"),
     short_help="List continual-learning methods.",
 )
 @click.argument("name", required=False)
-def print_methods(shell: Shell, name: str | None) -> None:
+def print_methods(shell: CommandContext, name: str | None) -> None:
     """List continual-learning methods; with NAME show one with its hyper-parameters."""
     client = shell.create_client()
     if name is not None:
@@ -51,12 +51,12 @@ def _format_default_value(value: Any) -> str:
     return str(value)
 
 
-@click.group("bases", cls=Commands)
+@click.group("bases", cls=SuggestingCommandGroup)
 def base_commands() -> None:
     """Upload and show weights that models start from."""
 
 
-@command("upload", base_commands)
+@cli_command("upload", base_commands)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--architecture", required=True, metavar="NAME|JSON", help="Network that the weights belong to."
@@ -70,7 +70,7 @@ def base_commands() -> None:
     help="Preparation of the images: mean, std, size, crop and others.",
 )
 @click.option("--preset", metavar="NAME", help="imagenet: for torchvision weights.")
-def upload_base(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
+def upload_base(shell: CommandContext, file: Path, architecture: str, **values: Any) -> None:
     """Upload weights (safetensors) that models can start from."""
     base = shell.create_client().bases.create(
         file, architecture, progress=sys.stderr.isatty(), **values
@@ -78,8 +78,8 @@ def upload_base(shell: Shell, file: Path, architecture: str, **values: Any) -> N
     shell.print_result(base, lambda: _print_base_fields(base))
 
 
-@command("list", base_commands, columns=("base", "architecture", "bytes", "models"))
-def list_bases(shell: Shell) -> None:
+@cli_command("list", base_commands, columns=("base", "architecture", "bytes", "models"))
+def list_bases(shell: CommandContext) -> None:
     """List uploaded weights, and the models that started from each."""
     base_list = list(shell.create_client().bases.list())
     rows = [
@@ -94,26 +94,26 @@ def list_bases(shell: Shell) -> None:
     shell.print_rows(base_list, rows, "No base was uploaded.")
 
 
-@command("rm", base_commands)
+@cli_command("rm", base_commands)
 @click.argument("base")
-def delete_base(shell: Shell, base: str) -> None:
+def delete_base(shell: CommandContext, base: str) -> None:
     """Delete weights that no model started from."""
     shell.create_client().bases.delete(base)
     shell.print_result({"deleted": base}, lambda: print_text(f"Base {base} is removed."))
 
 
-@command("show", base_commands)
+@cli_command("show", base_commands)
 @click.argument("base")
-def show_base(shell: Shell, base: str) -> None:
+def show_base(shell: CommandContext, base: str) -> None:
     """Show one base, by its id."""
     base_details = shell.create_client().bases.retrieve(base)
     shell.print_result(base_details, lambda: _print_base_fields(base_details))
 
 
-@command(
+@cli_command(
     "architectures", base_commands, columns=("architecture", "family", "pixels from", "description")
 )
-def print_architectures(shell: Shell) -> None:
+def print_architectures(shell: CommandContext) -> None:
     """List network architectures for models."""
     architecture_list = list(shell.create_client().architectures.list())
     rows = [(of.name, of.family, of.min_size, of.description) for of in architecture_list]

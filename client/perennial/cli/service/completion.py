@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from perennial.cli.command import Shell, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.output import print_text
 
 
-@command("completion", short_help="Print the completion script of your shell.")
+@cli_command("completion", short_help="Print the completion script of your shell.")
 @click.argument("shell_name", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
-def print_completion(shell: Shell, shell_name: str) -> None:
+def print_completion(shell: CommandContext, shell_name: str) -> None:
     """Print the script that completes commands in your shell: `eval "$(perennial completion
     bash)"`.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perennial import config
-from perennial.cli.command import Shell, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.output import ask_for_text, print_notice, print_text
 from perennial.errors import (
     APIError,
@@ -21,7 +21,7 @@ from perennial.errors import (
     NotFound,
     Unauthorized,
 )
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -30,7 +30,7 @@ KEYS_PAGE = "/ui/admin/keys"
 """Page where an administrator creates keys in a browser."""
 
 
-@command("login", short_help="Store the URL of a service and a key.")
+@cli_command("login", short_help="Store the URL of a service and a key.")
 @click.argument("address", metavar="[URL]", required=False)
 @click.option(
     "--key",
@@ -43,7 +43,9 @@ KEYS_PAGE = "/ui/admin/keys"
     help="Open the page on which keys are created; default: if the command asks for a key and "
     "there is a browser.",
 )
-def log_in(shell: Shell, address: str | None, key: str | None, browser: bool | None) -> None:
+def log_in(
+    shell: CommandContext, address: str | None, key: str | None, browser: bool | None
+) -> None:
     """Store the URL of a service and a key, after trying both.
 
     The URL can be that of any page of the service, such as
@@ -71,7 +73,7 @@ def log_in(shell: Shell, address: str | None, key: str | None, browser: bool | N
     owner, scope = _fetch_owner_and_scope(url, key)
     where = config.store_profile(profile, url, key)
     result = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
-    identity = f" as {make_one_line(owner)} ({scope})" if owner else ""
+    identity = f" as {make_text_one_line(owner)} ({scope})" if owner else ""
     shell.print_result(
         result, lambda: print_text(f"Logged in to {url}{identity}; the key is in {where}.")
     )
@@ -126,7 +128,7 @@ def _fetch_owner_and_scope(url: str, key: str) -> tuple[str | None, str | None]:
 
     try:
         with Perennial(key, base_url=url) as client:
-            return _fetch_key_owner(client)
+            return _fetch_owner_and_scope_of_key(client)
     except Unauthorized as error:  # The service's own message says to log in.
         raise Unauthorized(
             error.status, {**error.problem, "detail": f"{url} does not know this key."}
@@ -137,7 +139,7 @@ def _fetch_owner_and_scope(url: str, key: str) -> tuple[str | None, str | None]:
         ) from error
 
 
-def _fetch_key_owner(client: Perennial) -> tuple[str | None, str | None]:
+def _fetch_owner_and_scope_of_key(client: Perennial) -> tuple[str | None, str | None]:
     try:
         me = client.me()
         return me.owner, me.scope

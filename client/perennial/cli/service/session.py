@@ -8,26 +8,26 @@ from urllib.parse import quote
 import click
 
 from perennial import config
-from perennial.cli.command import Shell, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.exits import ExitStatus
 from perennial.cli.output import print_fields, print_notice, print_text
 from perennial.errors import APIError, NotFound
 from perennial.shapes import convert_to_json
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import ListedModel
 
 
-@command("logout", short_help="Remove the URL and key of a profile.")
-def log_out(shell: Shell) -> None:
+@cli_command("logout", short_help="Remove the URL and key of a profile.")
+def log_out(shell: CommandContext) -> None:
     """Remove the URL and the key of a profile; the key stays valid until it is revoked."""
     profile = shell.profile or config.DEFAULT_PROFILE
-    was_there = config.remove_profile(profile)
+    was_there = config.remove_service_profile(profile)
     message = f"Forgot the profile {profile}." if was_there else f"There was no profile {profile}."
     shell.print_result({"profile": profile, "forgotten": was_there}, lambda: print_text(message))
 
 
-@command("whoami", short_help="Show the owner and permissions of your key.")
-def print_caller(shell: Shell) -> None:
+@cli_command("whoami", short_help="Show the owner and permissions of your key.")
+def print_caller(shell: CommandContext) -> None:
     """Show the owner and permissions of your key, and the service's limits."""
     client = shell.create_client()
     try:
@@ -51,7 +51,7 @@ def print_caller(shell: Shell) -> None:
     shell.print_result(me, lambda: print_fields(rows))
 
 
-@command("status", short_help="Show if the service responds, and what needs a decision.")
+@cli_command("status", short_help="Show if the service responds, and what needs a decision.")
 @click.option(
     "--exit-code",
     "is_told",
@@ -59,7 +59,7 @@ def print_caller(shell: Shell) -> None:
     help="Exit with 5 if the service is not ready, with 10, 11 or 12 if a held, rejected or failed "
     "batch needs a decision, and with 1 if something else does.",
 )
-def print_status(shell: Shell, is_told: bool) -> int:
+def print_status(shell: CommandContext, is_told: bool) -> int:
     """Show if the service responds, which jobs run, and which models need a decision."""
     client = shell.create_client()
     try:
@@ -123,17 +123,17 @@ def _print_items_needing_attention(models: list[ListedModel]) -> None:
     for model in models:
         for entry in model.attention:
             print_text(
-                f"\n{make_one_line(model.name)}: "
+                f"\n{make_text_one_line(model.name)}: "
                 + "\n".join(words.describe_attention_item(model.name, entry))
             )
 
 
-@command("open", short_help="Open the service's page in a browser.")
+@cli_command("open", short_help="Open the service's page in a browser.")
 @click.argument("model", required=False)
-def open_pages(shell: Shell, model: str | None) -> None:
+def open_pages(shell: CommandContext, model: str | None) -> None:
     """Open the service's pages in a browser, or the page of MODEL. The URL is printed too."""
     # No client for the address alone: a browser logs in by itself, without this key.
-    page = f"{config.find_connection(shell.url, profile=shell.profile).url}/ui"
+    page = f"{config.find_service_connection(shell.url, profile=shell.profile).url}/ui"
     if model is not None:
         # safe='', because a slash in a name would lead to another page.
         page += f"/models/{quote(shell.create_client().models.retrieve(model).name, safe='')}"

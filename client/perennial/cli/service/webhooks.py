@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perennial.cli.command import Shell, command
-from perennial.cli.groups import Commands
-from perennial.cli.named import find_id_by_name
+from perennial.cli.command import CommandContext, cli_command
+from perennial.cli.groups import SuggestingCommandGroup
+from perennial.cli.named import resolve_id_or_name
 from perennial.cli.output import Cell, format_time, print_fields, print_notice, print_text
-from perennial.cli.states import WEBHOOKS, build_state_option
+from perennial.cli.states import WEBHOOKS, build_state_filter_option
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 if TYPE_CHECKING:
     from perennial import Perennial, types
@@ -25,26 +25,26 @@ ATTEMPT_S = 20.0
 """Seconds to wait for a delivery attempt, longer than the service's own timeout."""
 
 
-@click.group("webhooks", cls=Commands)
+@click.group("webhooks", cls=SuggestingCommandGroup)
 def webhook_commands() -> None:
     """Manage webhooks: notifications of events by signed POST requests."""
 
 
-@command(
+@cli_command(
     "list", webhook_commands, columns=("webhook", "address", "state", "waiting", "last delivery")
 )
-@build_state_option("--state", "state", WEBHOOKS)
-def list_webhooks(shell: Shell, state: str | None) -> None:
+@build_state_filter_option("--state", "state", WEBHOOKS)
+def list_webhooks(shell: CommandContext, state: str | None) -> None:
     """List your webhooks, with the result of each one's last delivery."""
     hooks = [one for one in shell.create_client().webhooks.list() if state in (None, one.state)]
     rows = [(one.id, one.url, one.state, one.pending, _format_last_delivery(one)) for one in hooks]
     shell.print_rows(hooks, rows, "No webhook.")
 
 
-def _find_webhook_id(shell: Shell, webhook: str) -> tuple[Perennial, str]:
+def _find_webhook_id(shell: CommandContext, webhook: str) -> tuple[Perennial, str]:
     """Return a client, and the id of a webhook given by id or URL."""
     client = shell.create_client()
-    return client, find_id_by_name(
+    return client, resolve_id_or_name(
         webhook, "webhook", "whk_", client.webhooks.list(), lambda one: one.url
     )
 
@@ -56,7 +56,7 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
     return f"{one.last.state}{status}, {format_time(one.last.sent_at)}"
 
 
-@command("create", webhook_commands)
+@cli_command("create", webhook_commands)
 @click.argument("address")
 @click.option(
     "--event",
@@ -67,7 +67,9 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
     help="Event to send, such as job.failed; can be repeated. Default: all.",
 )
 @click.option("--model", "-m", metavar="MODEL", help="Only events of this model.")
-def create_webhook(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
+def create_webhook(
+    shell: CommandContext, address: str, events: tuple[str, ...], model: str | None
+) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
     # click gives an empty tuple without the option, and the service refuses an empty list.
     _show_secret_once(
@@ -75,15 +77,15 @@ def create_webhook(shell: Shell, address: str, events: tuple[str, ...], model: s
     )
 
 
-@command("rotate", webhook_commands)
+@cli_command("rotate", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def rotate_secret(shell: Shell, webhook: str) -> None:
+def rotate_secret(shell: CommandContext, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
     client, webhook = _find_webhook_id(shell, webhook)
     _show_secret_once(shell, client.webhooks.rotate(webhook))
 
 
-def _show_secret_once(shell: Shell, made: types.NewWebhook) -> None:
+def _show_secret_once(shell: CommandContext, made: types.NewWebhook) -> None:
     def print_secret() -> None:
         print_notice(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
         # Alone on standard output, so that a script can store it.
@@ -92,9 +94,9 @@ def _show_secret_once(shell: Shell, made: types.NewWebhook) -> None:
     shell.print_result(made, print_secret)
 
 
-@command("show", webhook_commands)
+@cli_command("show", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def show_webhook(shell: Shell, webhook: str) -> None:
+def show_webhook(shell: CommandContext, webhook: str) -> None:
     """Show one webhook: its state and events."""
     client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.retrieve(webhook)
@@ -114,18 +116,18 @@ def show_webhook(shell: Shell, webhook: str) -> None:
     shell.print_result(hook, lambda: print_fields(rows))
 
 
-@command("rm", webhook_commands)
+@cli_command("rm", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def remove_webhook(shell: Shell, webhook: str) -> None:
+def remove_webhook(shell: CommandContext, webhook: str) -> None:
     """Remove a webhook with its deliveries."""
     client, webhook = _find_webhook_id(shell, webhook)
     client.webhooks.delete(webhook)
     shell.print_result({"deleted": webhook}, lambda: print_text(f"Webhook {webhook} is removed."))
 
 
-@command("disable", webhook_commands)
+@cli_command("disable", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def disable_webhook(shell: Shell, webhook: str) -> None:
+def disable_webhook(shell: CommandContext, webhook: str) -> None:
     """Stop sending; events that occur meanwhile are not sent later."""
     client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=False)
@@ -138,9 +140,9 @@ def disable_webhook(shell: Shell, webhook: str) -> None:
     )
 
 
-@command("enable", webhook_commands)
+@cli_command("enable", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def enable_webhook(shell: Shell, webhook: str) -> None:
+def enable_webhook(shell: CommandContext, webhook: str) -> None:
     """Resume sending to a webhook, pending deliveries first."""
     client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
@@ -150,15 +152,15 @@ def enable_webhook(shell: Shell, webhook: str) -> None:
     )
 
 
-@command("test", webhook_commands)
+@cli_command("test", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def send_test_event(shell: Shell, webhook: str) -> int:
+def send_test_event(shell: CommandContext, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
     client, webhook = _find_webhook_id(shell, webhook)
     return _wait_for_first_attempt(shell, client, client.webhooks.test(webhook))
 
 
-@command(
+@cli_command(
     "deliveries",
     webhook_commands,
     columns=("delivery", "event", "state", "attempts", "answer", "sent", "error"),
@@ -177,7 +179,7 @@ def send_test_event(shell: Shell, webhook: str) -> int:
     show_default=True,
     help="Largest number of rows.",
 )
-def list_deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
+def list_deliveries(shell: CommandContext, webhook: str, state: Any, limit: int) -> None:
     """List sent and pending deliveries, newest first."""
     client, webhook = _find_webhook_id(shell, webhook)
     delivery_list = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
@@ -188,17 +190,17 @@ def list_deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
     shell.print_rows(delivery_list, rows, "Nothing was sent.")
 
 
-@command("redeliver", webhook_commands)
+@cli_command("redeliver", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 @click.argument("delivery")
-def resend_delivery(shell: Shell, webhook: str, delivery: str) -> int:
+def resend_delivery(shell: CommandContext, webhook: str, delivery: str) -> int:
     """Send a delivery again, and show its result."""
     client, webhook = _find_webhook_id(shell, webhook)
     return _wait_for_first_attempt(shell, client, client.webhooks.redeliver(webhook, delivery))
 
 
 def _wait_for_first_attempt(
-    shell: Shell, client: Perennial, requested: types.DeliveryDetail
+    shell: CommandContext, client: Perennial, requested: types.DeliveryDetail
 ) -> int:
     """Wait for the first attempt; return 0 if it was delivered, else 1."""
     end = time.monotonic() + ATTEMPT_S
@@ -211,14 +213,16 @@ def _wait_for_first_attempt(
     def print_delivery_result() -> None:
         if delivery.state == "delivered":
             print_text(
-                f"{make_one_line(delivery.type)} was delivered: the receiver answered {delivery.status}."
+                f"{make_text_one_line(delivery.type)} was delivered: the receiver answered {delivery.status}."
             )
         elif delivery.attempts:
-            print_notice(make_one_line(f"{delivery.type} was not taken. {delivery.error}"))
+            print_notice(make_text_one_line(f"{delivery.type} was not taken. {delivery.error}"))
         else:
             list_command = f"perennial webhooks deliveries {quote_shell_word(delivery.webhook)}"
             print_notice(
-                make_one_line(f"{delivery.type} still waits: `{list_command}` shows how it goes.")
+                make_text_one_line(
+                    f"{delivery.type} still waits: `{list_command}` shows how it goes."
+                )
             )
 
     shell.print_result(delivery, print_delivery_result)

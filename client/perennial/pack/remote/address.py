@@ -14,7 +14,7 @@ MAX_PREFIX_BYTES = 1024
 _OTHERS = {"gcs": "gs", "s3a": "s3", "s3n": "s3", "abfs": "az", "abfss": "az"}
 
 
-class Address(NamedTuple):
+class BucketAddress(NamedTuple):
     """A folder of a bucket.
 
     Attributes:
@@ -37,7 +37,7 @@ def is_remote_address(text: str) -> bool:
     )
 
 
-def parse_bucket_address(text: str) -> Address:
+def parse_bucket_address(text: str) -> BucketAddress:
     """Parse an address. Raises PackError unless it is `s3://`, `gs://` or `az://` with bucket and
     prefix.
     """
@@ -70,7 +70,9 @@ def parse_bucket_address(text: str) -> Address:
             f"{MAX_PREFIX_BYTES:,} bytes."
         )
     # With a slash, because “cats” alone is also a prefix of “cats-old/1.png”.
-    return Address(scheme, bucket, prefix if not prefix or prefix.endswith("/") else f"{prefix}/")
+    return BucketAddress(
+        scheme, bucket, prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+    )
 
 
 def _format_known_schemes() -> str:

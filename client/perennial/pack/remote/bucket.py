@@ -4,26 +4,30 @@ from collections.abc import Collection
 
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
-from perennial.pack.images import Image
-from perennial.pack.names import build_numbered_name, explain_invalid_path, normalise_to_nfc
-from perennial.pack.remote.address import Address, parse_bucket_address
+from perennial.pack.images import SourceImage
+from perennial.pack.names import (
+    build_sortable_numbered_name,
+    explain_invalid_path,
+    normalise_to_nfc,
+)
+from perennial.pack.remote.address import BucketAddress, parse_bucket_address
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
-    EntryChanged,
     FetchedImages,
+    ListedEntryChanged,
     Progress,
     require_positive_limit,
 )
 from perennial.pack.remote.names import is_safe_file_name
-from perennial.pack.remote.stores import ListedObject, StoreOptions, open_store
-from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.plan import IGNORED, Plan
+from perennial.pack.remote.stores import ListedObject, StoreOptions, open_remote_bucket
+from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
+from perennial.pack.rules.plan import IGNORED, BatchReadingPlan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
-from perennial.pack.sources.csv_file import parse_given_options
+from perennial.pack.sources.csv_file import parse_reading_options_of_caller
 from perennial.pack.sources.folder import (
+    are_classes_derivable_from_names,
     describe_reading_plan,
-    do_names_determine_classes,
     plan_folder_reading,
 )
 from perennial.pack.text import format_count, quote_name
@@ -71,10 +75,10 @@ class BucketImages(FetchedImages):
             Undecided: one of the options is needed.
             ExtraMissing: a library is needed.
         """
-        self._address: Address = parse_bucket_address(address)
+        self._address: BucketAddress = parse_bucket_address(address)
         require_positive_limit(max_entries)
         super().__init__(f"{quote_name(str(self._address))}", max_bad)
-        self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
+        self._store = open_remote_bucket(self._address, StoreOptions(endpoint, profile, anonymous))
         self._objects: list[ListedObject] = []
         layout_options = {
             "layout": layout,
@@ -82,7 +86,7 @@ class BucketImages(FetchedImages):
             "classes": classes,
             "max_bad": max_bad,
         }
-        options = parse_given_options(
+        options = parse_reading_options_of_caller(
             {
                 **layout_options,
                 "image": image,
@@ -93,7 +97,7 @@ class BucketImages(FetchedImages):
         )
         object_by_name = self._list_objects(max_entries, progress)
         names = sorted(object_by_name)
-        plan = self._plan_object_classes(names, object_by_name, options, known_classes)
+        plan = self._plan_classes_of_bucket_objects(names, object_by_name, options, known_classes)
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
                 self._add_listed_object(
@@ -102,29 +106,31 @@ class BucketImages(FetchedImages):
                     plan.classes[number],
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
-        self.listed = not do_names_determine_classes(plan, self.rows)
+        self.listed = not are_classes_derivable_from_names(plan, self.rows)
         self._said = describe_reading_plan(plan, self.listed)
         self.update_bad_image_warnings()
 
-    def _plan_object_classes(
+    def _plan_classes_of_bucket_objects(
         self,
         names: list[str],
         object_by_name: dict[str, ListedObject],
         options: ReadingOptions,
         known_classes: Collection[str],
-    ) -> Plan:
+    ) -> BatchReadingPlan:
         def read_object_by_number(number: int) -> bytes:
             table = object_by_name[names[number]]
             # By the listing, before a byte of it is fetched.
             if table.size > MAX_TABLE_BYTES:
-                raise RuleError(
+                raise UnreadableBatchError(
                     f"The object {quote_name(table.key)} is larger than {MAX_TABLE_BYTES:,} bytes.",
                     "too_large",
                 )
             try:
                 return self._store.read_object(table)
-            except EntryChanged as changed:
-                raise RuleError(f"The object {quote_name(table.key)} {changed}.") from changed
+            except ListedEntryChanged as changed:
+                raise UnreadableBatchError(
+                    f"The object {quote_name(table.key)} {changed}."
+                ) from changed
 
         return plan_folder_reading(
             names, options, read_object_by_number, known_classes, self.origin
@@ -143,8 +149,8 @@ class BucketImages(FetchedImages):
         folder, _, base = name.rpartition("/")
         # Keys may hold what some file systems do not take, such as a colon or a final dot.
         if not is_safe_file_name(base):
-            name = f"{folder}/{build_numbered_name(len(self.rows))}".removeprefix("/")
-        self.rows.append(Image(name, label, part))
+            name = f"{folder}/{build_sortable_numbered_name(len(self.rows))}".removeprefix("/")
+        self.rows.append(SourceImage(name, label, part))
 
     def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, ListedObject]:
         """Return the objects by their names in the batch, adding invalid names as bad. Raises

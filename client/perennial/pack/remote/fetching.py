@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from perennial.pack.bad import BadEntries
 from perennial.pack.errors import PackError, SourceChanged
-from perennial.pack.images import Images
+from perennial.pack.images import ImageSource
 from perennial.pack.text import quote_name
 
 AT_ONCE = 8
@@ -37,11 +37,11 @@ def require_positive_limit(max_entries: object) -> None:
         )
 
 
-class EntryChanged(Exception):
+class ListedEntryChanged(Exception):
     """An entry has changed since listing; the message is the end of a sentence."""
 
 
-class FetchedImages(Images):
+class FetchedImages(ImageSource):
     """Images with known sizes whose bytes are elsewhere."""
 
     def __init__(self, origin: str, max_bad: float) -> None:
@@ -86,7 +86,7 @@ class FetchedImages(Images):
         Raises:
             SourceChanged: an image has changed whose bytes were already sent.
         """
-        ahead: deque[tuple[int, Future[bytes | EntryChanged]]] = deque()
+        ahead: deque[tuple[int, Future[bytes | ListedEntryChanged]]] = deque()
         waiting, following = 0, first
         with ThreadPoolExecutor(AT_ONCE, "perennial-fetch") as pool:
             try:
@@ -114,23 +114,23 @@ class FetchedImages(Images):
                     future.cancel()
         self._is_read |= first == 0
 
-    def _try_fetch_image(self, number: int) -> bytes | EntryChanged:
+    def _try_fetch_image(self, number: int) -> bytes | ListedEntryChanged:
         # Once replaced by zeros, always: each reading must give the same bytes.
         if number in self._empty:
-            return EntryChanged("")
+            return ListedEntryChanged("")
         try:
             content = self.fetch_image(number)
-        except EntryChanged as changed:
+        except ListedEntryChanged as changed:
             return changed
         if len(content) == self._sizes[number]:
             return content
         has = "more" if len(content) > self._sizes[number] else f"{len(content):,}"
-        return EntryChanged(
+        return ListedEntryChanged(
             f"had {self._sizes[number]:,} bytes when it was listed, and now it has {has}"
         )
 
     def _replace_with_zeros(
-        self, number: int, changed: EntryChanged, is_cut: bool
+        self, number: int, changed: ListedEntryChanged, is_cut: bool
     ) -> Iterable[bytes]:
         """Yield zeros in place of an image. Raises SourceChanged, or PackError if too many
         are bad.

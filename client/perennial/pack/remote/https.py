@@ -20,8 +20,8 @@ import httpcore2
 from perennial.public_address import (
     AddressRefused,
     IPAddress,
+    RequestTarget,
     Resolver,
-    Target,
     describe_non_public,
     find_embedded_ipv4,
     is_cloud_metadata_name,
@@ -41,7 +41,7 @@ _ALWAYS_REFUSED = (ipaddress.ip_address("168.63.129.16"),)
 """Internal address of every Azure machine."""
 
 
-class Unfetchable(Exception):
+class UnusableUrl(Exception):
     """A URL without a usable image; the message is the end of a sentence.
 
     Attributes:
@@ -53,7 +53,7 @@ class Unfetchable(Exception):
         self.is_passing = is_passing
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     """Properties of a body from its response headers.
 
     Attributes:
@@ -65,7 +65,7 @@ class Head(NamedTuple):
     version: str
 
 
-class Fetcher:
+class ImageFetcher:
     """Fetches images from https URLs.
 
     Args:
@@ -84,12 +84,12 @@ class Fetcher:
             seconds,
         )
 
-    def fetch_size_and_version(self, url: str) -> Head:
+    def fetch_size_and_version(self, url: str) -> ResponseHead:
         """Return the size and version at a URL. Raises Unfetchable."""
         with self._open_response("HEAD", url) as response:
-            return _parse_size_and_version(response)
+            return _parse_size_and_version_headers(response)
 
-    def fetch_first_bytes(self, url: str, most: int) -> tuple[Head, bytes]:
+    def fetch_first_bytes(self, url: str, most: int) -> tuple[ResponseHead, bytes]:
         """Return size and version at a URL, and its first `most` bytes. Raises Unfetchable."""
         with self._open_response("GET", url) as response:
             pieces, left = [], most
@@ -98,7 +98,7 @@ class Fetcher:
                 left -= len(pieces[-1])
                 if not left:
                     break
-            return _parse_size_and_version(response), b"".join(pieces)
+            return _parse_size_and_version_headers(response), b"".join(pieces)
 
     @contextmanager
     def _open_response(self, method: str, url: str) -> Iterator[Any]:
@@ -121,27 +121,29 @@ class Fetcher:
                         yield response
                         return
             except TimeoutError:
-                raise Unfetchable(
+                raise UnusableUrl(
                     f"gives no whole answer within {self._seconds:g} s", True
                 ) from None
             except httpcore2.ProtocolError as error:
-                raise Unfetchable(f"speaks no HTTP: {str(error)[:200].rstrip('.')}") from None
+                raise UnusableUrl(f"speaks no HTTP: {str(error)[:200].rstrip('.')}") from None
             except ssl.SSLCertVerificationError as error:
-                raise Unfetchable(
+                raise UnusableUrl(
                     f"has a certificate that is not trusted: {error.verify_message}"
                 ) from None
             except OSError as error:
-                raise Unfetchable(
+                raise UnusableUrl(
                     f"cannot be reached: {error.strerror or 'the connection ended'}", True
                 ) from None
             url = _resolve_redirect(target, location)
-        raise Unfetchable(f"redirects more than {MAX_REDIRECTS} times")
+        raise UnusableUrl(f"redirects more than {MAX_REDIRECTS} times")
 
-    def _create_pool(self, target: Target, deadline: float) -> httpcore2.ConnectionPool:
+    def _create_pool(self, target: RequestTarget, deadline: float) -> httpcore2.ConnectionPool:
         return httpcore2.ConnectionPool(
             ssl_context=self._tls_context,
             # Connects to the addresses checked here: a second look-up could give others.
-            network_backend=_Backend(target, self._resolve_allowed_addresses(target), deadline),
+            network_backend=_CheckedAddressBackend(
+                target, self._resolve_allowed_addresses(target), deadline
+            ),
             # No connection is reused, since each belongs to one checked target and one deadline.
             max_keepalive_connections=0,
         )
@@ -151,23 +153,23 @@ class Fetcher:
         """The system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 
-    def _resolve_allowed_addresses(self, target: Target) -> list[IPAddress]:
+    def _resolve_allowed_addresses(self, target: RequestTarget) -> list[IPAddress]:
         """Return the addresses of a target, all of which may be connected to. Raises
         Unfetchable.
         """
         # By name as well, because such a service may have an address that --allow-private admits.
         if is_cloud_metadata_name(target.host):
-            raise Unfetchable(f"leads to {target.host}, a cloud's own service for its machines")
+            raise UnusableUrl(f"leads to {target.host}, a cloud's own service for its machines")
         # One internal address refuses the name, even if its other addresses are public.
         for address in (addresses := self._resolve_host(target)):
             why = describe_non_public(address)
             if why is not None and not (self._allow_private and _is_private_address(address)):
                 named = "" if str(address) == target.host else f"{target.host} is {address}: "
                 hint = "; --allow-private allows it" if _is_private_address(address) else ""
-                raise Unfetchable(f"leads to a place that is not public: {named}{why}{hint}")
+                raise UnusableUrl(f"leads to a place that is not public: {named}{why}{hint}")
         return addresses
 
-    def _resolve_host(self, target: Target) -> list[IPAddress]:
+    def _resolve_host(self, target: RequestTarget) -> list[IPAddress]:
         try:
             return [ipaddress.ip_address(target.host)]
         except ValueError:
@@ -178,23 +180,23 @@ class Fetcher:
             ]
         except (OSError, ValueError) as error:
             words = getattr(error, "strerror", None) or error
-            raise Unfetchable(
+            raise UnusableUrl(
                 f"leads to {target.host}, which has no address: {words}", True
             ) from None
         if not addresses:
-            raise Unfetchable(f"leads to {target.host}, which has no address", True)
+            raise UnusableUrl(f"leads to {target.host}, which has no address", True)
         return addresses
 
 
-def parse_https_url(url: str) -> Target:
+def parse_https_url(url: str) -> RequestTarget:
     """Parse a URL. Raises Unfetchable unless it is a plain `https://host[:port][/path][?query]`."""
     if not url.lower().startswith("https://"):
         scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:", url)
-        raise Unfetchable(f"is of {scheme[0] if scheme else 'no scheme'}; only https:// is fetched")
+        raise UnusableUrl(f"is of {scheme[0] if scheme else 'no scheme'}; only https:// is fetched")
     try:
         return parse_url_target(url, MAX_URL_CHARS)
     except AddressRefused:
-        raise Unfetchable(
+        raise UnusableUrl(
             "is no URL in its plain form: https://host/path in ASCII, other characters as %xx, "
             "without a user name "
             f"and without #, at most {MAX_URL_CHARS:,} characters"
@@ -209,13 +211,13 @@ _HEADERS = (
 )
 
 
-def _build_url(target: Target) -> httpcore2.URL:
+def _build_url(target: RequestTarget) -> httpcore2.URL:
     return httpcore2.URL(
         scheme=b"https", host=target.host.encode(), port=target.port, target=target.path.encode()
     )
 
 
-def _resolve_redirect(target: Target, location: str) -> str:
+def _resolve_redirect(target: RequestTarget, location: str) -> str:
     """Return a redirect's destination as an absolute URL. Raises Unfetchable for
     unsupported forms.
     """
@@ -224,8 +226,8 @@ def _resolve_redirect(target: Target, location: str) -> str:
         return f"https://{target.host_header}{location}"
     try:
         parse_https_url(location)
-    except Unfetchable as error:
-        raise Unfetchable(f"redirects to what {error}") from None
+    except UnusableUrl as error:
+        raise UnusableUrl(f"redirects to what {error}") from None
     return location
 
 
@@ -233,14 +235,14 @@ def _require_image_response(answer: Any) -> None:
     """Raise Unfetchable for a response without an image."""
     if answer.status != 200:
         is_passing = answer.status in (408, 425, 429) or answer.status >= 500
-        raise Unfetchable(f"answers with status {answer.status}", is_passing)
+        raise UnusableUrl(f"answers with status {answer.status}", is_passing)
     kind = _get_response_header(answer, b"content-type").partition(";")[0].strip().lower()
     # Pages for logins and errors often come with status 200.
     if kind in ("text/html", "application/xhtml+xml", "application/json"):
-        raise Unfetchable(f"is {kind}, no image")
+        raise UnusableUrl(f"is {kind}, no image")
     packed = _get_response_header(answer, b"content-encoding").lower()
     if packed not in ("", "identity"):
-        raise Unfetchable(f"is packed by {packed[:40]!r}, which was not asked for")
+        raise UnusableUrl(f"is packed by {packed[:40]!r}, which was not asked for")
 
 
 def _get_response_header(answer: Any, name: bytes) -> str:
@@ -248,13 +250,15 @@ def _get_response_header(answer: Any, name: bytes) -> str:
     return values[0].decode("latin-1") if values else ""
 
 
-def _parse_size_and_version(answer: Any) -> Head:
+def _parse_size_and_version_headers(answer: Any) -> ResponseHead:
     length = _get_response_header(answer, b"content-length")
     version = _get_response_header(answer, b"etag") or _get_response_header(
         answer, b"last-modified"
     )
     # Cut, because a list may have half a million URLs, and each version stays in memory.
-    return Head(int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None, version[:500])
+    return ResponseHead(
+        int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None, version[:500]
+    )
 
 
 def _is_private_address(address: IPAddress) -> bool:
@@ -268,10 +272,10 @@ def _is_private_address(address: IPAddress) -> bool:
     )
 
 
-class _Backend(httpcore2.NetworkBackend):
+class _CheckedAddressBackend(httpcore2.NetworkBackend):
     """Connects to the checked addresses, whatever name is requested."""
 
-    def __init__(self, target: Target, addresses: list[IPAddress], deadline: float) -> None:
+    def __init__(self, target: RequestTarget, addresses: list[IPAddress], deadline: float) -> None:
         self._target, self._addresses, self._deadline = target, addresses, deadline
 
     def connect_tcp(
@@ -281,7 +285,7 @@ class _Backend(httpcore2.NetworkBackend):
         timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> "_Stream":
+    ) -> "_DeadlineStream":
         """Connect to the first address that responds."""
         del host, port, timeout, local_address, socket_options
         # Try the addresses in order; a timeout ends the request, since the deadline covers all of
@@ -293,7 +297,7 @@ class _Backend(httpcore2.NetworkBackend):
             try:
                 connection.settimeout(_compute_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
-                return _Stream(connection, self._deadline)
+                return _DeadlineStream(connection, self._deadline)
             except TimeoutError:
                 connection.close()
                 raise
@@ -303,7 +307,7 @@ class _Backend(httpcore2.NetworkBackend):
         raise failed
 
 
-class _Stream(httpcore2.NetworkStream):
+class _DeadlineStream(httpcore2.NetworkStream):
     """A connection whose reads and writes end at the deadline."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
@@ -328,11 +332,11 @@ class _Stream(httpcore2.NetworkStream):
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
         timeout: float | None = None,
-    ) -> "_Stream":
+    ) -> "_DeadlineStream":
         """Return the connection with TLS."""
         try:
             self._socket.settimeout(_compute_seconds_left(self._deadline))
-            return _Stream(
+            return _DeadlineStream(
                 ssl_context.wrap_socket(self._socket, server_hostname=server_hostname),
                 self._deadline,
             )

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
-from perennial.pack.remote.address import Address
-from perennial.pack.remote.fetching import EntryChanged
+from perennial.pack.remote.address import BucketAddress
+from perennial.pack.remote.fetching import ListedEntryChanged
 from perennial.pack.text import quote_name
 
 PAGE_KEYS = 1000
@@ -40,10 +40,10 @@ class StoreOptions(NamedTuple):
     anonymous: bool = False
 
 
-class Store(ABC):
+class RemoteBucket(ABC):
     """A bucket of an object store."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BucketAddress) -> None:
         self.address = address
         self.errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
@@ -80,10 +80,10 @@ class Store(ABC):
             # One byte more than listed reveals an object that has grown.
             return self._read_object_start(listed, listed.size + 1)
         except FileNotFoundError:
-            raise EntryChanged(_GONE) from None
+            raise ListedEntryChanged(_GONE) from None
         except self.errors as error:
             if self._is_changed_error(error):
-                raise EntryChanged(_GONE) from error
+                raise ListedEntryChanged(_GONE) from error
             raise PackError(
                 f"The object {quote_name(listed.key)} of {quote_name(str(self.address))} cannot be "
                 f"read: {_format_store_error(error)}. Send the "
@@ -104,10 +104,10 @@ class Store(ABC):
         return False
 
 
-class S3Store(Store):
+class S3Store(RemoteBucket):
     """A bucket of Amazon S3, or of a service with its protocol."""
 
-    def __init__(self, address: Address, options: StoreOptions) -> None:
+    def __init__(self, address: BucketAddress, options: StoreOptions) -> None:
         super().__init__(address)
         s3fs = import_optional_module("s3fs", "A bucket of S3", "s3")
         botocore = import_optional_module("botocore.exceptions", "A bucket of S3", "s3")
@@ -156,10 +156,10 @@ class S3Store(Store):
         return code in ("412", "PreconditionFailed", "404", "NoSuchKey")
 
 
-class GoogleStore(Store):
+class GoogleStore(RemoteBucket):
     """A bucket of Google Cloud Storage."""
 
-    def __init__(self, address: Address, options: StoreOptions) -> None:
+    def __init__(self, address: BucketAddress, options: StoreOptions) -> None:
         super().__init__(address)
         # gcsfs.core, so that no other protocol is tried.
         gcsfs = import_optional_module("gcsfs.core", "A bucket of Google Cloud", "gs")
@@ -200,10 +200,10 @@ class GoogleStore(Store):
         return content
 
 
-class AzureStore(Store):
+class AzureStore(RemoteBucket):
     """A container of Azure Blob Storage."""
 
-    def __init__(self, address: Address, options: StoreOptions) -> None:
+    def __init__(self, address: BucketAddress, options: StoreOptions) -> None:
         super().__init__(address)
         adlfs = import_optional_module("adlfs", "A container of Azure", "az")
         azure = import_optional_module("azure.core.exceptions", "A container of Azure", "az")
@@ -264,14 +264,14 @@ class AzureStore(Store):
         return isinstance(error, self._changes)
 
 
-STORES: dict[str, Callable[[Address, StoreOptions], Store]] = {
+STORES: dict[str, Callable[[BucketAddress, StoreOptions], RemoteBucket]] = {
     "s3": S3Store,
     "gs": GoogleStore,
     "az": AzureStore,
 }
 
 
-def open_store(address: Address, options: StoreOptions) -> Store:
+def open_remote_bucket(address: BucketAddress, options: StoreOptions) -> RemoteBucket:
     """Return the bucket of an address. Raises ExtraMissing or PackError."""
     if options.endpoint and not options.endpoint.startswith(("https://", "http://")):
         raise PackError(

@@ -16,7 +16,7 @@ UNKNOWN_PART = "?"
 _COLUMNS = ("url", "label", "split")
 
 
-class Row(NamedTuple):
+class UrlListRow(NamedTuple):
     """A line of the list.
 
     Attributes:
@@ -56,7 +56,7 @@ def looks_like_url_list(file: Path) -> bool:
     return first.startswith(("https://", "http://")) or ("url" in cells and "label" in cells)
 
 
-def iterate_url_lines(file: Path) -> Iterator[Row]:
+def iterate_url_lines(file: Path) -> Iterator[UrlListRow]:
     """Yield the lines of the file. Raises PackError if it cannot be read."""
     try:
         if file.stat().st_size > MAX_LIST_BYTES:
@@ -83,7 +83,7 @@ def iterate_url_lines(file: Path) -> Iterator[Row]:
                                 f"{FORM}."
                             )
                         continue
-                yield _build_url_row(
+                yield _build_url_list_row(
                     cells, columns, f"Line {reader.line_num} of {quote_name(file.name)}"
                 )
     except OSError as error:
@@ -94,11 +94,11 @@ def iterate_url_lines(file: Path) -> Iterator[Row]:
         raise PackError(f"{quote_name(file)} is not valid CSV: {error}.") from error
 
 
-def _build_url_row(cells: list[str], columns: list[str], where: str) -> Row:
+def _build_url_list_row(cells: list[str], columns: list[str], where: str) -> UrlListRow:
     cell_by_column = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
     split = cell_by_column.get("split", "")
-    part = parts.parse_part(split)
-    return Row(
+    part = parts.parse_dataset_part(split)
+    return UrlListRow(
         cell_by_column.get("url", ""),
         cell_by_column.get("label", ""),
         part if part or not split else UNKNOWN_PART,

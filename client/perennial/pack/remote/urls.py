@@ -12,20 +12,20 @@ from typing import NamedTuple, TypeVar
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
-from perennial.pack.images import Image
+from perennial.pack.images import SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import build_numbered_name
+from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.remote.fetching import (
     AT_ONCE,
     MAX_ENTRIES,
-    EntryChanged,
     FetchedImages,
+    ListedEntryChanged,
     Progress,
     require_positive_limit,
 )
-from perennial.pack.remote.https import Fetcher, Unfetchable, parse_https_url
+from perennial.pack.remote.https import ImageFetcher, UnusableUrl, parse_https_url
 from perennial.pack.remote.names import is_safe_file_name
-from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, Row, iterate_url_lines
+from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, UrlListRow, iterate_url_lines
 from perennial.pack.text import format_count, quote_name
 
 MAX_IMAGE_BYTES = 256 << 20
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 class _RemoteImage(NamedTuple):
     """An image found at a row's URL: its size in bytes, and its ETag, time or digest."""
 
-    row: Row
+    row: UrlListRow
     size: int
     version: str
 
@@ -55,7 +55,7 @@ class UrlImages(FetchedImages):
         max_entries: int = MAX_ENTRIES,
         max_bad: float = MAX_BAD,
         progress: Progress | None = None,
-        fetcher: Fetcher | None = None,
+        fetcher: ImageFetcher | None = None,
     ) -> None:
         """Read the list, and request the size of each image.
 
@@ -71,28 +71,28 @@ class UrlImages(FetchedImages):
         """
         super().__init__(f"the list {quote_name(file.name)}", max_bad)
         require_positive_limit(max_entries)
-        self._fetcher = fetcher or Fetcher(allow_private)
+        self._fetcher = fetcher or ImageFetcher(allow_private)
         self._found: list[_RemoteImage] = []
         rows = self._read_url_rows(file, max_entries)
-        as_taken = parts.map_parts_to_splits((row.part for row in rows), quote_name(file))
+        as_taken = parts.map_dataset_parts_to_splits((row.part for row in rows), quote_name(file))
         for image in self._request_images(rows, progress):
             self._found.append(image)
             self._sizes.append(image.size)
             # Without the query, which names no file and may hold a signature.
             tail = image.row.url.partition("?")[0].rpartition("/")[2]
-            name = build_numbered_name(
+            name = build_sortable_numbered_name(
                 len(self.rows), tail if tail and is_safe_file_name(tail) else ""
             )
             self.rows.append(
-                Image(name, normalise_label_text(image.row.label), as_taken[image.row.part])
+                SourceImage(name, normalise_label_text(image.row.label), as_taken[image.row.part])
             )
         self.update_bad_image_warnings()
 
-    def _read_url_rows(self, file: Path, max_entries: int) -> list[Row]:
+    def _read_url_rows(self, file: Path, max_entries: int) -> list[UrlListRow]:
         """Return the lines with URL and label, each URL once and with one label. Raises
         PackError.
         """
-        rows: dict[str, Row] = {}
+        rows: dict[str, UrlListRow] = {}
         urls: set[str] = set()
         unlabelled = repeated = 0
         for row in iterate_url_lines(file):
@@ -104,7 +104,7 @@ class UrlImages(FetchedImages):
                 )
             try:
                 parse_https_url(row.url)
-            except Unfetchable as error:
+            except UnusableUrl as error:
                 self._bad.add_bad_entry(row.where, f"names {quote_name(row.url)}, which {error}")
                 continue
             if row.url in urls:
@@ -140,7 +140,9 @@ class UrlImages(FetchedImages):
             raise PackError(f"{quote_name(file)} lists no images: {FORM}.")
         return list(rows.values())
 
-    def _request_images(self, rows: list[Row], progress: Progress | None) -> Iterator[_RemoteImage]:
+    def _request_images(
+        self, rows: list[UrlListRow], progress: Progress | None
+    ) -> Iterator[_RemoteImage]:
         """Yield the image at each URL in order, adding unavailable ones as bad."""
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
@@ -159,11 +161,11 @@ class UrlImages(FetchedImages):
                 if progress is not None:
                     progress(done, len(rows))
 
-    def _request_image(self, row: Row) -> _RemoteImage | Unfetchable:
+    def _request_image(self, row: UrlListRow) -> _RemoteImage | UnusableUrl:
         try:
             try:
                 head = _call_with_retries(lambda: self._fetcher.fetch_size_and_version(row.url))
-            except Unfetchable as error:
+            except UnusableUrl as error:
                 if not str(error).startswith("answers with status 4"):
                     raise
                 head = None  # some servers answer only GET
@@ -176,11 +178,11 @@ class UrlImages(FetchedImages):
                 size, version = len(content), _SAID + hashlib.sha256(content).hexdigest()
             else:
                 size, version = head.size, head.version
-        except Unfetchable as error:
+        except UnusableUrl as error:
             return error
         if not 0 < size <= MAX_IMAGE_BYTES:
             more = "more than " if size > MAX_IMAGE_BYTES else ""
-            return Unfetchable(
+            return UnusableUrl(
                 f"has {more}{min(size, MAX_IMAGE_BYTES):,} bytes; an image has 1 to "
                 f"{MAX_IMAGE_BYTES:,}"
             )
@@ -194,8 +196,8 @@ class UrlImages(FetchedImages):
             head, content = _call_with_retries(
                 lambda: self._fetcher.fetch_first_bytes(listed_image.row.url, listed_image.size + 1)
             )
-        except Unfetchable as error:
-            raise EntryChanged(str(error)) from error
+        except UnusableUrl as error:
+            raise ListedEntryChanged(str(error)) from error
         if listed_image.version.startswith(_SAID):
             is_same = hashlib.sha256(content).hexdigest() == listed_image.version.removeprefix(
                 _SAID
@@ -206,7 +208,7 @@ class UrlImages(FetchedImages):
                 not head.version or not listed_image.version or head.version == listed_image.version
             )
         if not is_same:
-            raise EntryChanged("has been replaced since it was listed")
+            raise ListedEntryChanged("has been replaced since it was listed")
         return content
 
     def describe_image_place(self, number: int) -> str:
@@ -219,7 +221,7 @@ class UrlImages(FetchedImages):
         return self._found[number].version
 
 
-def _split_rows_into_groups(rows: list[Row]) -> Iterator[list[Row]]:
+def _split_rows_into_groups(rows: list[UrlListRow]) -> Iterator[list[UrlListRow]]:
     return (rows[at : at + 8 * AT_ONCE] for at in range(0, len(rows), 8 * AT_ONCE))
 
 
@@ -230,7 +232,7 @@ def _call_with_retries(ask: Callable[[], _T]) -> _T:
     for attempt in range(_TRIES - 1):
         try:
             return ask()
-        except Unfetchable as error:
+        except UnusableUrl as error:
             if not error.is_passing:
                 raise
             time.sleep(_PAUSE_S * 2**attempt)

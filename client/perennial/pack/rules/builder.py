@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import BadEntry, RuleError
+from perennial.pack.rules.entries import BadEntry, UnreadableBatchError
 from perennial.pack.rules.names import (
     is_archive_path,
     is_hidden_path,
@@ -25,7 +25,7 @@ LEFT_BEHIND = "hidden, or left behind by a file manager"
 ARCHIVE_INSIDE = "an archive, by its name: unpack it first"
 
 
-class LeftOut(NamedTuple):
+class LeftOutFile(NamedTuple):
     """A file that is not in the batch, and the reason as the end of a sentence."""
 
     path: str
@@ -33,7 +33,7 @@ class LeftOut(NamedTuple):
 
 
 @dataclass
-class Plan:
+class BatchReadingPlan:
     """Result of reading a batch: the class and part of each file.
 
     Attributes:
@@ -58,7 +58,7 @@ class Plan:
     test: bytearray = field(default_factory=bytearray)
     has_parts: bool = False
     ignored: int = 0
-    ignored_files: list[LeftOut] = field(default_factory=list)
+    ignored_files: list[LeftOutFile] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     decided_by: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Plan:
     bad_entries: list[BadEntry] = field(default_factory=list)
 
 
-class Builder:
+class BatchPlanBuilder:
     """Builder of a plan.
 
     Attributes:
@@ -78,12 +78,12 @@ class Builder:
 
     def __init__(self, names: Sequence[str]) -> None:
         files = len(names)
-        self.plan = Plan(of=array("l", [IGNORED]) * files, test=bytearray(files))
+        self.plan = BatchReadingPlan(of=array("l", [IGNORED]) * files, test=bytearray(files))
         self.names = names
         self.has_passed_table = False
         self._numbers: dict[str, int] = {}
-        self._left: list[LeftOut] = []
-        self._left_behind: list[LeftOut] = []
+        self._left: list[LeftOutFile] = []
+        self._left_behind: list[LeftOutFile] = []
 
     def assign_file_class(self, index: int, label: str, is_test: bool) -> None:
         """Assign a class and a part to a file."""
@@ -101,7 +101,7 @@ class Builder:
             self.plan.reasons[reason] += 1
         rows = self._left_behind if reason == LEFT_BEHIND else self._left
         if len(rows) < MAX_LEFT_OUT:
-            rows.append(LeftOut(self.names[index], reason))
+            rows.append(LeftOutFile(self.names[index], reason))
 
     def leave_junk_files_out(self) -> list[int]:
         """Leave out files that no person put there; return the numbers of the other files."""
@@ -122,23 +122,23 @@ class Builder:
         ]
         return remaining
 
-    def build_plan(self, held_out_alone: bool) -> Plan:
+    def build_plan(self, held_out_alone: bool) -> BatchReadingPlan:
         """Return the plan: for each file its class and part, or why it is left out.
 
         In its list, files that a person may miss precede files of file managers.
 
         Args:
-            held_out_alone: see `require_training`.
+            held_out_alone: see `require_training_images`.
         """
         self.plan.ignored_files = [*self._left, *self._left_behind][:MAX_LEFT_OUT]
-        require_training(self.plan.classes, self.plan.of, self.plan.test, held_out_alone)
+        require_training_images(self.plan.classes, self.plan.of, self.plan.test, held_out_alone)
         return self.plan
 
 
-def require_training(
+def require_training_images(
     classes: Sequence[str], of: Sequence[int], test: Sequence[int], held_out_alone: bool = False
 ) -> None:
-    """Raise RuleError unless there are training images of every class.
+    """Raise UnreadableBatchError unless there are training images of every class.
 
     Args:
         held_out_alone: True if a batch without any training image is possible.
@@ -150,10 +150,10 @@ def require_training(
     if not any(trained):
         if held_out_alone and any(number != IGNORED for number in of):
             return
-        raise RuleError("The batch has a test part but no training images.", "held_out")
+        raise UnreadableBatchError("The batch has a test part but no training images.", "held_out")
     for label, has in zip(classes, trained, strict=True):
         if not has:
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"The class {quote_name(label)} has test images but no training images.", "labels"
             )
 

@@ -9,7 +9,7 @@ RuleErrorKind = Literal["archive", "held_out", "labels", "too_large", "hostile"]
 """`held_out`: the batch has only held-out images, and the options do not allow that."""
 
 
-class Remedy(NamedTuple):
+class ReadingRemedy(NamedTuple):
     """An option that settles how a batch is read.
 
     Attributes:
@@ -23,7 +23,7 @@ class Remedy(NamedTuple):
     does: str
 
 
-class RuleError(Exception):
+class UnreadableBatchError(Exception):
     """A batch that cannot be read.
 
     The message says what was found, what is expected and what to do. `kind` selects the server's
@@ -31,7 +31,7 @@ class RuleError(Exception):
     """
 
     def __init__(
-        self, message: str, kind: RuleErrorKind = "archive", remedies: Sequence[Remedy] = ()
+        self, message: str, kind: RuleErrorKind = "archive", remedies: Sequence[ReadingRemedy] = ()
     ) -> None:
         super().__init__(message)
         self.kind: RuleErrorKind = kind

@@ -8,7 +8,7 @@ from perennial.pack.rules.names import RAW_SUFFIXES, VIDEO_SUFFIXES
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-")
 FIRST_BYTES = 8
-"""Number of first bytes of a file that suffice for `find_foreign_kind`."""
+"""Number of first bytes of a file that suffice for `find_unsupported_file_kind`."""
 
 
 class ForeignFileKind(NamedTuple):
@@ -169,7 +169,7 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, ForeignFileKind], ...] = (
 )
 
 
-def find_foreign_kind(name: str = "", first: bytes = b"") -> ForeignFileKind | None:
+def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> ForeignFileKind | None:
     """Return the kind of an unsupported file with images, or None.
 
     `name` is the file's name, `first` its first FIRST_BYTES bytes.
@@ -197,7 +197,7 @@ def group_files_by_kind(names: Sequence[str]) -> dict[ForeignFileKind, list[int]
     """Return kind → numbers of its files."""
     files_by_kind: dict[ForeignFileKind, list[int]] = {}
     for index, name in enumerate(names):
-        kind = find_foreign_kind(name)
+        kind = find_unsupported_file_kind(name)
         if kind is not None:
             files_by_kind.setdefault(kind, []).append(index)
     return files_by_kind

@@ -11,14 +11,14 @@ part only.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from perennial.pack.rules.entries import RuleError
+from perennial.pack.rules.entries import UnreadableBatchError
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.words import (
     TEST,
     TRAINING,
     VALIDATION,
     find_similar_part_folders,
-    get_folder_part,
+    get_dataset_part_of_folder,
 )
 
 _INSTEAD = (
@@ -29,10 +29,12 @@ _INSTEAD = (
 
 def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
     """Return whether folders, given as names from the top, include a `train/<class>`."""
-    return any(len(names) > 1 and get_folder_part(names[0]) == TRAINING for names in folders)
+    return any(
+        len(names) > 1 and get_dataset_part_of_folder(names[0]) == TRAINING for names in folders
+    )
 
 
-def find_folder_parts(
+def find_dataset_parts_of_top_folders(
     folders: Iterable[Sequence[str]], held_out_alone: bool = False
 ) -> dict[str, str]:
     """Return top folder → its part; empty if the top folders are classes.
@@ -40,7 +42,7 @@ def find_folder_parts(
     Args:
         held_out_alone: True if parts without a training part are possible.
 
-    Raises RuleError if images that look held out would be learned: in a test or validation part
+    Raises UnreadableBatchError if images that look held out would be learned: in a test or validation part
     without any training part, or one beside folders of the same classes.
     """
     classes_in: dict[str, set[str]] = {}  # folder named like a part → the folders in it
@@ -49,7 +51,7 @@ def find_folder_parts(
     for top, *below in folders:
         if below:
             folders_with_folders.add(top)
-        part = get_folder_part(top)
+        part = get_dataset_part_of_folder(top)
         if part is None:
             other_folders.add(top)
         elif below:
@@ -58,7 +60,9 @@ def find_folder_parts(
         # `_refuse_part_without_training` names it.
         elif part == TRAINING:
             classes_in.setdefault(top, set())
-    parts = {top: get_folder_part(top) or "" for top, classes in classes_in.items() if classes}
+    parts = {
+        top: get_dataset_part_of_folder(top) or "" for top, classes in classes_in.items() if classes
+    }
     if TRAINING in parts.values():
         return parts
     if held_out_alone and parts and not other_folders and len(classes_in) == len(parts):
@@ -85,16 +89,16 @@ def _refuse_part_without_training(
     )
     if len(classes_in) > len(parts):
         flat = quote_name(min(set(classes_in) - set(parts)))
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{finding}: the folder {flat} has no class folders. Put its images in some."
         )
     if not other_folders:
-        raise RuleError(f"{finding}. {_INSTEAD}", "held_out")
+        raise UnreadableBatchError(f"{finding}. {_INSTEAD}", "held_out")
     shared_names = {name.lower() for name in other_folders} & {
         name.lower() for name in classes_in[top]
     }
     if shared_names:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{finding}: the class {quote_name(min(shared_names))} is in it and beside it. Put the "
             f"class folders beside {quote_name(top)} in a folder called train."
         )
@@ -105,7 +109,7 @@ def is_held_out_part(part: str, parts: Iterable[str]) -> bool:
     return part == TEST or (part == VALIDATION and TEST not in parts)
 
 
-def describe_part_use(folder: str, part: str, parts: Collection[str]) -> str:
+def describe_how_folder_was_used(folder: str, part: str, parts: Collection[str]) -> str:
     """Return a sentence for the report about how a folder was used."""
     if part != VALIDATION:
         return f"the folder {quote_name(folder)} was taken as the {part} part"

@@ -5,7 +5,13 @@ The service uses it for the archives that it receives, and the client for the fo
 
 from collections.abc import Callable, Collection, Sequence
 
-from perennial.pack.rules.builder import IGNORED, LEFT_BEHIND, Builder, Plan, require_training
+from perennial.pack.rules.builder import (
+    IGNORED,
+    LEFT_BEHIND,
+    BatchPlanBuilder,
+    BatchReadingPlan,
+    require_training_images,
+)
 from perennial.pack.rules.by_folders import assign_folder_classes
 from perennial.pack.rules.by_table import assign_table_labels, choose_label_table
 from perennial.pack.rules.entries import ReadingOptions
@@ -15,45 +21,45 @@ from perennial.pack.rules.tables import MOST_ENTRIES, FoundTable, find_label_tab
 __all__ = [
     "IGNORED",
     "LEFT_BEHIND",
-    "Plan",
-    "get_no_labels",
-    "plan_batch",
+    "BatchReadingPlan",
+    "make_empty_label_finder",
+    "plan_batch_reading",
     "plan_table_reading",
-    "require_training",
+    "require_training_images",
 ]
 
 Read = Callable[[int], bytes]
 """Function that returns the bytes of a file by its number; its exceptions are passed on."""
 
 
-def get_no_labels() -> Collection[str]:
+def make_empty_label_finder() -> Collection[str]:
     """Return no labels, for a model that knows none, or without a model."""
     return ()
 
 
-def plan_batch(
+def plan_batch_reading(
     names: Sequence[str],
     options: ReadingOptions,
     read: Read,
-    known_classes: Known = get_no_labels,
+    known_classes: Known = make_empty_label_finder,
     *,
     most_entries: int = MOST_ENTRIES,
-) -> Plan:
+) -> BatchReadingPlan:
     """Plan how the files of a batch are read: the class and part of each.
 
     Args:
         names: paths of the files.
         options: choices of the sender.
         read: returns the bytes of a file by its number; called for label tables only. It raises
-            RuleError for an unreadable file, which ends the batch only if that file is named as the
+            UnreadableBatchError for an unreadable file, which ends the batch only if that file is named as the
             table.
         known_classes: returns the labels known to the model, called only if they may decide.
         most_entries: largest number of entries of a label table.
 
-    Raises RuleError if there are no labelled images, they can be read in several ways, or none
+    Raises UnreadableBatchError if there are no labelled images, they can be read in several ways, or none
     would be learned.
     """
-    builder = Builder(names)
+    builder = BatchPlanBuilder(names)
     remaining = builder.leave_junk_files_out()
     table = choose_label_table(
         builder,
@@ -69,11 +75,13 @@ def plan_batch(
     return builder.build_plan(options.held_out_alone)
 
 
-def plan_table_reading(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
+def plan_table_reading(
+    names: Sequence[str], options: ReadingOptions, table: FoundTable
+) -> BatchReadingPlan:
     """Plan how the files of a batch are read by a given label table.
 
-    Raises RuleError; see `plan_batch`.
+    Raises UnreadableBatchError; see `plan_batch_reading`.
     """
-    builder = Builder(names)
+    builder = BatchPlanBuilder(names)
     assign_table_labels(builder, builder.leave_junk_files_out(), options, table)
     return builder.build_plan(options.held_out_alone)

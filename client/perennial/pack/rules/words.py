@@ -71,7 +71,7 @@ _CLASS_STEMS = frozenset(
 _SHORTEST_STEM = 2
 
 
-def get_folder_part(folder: str) -> str | None:
+def get_dataset_part_of_folder(folder: str) -> str | None:
     """Return TRAINING, TEST or VALIDATION if a folder is named like one, else None."""
     part_and_rest = _split_part_from_words(folder)
     return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
@@ -109,9 +109,9 @@ def find_class_part_folders(folders: Iterable[str]) -> list[str]:
 
 def is_container_folder(folder: str) -> bool:
     """Return whether a folder's name is a word for a part or for files, not for its images."""
-    if get_folder_part(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
+    if get_dataset_part_of_folder(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
-    words = _split_folder_words(folder)
+    words = _split_folder_name_into_words(folder)
     meaning = [word for word in words if word not in _FILLING]
     # A name of fillings alone, such as `new`, may be that of a class.
     return bool(meaning) and all(
@@ -151,7 +151,7 @@ def are_numbered_folders(folders: Collection[str]) -> bool:
 def _split_part_from_words(folder: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the only part that a name mentions and its other words, or None."""
     parts, other_words = [], []
-    for word in _split_folder_words(folder):
+    for word in _split_folder_name_into_words(folder):
         part = _parse_dataset_part(word)
         if part is not None:
             parts.append(part)
@@ -168,7 +168,7 @@ def _parse_dataset_part(word: str) -> str | None:
     return None
 
 
-def _split_folder_words(folder: str) -> list[str]:
+def _split_folder_name_into_words(folder: str) -> list[str]:
     """Return the words of a name in lower case and singular, without numbers.
 
     The result is empty for a name in other scripts.

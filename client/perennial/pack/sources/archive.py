@@ -5,7 +5,7 @@ from pathlib import Path
 
 from perennial._formats import FORMATS
 from perennial.formats import FIRST_BYTES
-from perennial.pack.batch import Batch
+from perennial.pack.batch import PackedBatch
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileSnapshots
 from perennial.pack.text import quote_name
@@ -33,7 +33,7 @@ def _is_old_tar(first: bytes) -> bool:
     )
 
 
-class Archive(Batch):
+class ArchiveBatch(PackedBatch):
     """An archive, of which only the first bytes are examined."""
 
     def __init__(self, source: Path | bytes) -> None:

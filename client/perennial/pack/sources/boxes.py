@@ -16,9 +16,9 @@ from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileImages, FileSnapshots
-from perennial.pack.images import Image, Images
+from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import build_numbered_name
+from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.text import format_count, quote_name
 
 _COMPRESS_LEVEL = 1
@@ -45,12 +45,12 @@ _TURNS = {
 _SIDEWAYS = ("TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 
 
-class Box(NamedTuple):
+class LabelledBox(NamedTuple):
     """A labelled box in a picture.
 
     Attributes:
         label: class of the box.
-        left, top, right, bottom: in pixels, or as shares of width and height (`Picture.shares`).
+        left, top, right, bottom: in pixels, or as shares of width and height (`BoxedPicture.shares`).
     """
 
     label: str
@@ -60,7 +60,7 @@ class Box(NamedTuple):
     bottom: float
 
 
-class Picture(NamedTuple):
+class BoxedPicture(NamedTuple):
     """An image file and its boxes.
 
     Attributes:
@@ -75,7 +75,7 @@ class Picture(NamedTuple):
     name: str
     path: str
     part: str
-    boxes: Sequence[Box]
+    boxes: Sequence[LabelledBox]
     size: tuple[int, int] | None = None
     shares: bool = False
 
@@ -101,13 +101,13 @@ class BoxOptions(NamedTuple):
         return self
 
 
-def open_boxed_images(
-    pictures: Iterable[Picture],
+def open_images_with_boxes(
+    pictures: Iterable[BoxedPicture],
     origin: str,
     options: BoxOptions,
     bad: BadEntries,
     notices: Sequence[str] = (),
-) -> Images:
+) -> ImageSource:
     """Open pictures with boxes: as crops, or as whole images where the boxes are of one class.
 
     Args:
@@ -128,7 +128,7 @@ class WholeImages(FileImages):
     """Image files whose boxes are all of one class."""
 
     def __init__(
-        self, pictures: Iterable[Picture], origin: str, bad: BadEntries, notices: Sequence[str]
+        self, pictures: Iterable[BoxedPicture], origin: str, bad: BadEntries, notices: Sequence[str]
     ) -> None:
         """List the files.
 
@@ -149,8 +149,8 @@ class WholeImages(FileImages):
                     )
                     continue
                 self.rows.append(
-                    Image(
-                        build_numbered_name(len(self.rows), picture.name),
+                    SourceImage(
+                        build_sortable_numbered_name(len(self.rows), picture.name),
                         labels.pop(),
                         picture.part,
                     )
@@ -168,12 +168,12 @@ class WholeImages(FileImages):
                 self.warnings.append(f"{format_count(number, 'image')} {description} left out.")
 
 
-class CropImages(Images):
+class CropImages(ImageSource):
     """Crops of boxes, ordered by image name and then by box."""
 
     def __init__(
         self,
-        pictures: Iterable[Picture],
+        pictures: Iterable[BoxedPicture],
         origin: str,
         boxes: str,
         bad: BadEntries,
@@ -221,7 +221,7 @@ class CropImages(Images):
                 f"boxes={alternative}."
             )
 
-    def _add_picture(self, picture: Picture) -> None:
+    def _add_picture(self, picture: BoxedPicture) -> None:
         try:
             self._seen.record_file_state(picture.path)
         except PackError as error:
@@ -234,8 +234,8 @@ class CropImages(Images):
         # Crops of one picture share its name, so that a person finds the picture of a crop.
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         for number, box in enumerate(picture.boxes):
-            name = build_numbered_name(len(self.rows), f"{stem}-{number}.png")
-            self.rows.append(Image(name, normalise_label_text(box.label), picture.part))
+            name = build_sortable_numbered_name(len(self.rows), f"{stem}-{number}.png")
+            self.rows.append(SourceImage(name, normalise_label_text(box.label), picture.part))
 
     def collect_image_sizes(self) -> "array[int]":
         """Crop everything once, because a PNG's size is known only then, leaving out bad images and
@@ -243,14 +243,14 @@ class CropImages(Images):
         """
         sizes, rows, pictures, first = (
             array("q"),
-            list[Image](),
+            list[SourceImage](),
             list[_ListedPicture](),
             list[int](),
         )
         for (picture, number), at in zip(self._pictures, self._first, strict=True):
             try:
                 image = self._decode_image(number, picture)
-            except _Unusable as error:
+            except _UnusableImage as error:
                 self._bad.add_bad_entry(f"The image {quote_name(picture.path)}", str(error))
                 continue
             usable = []
@@ -285,7 +285,7 @@ class CropImages(Images):
             if skip < len(picture.boxes):
                 try:
                     image = self._decode_image(number, picture)
-                except _Unusable as error:
+                except _UnusableImage as error:
                     raise SourceChanged(
                         f"The image {quote_name(picture.path)} could be read when it was listed, "
                         f"and now it {error}."
@@ -296,7 +296,7 @@ class CropImages(Images):
                     # `_check_image_size` says so.
                     yield _encode_png(image.cut_upright_crop(area)) if area else b""
 
-    def _decode_image(self, number: int, picture: Picture) -> "_OrientedPixels":
+    def _decode_image(self, number: int, picture: BoxedPicture) -> "_OrientedPixels":
         """Return the decoded image. Raises _Unusable or SourceChanged."""
         # Through `_seen`, so that a picture that has changed is noticed.
         data = b"".join(self._seen.read_pieces(number, picture.path))
@@ -307,11 +307,11 @@ class CropImages(Images):
                 transparent = "transparency" in file.info
                 pixels = file.convert("RGBA" if transparent else _KEPT_MODES.get(file.mode, "RGB"))
         except (OSError, ValueError, SyntaxError, self._pillow.DecompressionBombError) as error:
-            raise _Unusable(f"cannot be decoded: {error}") from error
+            raise _UnusableImage(f"cannot be decoded: {error}") from error
         stored, size = pixels.size, picture.size
         turned = stored[::-1] if operation in _SIDEWAYS else stored
         if size not in (None, stored, turned):
-            raise _Unusable(
+            raise _UnusableImage(
                 f"has {turned[0]} × {turned[1]} pixels, and its boxes are for "
                 f"{' × '.join(map(str, size or ()))}: give the image that was annotated"
             )
@@ -323,14 +323,14 @@ class CropImages(Images):
         return _OrientedPixels(pixels, operation and self._pillow.Transpose[operation], is_guessed)
 
 
-class _Unusable(Exception):
+class _UnusableImage(Exception):
     """An image that is left out; the message is the end of a sentence."""
 
 
 class _ListedPicture(NamedTuple):
     """A picture, and the number of its file."""
 
-    picture: Picture
+    picture: BoxedPicture
     number: int
 
 
@@ -357,7 +357,7 @@ class _OrientedPixels(NamedTuple):
         return crop if self.transposition is None else crop.transpose(self.transposition)
 
 
-def _is_box_in_picture(box: Box, picture: Picture) -> bool:
+def _is_box_in_picture(box: LabelledBox, picture: BoxedPicture) -> bool:
     """Return True if part of the box lies in the image, as far as its size is known."""
     width, height = (1, 1) if picture.shares else picture.size or (math.inf, math.inf)
     numbers = box[1:]
@@ -367,7 +367,7 @@ def _is_box_in_picture(box: Box, picture: Picture) -> bool:
 
 
 def _convert_box_to_pixels(
-    box: Box, picture: Picture, size: tuple[int, int]
+    box: LabelledBox, picture: BoxedPicture, size: tuple[int, int]
 ) -> tuple[int, int, int, int] | None:
     """Return the box in whole pixels, limited to the image; None if it is empty."""
     width, height = size

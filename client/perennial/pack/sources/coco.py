@@ -9,9 +9,15 @@ from typing import Any, NamedTuple
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.files import Root
-from perennial.pack.images import Images
-from perennial.pack.sources.boxes import STORED, Box, BoxOptions, Picture, open_boxed_images
+from perennial.pack.files import SourceFolder
+from perennial.pack.images import ImageSource
+from perennial.pack.sources.boxes import (
+    STORED,
+    BoxedPicture,
+    BoxOptions,
+    LabelledBox,
+    open_images_with_boxes,
+)
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 _KEYS = ("images", "annotations", "categories")
@@ -20,7 +26,7 @@ _LOOKED_FOR = 20
 """Number of a file's images to search for in possible folders, since some may be missing."""
 
 
-def open_coco(
+def open_coco_boxes(
     source: Path,
     *,
     whole: bool = False,
@@ -28,7 +34,7 @@ def open_coco(
     boxes: str = STORED,
     max_bad: float = MAX_BAD,
     allow_outside: bool = False,
-) -> Images:
+) -> ImageSource:
     """Return crops of all boxes, or with `whole` the images that show one class.
 
     Args:
@@ -43,7 +49,7 @@ def open_coco(
     """
     options = BoxOptions(whole, boxes, max_bad).validate_box_options()
     folder = source if source.is_dir() else _find_top_folder(source)
-    root = Root(folder, allow_outside)
+    root = SourceFolder(folder, allow_outside)
     files = (
         find_annotation_files(root, root.list_files())
         if source.is_dir()
@@ -53,12 +59,12 @@ def open_coco(
         raise PackError(
             f"The folder {quote_name(folder)} has no JSON file with {', '.join(_KEYS)}."
         )
-    part_by_file = dict(zip(files, parts.find_file_parts(files), strict=True))
-    as_taken = parts.map_parts_to_splits(part_by_file.values(), quote_name(source))
-    images_root = root if images is None else Root(Path(images), allow_outside)
+    part_by_file = dict(zip(files, parts.find_dataset_parts_of_files(files), strict=True))
+    as_taken = parts.map_dataset_parts_to_splits(part_by_file.values(), quote_name(source))
+    images_root = root if images is None else SourceFolder(Path(images), allow_outside)
     origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"
     bad = BadEntries(origin, max_bad)
-    pictures: list[Picture] = []
+    pictures: list[BoxedPicture] = []
     crowds = 0
     for file, part in part_by_file.items():
         document = _read_coco_document(Path(root.resolve_named_path(file)))
@@ -73,7 +79,7 @@ def open_coco(
             _AnnotationFile(file, document, bad), base.absolute(), images_root, as_taken[part]
         )
     notices = [f"{format_count(crowds, 'annotation')} of crowds left out."] if crowds else []
-    return open_boxed_images(pictures, origin, options, bad, notices)
+    return open_images_with_boxes(pictures, origin, options, bad, notices)
 
 
 def _find_top_folder(file: Path) -> Path:
@@ -83,7 +89,7 @@ def _find_top_folder(file: Path) -> Path:
     return file.parent.parent if file.parent.name == "annotations" else file.parent
 
 
-def find_annotation_files(root: Root, names: Iterable[str]) -> list[str]:
+def find_annotation_files(root: SourceFolder, names: Iterable[str]) -> list[str]:
     """Return the COCO annotation files among a folder's files, at most two folders deep.
 
     Files with keypoints or captions are left out.
@@ -127,7 +133,7 @@ def _read_coco_document(path: Path) -> dict[str, Any]:
     return lists
 
 
-def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
+def _find_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) -> Path:
     """Return the folder that contains one of the first images. Raises PackError with the places
     searched.
     """
@@ -168,8 +174,8 @@ class _AnnotationFile(NamedTuple):
 
 
 def _iterate_annotated_images(
-    document: _AnnotationFile, base: Path, root: Root, part: str
-) -> Iterator[Picture]:
+    document: _AnnotationFile, base: Path, root: SourceFolder, part: str
+) -> Iterator[BoxedPicture]:
     """Yield every image of a document with its boxes, adding inconsistencies as bad. Raises
     PackError.
     """
@@ -177,7 +183,10 @@ def _iterate_annotated_images(
     image_ids: set[object] = set()
     for number, row in enumerate(document.lists["images"], start=1):
         where = f"The image number {number} of {quote_name(document.file)}"
-        name, identity = _get_text_field(row, "file_name").replace("\\", "/"), _get_id(row, "id")
+        name, identity = (
+            _get_text_field(row, "file_name").replace("\\", "/"),
+            _get_entry_id(row, "id"),
+        )
         if not name or identity is None or "\0" in name:
             document.bad.add_bad_entry(where, "has no id and file_name")
         elif identity in image_ids:
@@ -188,7 +197,7 @@ def _iterate_annotated_images(
             image_ids.add(identity)
             size = _get_width_and_height(row)
             path = root.resolve_named_path(os.path.join(base, name), quote_name(document.file))  # noqa: PTH118
-            yield Picture(f"{document.file}/{name}", path, part, boxes.pop(identity, []), size)
+            yield BoxedPicture(f"{document.file}/{name}", path, part, boxes.pop(identity, []), size)
     # What is left belongs to no image: `boxes.pop` has removed the others.
     for lacking, orphans in boxes.items():
         for _ in orphans:
@@ -198,11 +207,11 @@ def _iterate_annotated_images(
             )
 
 
-def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Box]]:
+def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[LabelledBox]]:
     """Return the boxes of each image by its id, ordered by annotation id."""
     names: dict[object, str] = {}
     for number, row in enumerate(document.lists["categories"], start=1):
-        identity, name = _get_id(row, "id"), _get_text_field(row, "name")
+        identity, name = _get_entry_id(row, "id"), _get_text_field(row, "name")
         if identity is None or not name:
             document.bad.add_bad_entry(
                 f"The category number {number} of {quote_name(document.file)}", "has no id and name"
@@ -211,13 +220,13 @@ def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Box]]:
             names[identity] = name
     rows = list(enumerate(document.lists["annotations"], start=1))
     # By id, so that a file written in another order gives the same batch.
-    rows.sort(key=lambda numbered: _get_annotation_order(numbered[1]))
-    boxes: dict[object, list[Box]] = {}
+    rows.sort(key=lambda numbered: _get_coco_annotation_sort_key(numbered[1]))
+    boxes: dict[object, list[LabelledBox]] = {}
     for number, row in rows:
         if isinstance(row, dict) and row.get("iscrowd"):
             continue
         where = f"The annotation number {number} of {quote_name(document.file)}"
-        image, category = _get_id(row, "image_id"), _get_id(row, "category_id")
+        image, category = _get_entry_id(row, "image_id"), _get_entry_id(row, "category_id")
         if image is None or category is None:
             document.bad.add_bad_entry(where, "misses image_id or category_id")
         elif category not in names:
@@ -230,16 +239,16 @@ def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Box]]:
                 f"has the bbox {quote_name(str(row.get('bbox')))} instead of [x, y, width, height]",
             )
         else:
-            boxes.setdefault(image, []).append(Box(names[category], *corners))
+            boxes.setdefault(image, []).append(LabelledBox(names[category], *corners))
     return boxes
 
 
-def _get_annotation_order(row: object) -> tuple[int, int]:
-    identity = _get_id(row, "id")
+def _get_coco_annotation_sort_key(row: object) -> tuple[int, int]:
+    identity = _get_entry_id(row, "id")
     return (0, identity) if isinstance(identity, int) else (1, 0)
 
 
-def _get_id(row: object, key: str) -> int | str | None:
+def _get_entry_id(row: object, key: str) -> int | str | None:
     """Return the number or text that identifies an entry, or None."""
     value = row.get(key) if isinstance(row, dict) else None
     # Some tools write ids as 1.0.

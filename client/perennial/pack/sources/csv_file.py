@@ -12,19 +12,19 @@ from pathlib import Path
 from perennial.pack import parts
 from perennial.pack.bad import BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.files import FileImages, Root
-from perennial.pack.images import Image
+from perennial.pack.files import FileImages, SourceFolder
+from perennial.pack.images import SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import (
     CSV_NAME,
-    build_numbered_name,
+    build_sortable_numbered_name,
     explain_invalid_path,
     is_junk_path,
     normalise_to_nfc,
 )
-from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, RuleError
+from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.names import is_clearly_no_image
-from perennial.pack.rules.options import convert_option_values, parse_option_texts
+from perennial.pack.rules.options import convert_option_values, parse_reading_option_texts
 from perennial.pack.rules.tables import (
     MAX_TABLE_BYTES,
     find_label_table,
@@ -63,8 +63,8 @@ class TableImages(FileImages):
             PackError: the table cannot be used, or too many entries are bad.
         """
         super().__init__(f"the list {quote_name(source.name)}", source.parent)
-        root = Root(source.parent, allow_outside)
-        options = parse_given_options(
+        root = SourceFolder(source.parent, allow_outside)
+        options = parse_reading_options_of_caller(
             {"image": image, "label": label, "max_bad": max_bad, "table": source.name}
         )
         images = _DiskNames(root)
@@ -80,9 +80,9 @@ class TableImages(FileImages):
             # An explicitly named table is either found or raises an error.
             assert table is not None
             resolved = resolve_entry_images(table, images.names, (), options, images=images)
-        except RuleError as error:
+        except UnreadableBatchError as error:
             raise PackError(str(error)) from error
-        as_taken = parts.map_parts_to_splits(
+        as_taken = parts.map_dataset_parts_to_splits(
             (placed.row.part for placed in resolved.placed), quote_name(source)
         )
         rows = (
@@ -98,7 +98,7 @@ class _DiskNames(ImageNames):
     searched.
     """
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: SourceFolder) -> None:
         self.names: list[str] = []
         super().__init__(self.names, ())
         self._root = root
@@ -165,24 +165,26 @@ def _may_be_image(path: str) -> bool:
     return not (is_junk_path(path) or is_clearly_no_image(path) or may_be_table_name(path))
 
 
-def parse_given_options(options: Mapping[str, object]) -> ReadingOptions:
+def parse_reading_options_of_caller(options: Mapping[str, object]) -> ReadingOptions:
     """Return reading options from a program or a command line. Raises PackError."""
     try:
-        return parse_option_texts(convert_option_values(options))
+        return parse_reading_option_texts(convert_option_values(options))
     except ValueError as error:
         raise PackError(str(error)) from error
 
 
 def read_table_file(file: Path) -> bytes:
-    """Return the bytes of a table. Raises RuleError if it is too large or cannot be read."""
+    """Return the bytes of a table. Raises UnreadableBatchError if it is too large or cannot be read."""
     try:
         with file.open("rb") as opened:
             # One byte more than allowed reveals a larger file without reading it.
             data = opened.read(MAX_TABLE_BYTES + 1)
     except OSError as error:
-        raise RuleError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
+        raise UnreadableBatchError(
+            f"The file {quote_name(file)} cannot be read: {error.strerror}."
+        ) from error
     if len(data) > MAX_TABLE_BYTES:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{quote_name(file)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large"
         )
     return data
@@ -200,7 +202,7 @@ def describe_left_out_entries(entries: Sequence[BadEntry]) -> list[str]:
 def add_table_rows(
     images: FileImages,
     rows: Iterator[tuple[str, str, str, str]],
-    root: Root,
+    root: SourceFolder,
     bad: BadEntries | None = None,
 ) -> None:
     """Add files as (path from the root, label, part, place of the entry), sorted by path.
@@ -239,7 +241,7 @@ def add_table_rows(
             or "/./" in name
             or "//" in name
         ):
-            name = f"renamed/{build_numbered_name(number, name)}"
+            name = f"renamed/{build_sortable_numbered_name(number, name)}"
             renamed += 1
         try:
             images.add_image_file(file)
@@ -248,7 +250,7 @@ def add_table_rows(
                 bad.add_bad_entry(where, f"names an image that is not there: {error}")
                 continue
             raise PackError(f"{where}: {error}") from error
-        images.rows.append(Image(name, normalise_label_text(label), part))
+        images.rows.append(SourceImage(name, normalise_label_text(label), part))
     if renamed:
         images.warnings.append(
             f"{format_count(renamed, 'image')} got another name in the batch, "

@@ -10,23 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from perennial.pack.errors import PackError, Undecided
-from perennial.pack.files import FileImages, Root
-from perennial.pack.images import Image
+from perennial.pack.files import FileImages, SourceFolder
+from perennial.pack.images import SourceImage
 from perennial.pack.name_patterns import build_table_by_pattern
 from perennial.pack.names import explain_invalid_path, normalise_to_nfc
-from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.plan import (
     IGNORED,
     LEFT_BEHIND,
-    Plan,
+    BatchReadingPlan,
     Read,
-    plan_batch,
+    plan_batch_reading,
     plan_table_reading,
 )
 from perennial.pack.sources.csv_file import (
     MOST_ENTRIES,
     describe_left_out_entries,
-    parse_given_options,
+    parse_reading_options_of_caller,
     read_table_file,
 )
 from perennial.pack.text import format_count, format_first_names, quote_name
@@ -78,7 +78,7 @@ class FolderImages(FileImages):
             "classes": classes,
             "max_bad": max_bad,
         }
-        options = parse_given_options(
+        options = parse_reading_options_of_caller(
             {
                 **layout_options,
                 "image": image,
@@ -87,7 +87,7 @@ class FolderImages(FileImages):
                 "names_pattern": names_pattern,
             }
         )
-        root = Root(folder, allow_outside)
+        root = SourceFolder(folder, allow_outside)
         names = list(root.list_files())
         plan = plan_folder_reading(
             names,
@@ -105,7 +105,7 @@ class FolderImages(FileImages):
                 )
         # The service composes names, and would see the same name twice.
         _refuse_equal_names([row.name for row in self.rows])
-        self.listed = not do_names_determine_classes(plan, self.rows)
+        self.listed = not are_classes_derivable_from_names(plan, self.rows)
         self.warnings += describe_reading_plan(plan, self.listed)
         if root.hidden:
             self.warnings.append(
@@ -120,7 +120,7 @@ class FolderImages(FileImages):
                 f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it."
             )
         self.add_image_file(name)
-        self.rows.append(Image(name, label, part))
+        self.rows.append(SourceImage(name, label, part))
 
 
 def plan_folder_reading(
@@ -129,7 +129,7 @@ def plan_folder_reading(
     read: Read,
     known_classes: Collection[str],
     where: str,
-) -> Plan:
+) -> BatchReadingPlan:
     """Return the plan for reading the files of a folder, on disk or elsewhere.
 
     Args:
@@ -148,26 +148,26 @@ def plan_folder_reading(
                 normalized, options, build_table_by_pattern(pattern, list(names))
             )
         try:
-            return plan_batch(
+            return plan_batch_reading(
                 normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
             )
-        except RuleError as error:
+        except UnreadableBatchError as error:
             if error.kind != "held_out":
                 raise
             # Only the service knows if the model waits for held-out images alone.
             alone = replace(options, held_out_alone=True)
             try:
-                return plan_batch(
+                return plan_batch_reading(
                     normalized, alone, read, lambda: known_classes, most_entries=MOST_ENTRIES
                 )
-            except RuleError:
+            except UnreadableBatchError:
                 # The folder is wrong in another way as well: the service would say the first.
                 raise error from None
-    except RuleError as error:
+    except UnreadableBatchError as error:
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
 
-def do_names_determine_classes(plan: Plan, rows: Sequence[Image]) -> bool:
+def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[SourceImage]) -> bool:
     """Return True if the service derives the same classes and parts from the sent names alone."""
     # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):
@@ -177,8 +177,8 @@ def do_names_determine_classes(plan: Plan, rows: Sequence[Image]) -> bool:
             [normalise_to_nfc(row.name) for row in rows],
             ReadingOptions(held_out_alone=True),
         )
-        derived = plan_batch(names, options, _refuse_file_read)
-    except RuleError:
+        derived = plan_batch_reading(names, options, _refuse_reading_file)
+    except UnreadableBatchError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
     return labels == [row.label for row in rows] and derived.test == bytes(
@@ -186,7 +186,7 @@ def do_names_determine_classes(plan: Plan, rows: Sequence[Image]) -> bool:
     )
 
 
-def describe_reading_plan(plan: Plan, is_listed: bool) -> list[str]:
+def describe_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
     """Return sentences about files left out and warnings.
 
     Args:
@@ -208,7 +208,7 @@ def describe_reading_plan(plan: Plan, is_listed: bool) -> list[str]:
     return sentences
 
 
-def _refuse_file_read(number: int) -> bytes:
+def _refuse_reading_file(number: int) -> bytes:
     raise LookupError(number)  # A plan of images alone reads no files.
 
 

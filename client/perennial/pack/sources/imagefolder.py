@@ -8,7 +8,7 @@ from pathlib import Path
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.files import FileImages, Root
+from perennial.pack.files import FileImages, SourceFolder
 from perennial.pack.sources.csv_file import add_table_rows
 from perennial.pack.text import format_count, format_first_names, quote_name
 
@@ -37,7 +37,7 @@ class MetadataImages(FileImages):
             PackError: the metadata cannot be used, or too many rows are bad.
         """
         super().__init__(f"the imagefolder {quote_name(folder.name or folder)}", folder)
-        root = Root(folder, allow_outside)
+        root = SourceFolder(folder, allow_outside)
         files = find_metadata_files(root.list_files())
         if not files:
             raise PackError(f"The folder {quote_name(folder)} has no {' or '.join(METADATA)}.")
@@ -52,7 +52,7 @@ class MetadataImages(FileImages):
             # If all rows were bad, their reasons say more than the error below.
             bad.warn_of_bad_entries(0)
             raise PackError(f"{format_first_names(files)} in {quote_name(folder)} list no images.")
-        as_taken = parts.map_parts_to_splits(
+        as_taken = parts.map_dataset_parts_to_splits(
             (part for _, part in rows_with_parts), quote_name(folder)
         )
         rows = (
@@ -66,7 +66,7 @@ class MetadataImages(FileImages):
             )
 
     def _iterate_metadata_rows(
-        self, root: Root, file: str, label: str, bad: BadEntries
+        self, root: SourceFolder, file: str, label: str, bad: BadEntries
     ) -> Iterator[tuple[str, str, str]]:
         """Yield (path from the root, label, place) for each row. Raises PackError for a missing
         column.

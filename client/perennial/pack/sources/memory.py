@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from perennial.pack import parts
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileSnapshots
-from perennial.pack.images import Image, Images
+from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import build_numbered_name
+from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.text import quote_name
 
 Content = bytes | str | os.PathLike[str]
 Classes = Mapping[str, Sequence[Content]]
 
 
-class MappedImages(Images):
+class MappedImages(ImageSource):
     """Images by class, or by `train` and `test` and then by class, in sorted order of parts and
     classes.
     """
@@ -35,7 +35,8 @@ class MappedImages(Images):
         wrong = [
             key
             for key in source
-            if (key in nested) != bool(nested) or (nested and not parts.parse_part(str(key)))
+            if (key in nested) != bool(nested)
+            or (nested and not parts.parse_dataset_part(str(key)))
         ]
         if wrong or not source:
             raise PackError(
@@ -47,8 +48,8 @@ class MappedImages(Images):
                     else "; this one is empty."
                 )
             )
-        as_taken = parts.map_parts_to_splits(
-            {parts.parse_part(str(key)) for key in nested}, "The mapping"
+        as_taken = parts.map_dataset_parts_to_splits(
+            {parts.parse_dataset_part(str(key)) for key in nested}, "The mapping"
         )
         # Sorted, so that the order of the mapping does not change the bytes.
         for key in sorted(source):
@@ -58,7 +59,7 @@ class MappedImages(Images):
                 continue
             for label in sorted(classes):
                 self._add_images_of_label(
-                    str(label), classes[label], as_taken[parts.parse_part(key)]
+                    str(label), classes[label], as_taken[parts.parse_dataset_part(key)]
                 )
         if not self.rows:
             raise PackError("The mapping has no images.")
@@ -85,8 +86,8 @@ class MappedImages(Images):
                     f"path, or its file's bytes."
                 )
             self.rows.append(
-                Image(
-                    build_numbered_name(len(self.rows), name.replace(os.sep, "/")),
+                SourceImage(
+                    build_sortable_numbered_name(len(self.rows), name.replace(os.sep, "/")),
                     normalise_label_text(label),
                     part,
                 )

@@ -16,12 +16,12 @@ from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
-from perennial.pack.files import FileSnapshots, Root
-from perennial.pack.images import Image, Images
+from perennial.pack.files import FileSnapshots, SourceFolder
+from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import build_numbered_name
+from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.sources.numbers import ClassNames
-from perennial.pack.sources.parquet_columns import Columns, find_image_and_label_columns
+from perennial.pack.sources.parquet_columns import ParquetColumns, find_image_and_label_columns
 from perennial.pack.text import format_count, quote_name
 
 SUFFIX = ".parquet"
@@ -45,7 +45,7 @@ _OF_PYARROW = (
 """Exceptions that pyarrow raises for damaged or unusual files."""
 
 
-class ParquetImages(Images):
+class ParquetImages(ImageSource):
     """The images of parquet files, ordered by file name and then by row."""
 
     def __init__(
@@ -69,15 +69,15 @@ class ParquetImages(Images):
         """
         self._parquet = import_optional_module("pyarrow.parquet", "A parquet file")
         folder = source if source.is_dir() else source.parent
-        root = Root(folder, allow_outside)
+        root = SourceFolder(folder, allow_outside)
         files = find_parquet_files(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
         self._files = [root.resolve_named_path(file) for file in files]
-        self._seen, self._columns = FileSnapshots(), list[Columns]()
+        self._seen, self._columns = FileSnapshots(), list[ParquetColumns]()
         self._bad = BadEntries(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0
-        part_of = parts.find_file_parts(files)
+        part_of = parts.find_dataset_parts_of_files(files)
         for number, path in enumerate(self._files):
             self._seen.record_file_state(path)
             with self._open_parquet_file(number) as file:
@@ -88,7 +88,7 @@ class ParquetImages(Images):
         # After all files: only parts with labelled rows decide how the batch is split.
         parts_present = {row.part for row in self.rows}
         self._set_left_out_warnings()
-        as_taken = parts.map_parts_to_splits(parts_present, quote_name(source))
+        as_taken = parts.map_dataset_parts_to_splits(parts_present, quote_name(source))
         self.rows = [row._replace(part=as_taken[row.part]) for row in self.rows]
 
     def _set_left_out_warnings(self) -> None:
@@ -118,8 +118,8 @@ class ParquetImages(Images):
                         self._unlabelled += 1
                     else:
                         self.rows.append(
-                            Image(
-                                build_numbered_name(len(self.rows), path or ""),
+                            SourceImage(
+                                build_sortable_numbered_name(len(self.rows), path or ""),
                                 normalise_label_text(name),
                                 part,
                             )
@@ -132,7 +132,7 @@ class ParquetImages(Images):
 
     def collect_image_sizes(self) -> "array[int]":
         """Read the column of images once, leaving out rows without an image."""
-        sizes, rows, at = array("q"), list[Image](), 0
+        sizes, rows, at = array("q"), list[SourceImage](), 0
         for number, labelled_rows in enumerate(self._rows_of):
             rows_with_images = array("l")
             with self._open_parquet_file(number) as file:

@@ -18,7 +18,7 @@ _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", 
 
 
 @dataclass(frozen=True)
-class Columns:
+class ParquetColumns:
     """The columns of image and label.
 
     Attributes:
@@ -48,7 +48,7 @@ class Columns:
     def get_image_bytes(self, batch: Any) -> Any:
         """Return the images of a batch; null where a struct is null."""
         return (
-            _get_struct_field(batch.column(self.image), BYTES)
+            _get_parquet_struct_field(batch.column(self.image), BYTES)
             if self.is_struct
             else batch.column(self.image)
         )
@@ -57,7 +57,7 @@ class Columns:
         """Return the path of each image of a batch, or None."""
         if not self.has_path:
             return [None] * batch.num_rows
-        return list(_get_struct_field(batch.column(self.image), PATH).to_pylist())
+        return list(_get_parquet_struct_field(batch.column(self.image), PATH).to_pylist())
 
     def get_class_of_label(self, label: object, classes: ClassNames, where: str) -> str | None:
         """Return the class of a label, or None without a label. Raises PackError that begins with
@@ -76,20 +76,24 @@ class Columns:
 
 def find_image_and_label_columns(
     schema: Any, path: str, image: str | None, label: str | None
-) -> Columns:
+) -> ParquetColumns:
     """Return the columns of image and label. Raises PackError that lists the existing columns."""
     types = import_optional_module("pyarrow", "A parquet file").types
     features = _read_dataset_features(schema)
-    images = [name for name, feature in features.items() if _has_feature_kind(feature, "Image")]
+    images = [
+        name for name, feature in features.items() if _is_parquet_feature_of_kind(feature, "Image")
+    ]
     labels = [
-        name for name, feature in features.items() if _has_feature_kind(feature, "ClassLabel")
+        name
+        for name, feature in features.items()
+        if _is_parquet_feature_of_kind(feature, "ClassLabel")
     ]
     image = _choose_column(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
     label = _choose_column(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
     fields = _list_image_fields(types, schema.field(image).type, image, path)
     _check_label_column(types, schema, label, path)
     names = _read_class_names(features[label], path) if label in labels else None
-    return Columns(image, bool(fields), PATH in fields, label, names)
+    return ParquetColumns(image, bool(fields), PATH in fields, label, names)
 
 
 def _list_image_fields(types: Any, kind: Any, image: str, path: str) -> list[str]:
@@ -160,7 +164,7 @@ def _is_text_type(types: Any, kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or (is_view and is_view(kind)))
 
 
-def _get_struct_field(values: Any, name: str) -> Any:
+def _get_parquet_struct_field(values: Any, name: str) -> Any:
     """Return the values of a field, null where the struct is null."""
     # `flatten` applies the nulls of the struct, and `field` does not.
     return values.flatten()[[field.name for field in values.type].index(name)]
@@ -194,7 +198,7 @@ def _read_class_names(feature: dict[str, Any], path: str) -> Sequence[str] | Non
     return names
 
 
-def _has_feature_kind(feature: dict[str, Any], kind: str) -> bool:
+def _is_parquet_feature_of_kind(feature: dict[str, Any], kind: str) -> bool:
     return feature.get("_type") == kind
 
 

@@ -54,9 +54,9 @@ def _parse_yaml_value(first: str, following_lines: list[str], where: str) -> Val
         whole = " ".join([first, *following_lines])
         if not whole.endswith("]"):
             raise PackError(f"{where} opens a list with “[” and does not close it.")
-        return _parse_flow_list(whole[1:-1], where)
+        return _parse_yaml_flow_list(whole[1:-1], where)
     if first.startswith("{") and first.endswith("}"):
-        pairs = [_MAPPED.match(item) for item in _parse_flow_list(first[1:-1], where)]
+        pairs = [_MAPPED.match(item) for item in _parse_yaml_flow_list(first[1:-1], where)]
         return {_parse_yaml_scalar(pair[1]): _parse_yaml_scalar(pair[2]) for pair in pairs if pair}
     if first:
         return _parse_yaml_scalar(first)
@@ -70,7 +70,7 @@ def _parse_yaml_value(first: str, following_lines: list[str], where: str) -> Val
     return None if following_lines else ""
 
 
-def _parse_flow_list(text: str, where: str) -> list[str]:
+def _parse_yaml_flow_list(text: str, where: str) -> list[str]:
     """Return the items of a list in brackets."""
     items, at = [], 0
     while at < len(text.rstrip()):

@@ -16,10 +16,10 @@ from typing import IO
 from perennial.pack import parts, tar
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.files import FileSnapshots, Root
-from perennial.pack.images import Image, Images
+from perennial.pack.files import FileSnapshots, SourceFolder
+from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import IMAGE_SUFFIXES, build_numbered_name, is_junk_path
+from perennial.pack.names import IMAGE_SUFFIXES, build_sortable_numbered_name, is_junk_path
 from perennial.pack.sources.numbers import ClassNames
 from perennial.pack.text import format_count, format_first_names, quote_name
 
@@ -32,7 +32,7 @@ _LOOKED_AT = 3
 _PIECE = 1 << 20
 
 
-class Sample:
+class ShardSample:
     """The files of one key: position of its image, and its label; `wrong`: why it is bad."""
 
     __slots__ = ("bytes", "image", "key", "label", "offset", "wrong")
@@ -43,7 +43,7 @@ class Sample:
         self.wrong = wrong
 
 
-class ShardImages(Images):
+class ShardImages(ImageSource):
     """The images of shards, ordered by shard name and then as in the shard."""
 
     def __init__(
@@ -65,7 +65,7 @@ class ShardImages(Images):
             PackError: the shards cannot be used, or too many samples are bad.
         """
         folder = source if source.is_dir() else source.parent
-        root = Root(folder, allow_outside)
+        root = SourceFolder(folder, allow_outside)
         shards = find_shards(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(
             f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
@@ -76,8 +76,8 @@ class ShardImages(Images):
         self._without: list[str] = []
         self._bad = BadEntries(self.origin, max_bad)
         classes = ClassNames(*_read_class_names(folder, names))
-        part_of = parts.find_file_parts(shards)
-        as_taken = parts.map_parts_to_splits(part_of, quote_name(source))
+        part_of = parts.find_dataset_parts_of_files(shards)
+        as_taken = parts.map_dataset_parts_to_splits(part_of, quote_name(source))
         for number, part in enumerate(part_of):
             self._seen.record_file_state(self._shards[number])
             for sample in read_shard_samples(self._shards[number]):
@@ -95,7 +95,9 @@ class ShardImages(Images):
                 f"out: {format_first_names(self._without, 3)}."
             )
 
-    def _add_sample_image(self, sample: Sample, shard: int, part: str, classes: ClassNames) -> None:
+    def _add_sample_image(
+        self, sample: ShardSample, shard: int, part: str, classes: ClassNames
+    ) -> None:
         where = f"The sample {quote_name(sample.key)} of {quote_name(self._shards[shard])}"
         if sample.wrong:
             self._bad.add_bad_entry(where, sample.wrong)
@@ -109,8 +111,10 @@ class ShardImages(Images):
             self._bad.add_bad_entry(where, str(error).removeprefix(where).strip())
             return
         self.rows.append(
-            Image(
-                build_numbered_name(len(self.rows), sample.image), normalise_label_text(label), part
+            SourceImage(
+                build_sortable_numbered_name(len(self.rows), sample.image),
+                normalise_label_text(label),
+                part,
             )
         )
         self._shard_of.append(shard)
@@ -151,7 +155,7 @@ def looks_like_shard(path: str) -> bool:
     return any(sample.image and sample.label is not None for sample in first)
 
 
-def read_shard_samples(path: str) -> Iterator[Sample]:
+def read_shard_samples(path: str) -> Iterator[ShardSample]:
     """Yield the samples of a shard, and a bad sample for each damaged header.
 
     Concatenated tars in one file are read one after another.
@@ -173,9 +177,9 @@ def read_shard_samples(path: str) -> Iterator[Sample]:
 _Bytes = IO[bytes] | gzip.GzipFile
 
 
-def _read_tar_samples(file: _Bytes, path: str) -> Generator[Sample, None, int]:
+def _read_tar_samples(file: _Bytes, path: str) -> Generator[ShardSample, None, int]:
     """Yield the samples of the tar at the current position; return its end."""
-    current: Sample | None = None
+    current: ShardSample | None = None
     # Never compressed here: `_open_shard` has unpacked it already.
     with tarfile.open(fileobj=file, mode="r:") as shard:
         while (member := shard.next()) is not None:
@@ -190,15 +194,15 @@ def _read_tar_samples(file: _Bytes, path: str) -> Generator[Sample, None, int]:
             if current is None or current.key != key:
                 if current is not None:
                     yield current
-                current = Sample(key)
-            _add_member_to_sample(current, member, f".{suffix.lower()}", shard, path)
+                current = ShardSample(key)
+            _add_tar_member_to_shard_sample(current, member, f".{suffix.lower()}", shard, path)
         end = int(shard.offset)
     if current is not None:
         yield current
     return end
 
 
-def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int | None]:
+def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[ShardSample, None, int | None]:
     """Return the start of another tar after `end`, or None.
 
     `tarfile` also stops at a damaged header. Reading then continues at the next valid one, and a
@@ -217,7 +221,7 @@ def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None,
                 return at + begin
             if candidate.count(0) != len(candidate) and not damaged:
                 damaged = True
-                yield Sample(
+                yield ShardSample(
                     f"at byte {at + begin}",
                     f"has a damaged header, or is no part of a tar of {quote_name(path)}",
                 )
@@ -225,8 +229,8 @@ def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None,
     return None
 
 
-def _add_member_to_sample(
-    sample: Sample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str
+def _add_tar_member_to_shard_sample(
+    sample: ShardSample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str
 ) -> None:
     """Add a file's image or label to its sample; of several images the first counts."""
     if suffix in IMAGE_SUFFIXES and not sample.image:

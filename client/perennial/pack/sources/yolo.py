@@ -6,11 +6,17 @@ from pathlib import Path
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.files import Root
-from perennial.pack.images import Images
+from perennial.pack.files import SourceFolder
+from perennial.pack.images import ImageSource
 from perennial.pack.names import is_image_path
 from perennial.pack.sources import plain_yaml
-from perennial.pack.sources.boxes import STORED, Box, BoxOptions, Picture, open_boxed_images
+from perennial.pack.sources.boxes import (
+    STORED,
+    BoxedPicture,
+    BoxOptions,
+    LabelledBox,
+    open_images_with_boxes,
+)
 from perennial.pack.sources.numbers import ClassNames
 from perennial.pack.text import format_count, format_first_names, quote_name
 
@@ -20,14 +26,14 @@ _TOLERANCE = 0.01
 """Amount by which shares may exceed the image, as in Ultralytics, because of rounding."""
 
 
-def open_yolo(
+def open_yolo_boxes(
     source: Path,
     *,
     whole: bool = False,
     boxes: str = STORED,
     max_bad: float = MAX_BAD,
     allow_outside: bool = False,
-) -> Images:
+) -> ImageSource:
     """Return crops of all boxes, or with `whole` the images that show one class.
 
     Args:
@@ -49,13 +55,13 @@ def open_yolo(
         )
     file = files[0]
     document = _read_data_yaml(file)
-    root = Root(file.parent, allow_outside)
+    root = SourceFolder(file.parent, allow_outside)
     classes = ClassNames(_read_class_names(document, file), quote_name(file.name))
     # An image in several parts belongs to the first of them, so that no learned image is held out.
     part_of = dict(reversed(list(_find_part_images(root, document, file))))
     if not part_of:
         raise PackError(f"The folders of train, val and test in {quote_name(file)} have no images.")
-    as_taken = parts.map_parts_to_splits(part_of.values(), quote_name(file))
+    as_taken = parts.map_dataset_parts_to_splits(part_of.values(), quote_name(file))
     origin = f"the YOLO data set {quote_name(file.parent.name or file.name)}"
     bad = BadEntries(origin, max_bad)
     pictures = []
@@ -64,23 +70,23 @@ def open_yolo(
         boxes_in = _read_image_boxes(root, image, classes, bad)
         unlabelled += boxes_in is None
         path = root.resolve_named_path(image, quote_name(file.name))
-        pictures.append(Picture(image, path, as_taken[part], boxes_in or (), shares=True))
+        pictures.append(BoxedPicture(image, path, as_taken[part], boxes_in or (), shares=True))
     notices = (
         [f"{format_count(unlabelled, 'image has', 'images have')} no file of labels."]
         if unlabelled
         else []
     )
-    return open_boxed_images(pictures, origin, options, bad, notices)
+    return open_images_with_boxes(pictures, origin, options, bad, notices)
 
 
 def _find_part_images(
-    root: Root, document: dict[str, plain_yaml.Value], file: Path
+    root: SourceFolder, document: dict[str, plain_yaml.Value], file: Path
 ) -> Iterator[tuple[str, str]]:
     """Yield every image that a part names, with the part."""
     for part in _PARTS:
-        for place in _find_part_places(root, document, part, file):
-            for image in _iterate_place_images(root, place, file):
-                yield image, parts.parse_part(part)
+        for place in _find_image_places_of_part(root, document, part, file):
+            for image in _iterate_images_of_yolo_place(root, place, file):
+                yield image, parts.parse_dataset_part(part)
 
 
 def find_yaml_files(folder: Path) -> list[Path]:
@@ -122,8 +128,8 @@ def _read_class_names(document: dict[str, plain_yaml.Value], file: Path) -> list
     )
 
 
-def _find_part_places(
-    root: Root, document: dict[str, plain_yaml.Value], part: str, file: Path
+def _find_image_places_of_part(
+    root: SourceFolder, document: dict[str, plain_yaml.Value], part: str, file: Path
 ) -> list[str]:
     """Return the folders or lists of a part, as paths from the root.
 
@@ -153,7 +159,7 @@ def _find_part_places(
     return places
 
 
-def _iterate_place_images(root: Root, place: str, file: Path) -> Iterator[str]:
+def _iterate_images_of_yolo_place(root: SourceFolder, place: str, file: Path) -> Iterator[str]:
     """Yield the images of a folder, or of a text file that lists one per line."""
     path = Path(root.resolve_named_path(place, quote_name(file.name)))
     if path.is_dir():
@@ -181,8 +187,8 @@ def _normalise_image_path(path: str) -> str:
 
 
 def _read_image_boxes(
-    root: Root, image: str, classes: ClassNames, bad: BadEntries
-) -> list[Box] | None:
+    root: SourceFolder, image: str, classes: ClassNames, bad: BadEntries
+) -> list[LabelledBox] | None:
     """Return the boxes of an image, one per line: `class x y width height` or a polygon; None
     without a file.
     """
@@ -192,7 +198,7 @@ def _read_image_boxes(
     path = Path(root.resolve_named_path(f"{label_path.rpartition('.')[0]}.txt", quote_name(image)))
     if not path.is_file():
         return None
-    boxes: list[Box] = []
+    boxes: list[LabelledBox] = []
     try:
         box_lines = _read_text_lines(path)
     except PackError as error:
@@ -208,7 +214,7 @@ def _read_image_boxes(
     return boxes
 
 
-def _parse_box_line(cells: list[str], where: str, classes: ClassNames) -> Box:
+def _parse_box_line(cells: list[str], where: str, classes: ClassNames) -> LabelledBox:
     """Return the box of a line. Raises PackError that begins with `where`."""
     try:
         number, numbers = _parse_class_number(cells[0]), [float(cell) for cell in cells[1:]]
@@ -230,10 +236,10 @@ def _parse_box_line(cells: list[str], where: str, classes: ClassNames) -> Box:
         )
     if len(numbers) == _BOX_NUMBERS:
         x, y, width, height = numbers
-        return Box(label, x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+        return LabelledBox(label, x - width / 2, y - height / 2, x + width / 2, y + height / 2)
     # A polygon is learned as the box around it.
     across, down = numbers[::2], numbers[1::2]
-    return Box(label, min(across), min(down), max(across), max(down))
+    return LabelledBox(label, min(across), min(down), max(across), max(down))
 
 
 def _parse_class_number(text: str) -> int:

@@ -18,7 +18,7 @@ class NotJson(ValueError):
     """A text that is not JSON, or an oversized entry. The message is the end of a sentence."""
 
 
-class JsonText:
+class JsonTextReader:
     """A position in a JSON text. Each method moves it past what it reads. Raises NotJson."""
 
     def __init__(self, text: str) -> None:
@@ -122,7 +122,7 @@ class JsonText:
 
 def parse_jsonl_line(text: str) -> object:
     """Return the value of a line of JSONL. Raises NotJson."""
-    document = JsonText(text)
+    document = JsonTextReader(text)
     value = document.read_value()
     if document.peek_character():
         raise NotJson("is no single JSON value")

@@ -1,15 +1,15 @@
 """FiftyOne's `labels.json` for classification: `{"classes": […], "labels": {"name": 0}}`."""
 
 from core.ingest.rules.names import quote_name
-from core.ingest.rules.tables.documents import JsonText, NotJson
-from core.ingest.rules.tables.found import Rows
+from core.ingest.rules.tables.documents import JsonTextReader, NotJson
+from core.ingest.rules.tables.found import TableEntryCollector
 from core.ingest.rules.tables.records import read_whole_text
-from core.ingest.rules.tables.source import Source
+from core.ingest.rules.tables.source import TableSource
 
 TITLE = "FiftyOne export"
 
 
-def read_fiftyone_export(source: Source) -> bool:
+def read_fiftyone_export(source: TableSource) -> bool:
     """Read labels from a FiftyOne export; return False if the file is not one."""
     if source.form != "object":
         return False
@@ -19,9 +19,9 @@ def read_fiftyone_export(source: Source) -> bool:
         return False
     if not has_labels:
         return False
-    rows = source.begin_rows(TITLE)
+    rows = source.begin_entry_collector(TITLE)
     # A second pass, because the classes may follow the labels.
-    text = JsonText(read_whole_text(source.file))
+    text = JsonTextReader(read_whole_text(source.file))
     try:
         for key in text.iterate_object_keys():
             if key == "labels":
@@ -33,12 +33,12 @@ def read_fiftyone_export(source: Source) -> bool:
     return True
 
 
-def _read_class_names(source: Source) -> tuple[list[object] | None, bool]:
+def _read_class_names(source: TableSource) -> tuple[list[object] | None, bool]:
     """Return the class names, and whether there is an object of labels.
 
     The class names are None if labels are names themselves.
     """
-    text = JsonText(read_whole_text(source.file))
+    text = JsonTextReader(read_whole_text(source.file))
     classes: list[object] | None = None
     has_labels = has_classes = False
     for key in text.iterate_object_keys():
@@ -56,7 +56,9 @@ def _read_class_names(source: Source) -> tuple[list[object] | None, bool]:
     return classes, has_labels and has_classes
 
 
-def _read_image_labels(text: JsonText, classes: list[object] | None, rows: Rows, name: str) -> None:
+def _read_image_labels(
+    text: JsonTextReader, classes: list[object] | None, rows: TableEntryCollector, name: str
+) -> None:
     for image in text.iterate_object_keys():
         value = text.read_value()
         where = f"the label of {quote_name(image)} in {name}"

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from core.ingest.rules.entries import Part
 from core.ingest.rules.names import quote_name
-from core.ingest.rules.tables.values import parse_part_word
+from core.ingest.rules.tables.values import parse_dataset_part_word
 
 MISSING, AMBIGUOUS = -1, -2
 # Bounds the look-ups that a single hostile name costs.
@@ -126,7 +126,7 @@ class ImageNames:
     def _find_by_folder_name(self, path: str) -> int:
         """Find an image by its name and the folder that contains it."""
         if not self._tails:
-            self._tails = _index_unique_keys(
+            self._tails = _index_names_that_occur_once(
                 ("/".join(self._get_name(i).split("/")[-2:]), i) for i in self._among
             )
         return self._tails.get("/".join(path.split("/")[-2:]), MISSING)
@@ -134,14 +134,15 @@ class ImageNames:
     def _find_by_name(self, base: str, part: Part) -> int:
         """Find an image by its file name alone, with or without its ending."""
         if not self._bases:
-            self._bases = _index_unique_keys(
+            self._bases = _index_names_that_occur_once(
                 (self._get_name(i).rpartition("/")[2], i) for i in self._among
             )
         number = self._bases.get(base, MISSING)
         if number == MISSING:
             if not self._base_stems:
-                self._base_stems = _index_unique_keys(
-                    (_strip_ending(self._get_name(i).rpartition("/")[2]), i) for i in self._among
+                self._base_stems = _index_names_that_occur_once(
+                    (_strip_file_ending(self._get_name(i).rpartition("/")[2]), i)
+                    for i in self._among
                 )
             number = self._base_stems.get(base, MISSING)
         if number == AMBIGUOUS and part:
@@ -153,19 +154,19 @@ class ImageNames:
     def _find_image_in_part(self, base: str, part: Part) -> int:
         if not self._in_parts:
             pairs = ((self._get_name(i), i) for i in self._among)
-            self._in_parts = _index_unique_keys(
+            self._in_parts = _index_names_that_occur_once(
                 (f"{part_of_folder}/{shape}", i)
                 for name, i in pairs
                 for part_of_folder in {_find_part_of_folder(name)}
                 if part_of_folder
-                for shape in {name.rpartition("/")[2], _strip_ending(name.rpartition("/")[2])}
+                for shape in {name.rpartition("/")[2], _strip_file_ending(name.rpartition("/")[2])}
             )
         return self._in_parts.get(f"{part}/{base}", AMBIGUOUS)
 
     def _find_by_stem(self, path: str) -> int:
         if not self._stems:
-            self._stems = _index_unique_keys(
-                (_strip_ending(self._get_name(i)), i) for i in self._among
+            self._stems = _index_names_that_occur_once(
+                (_strip_file_ending(self._get_name(i)), i) for i in self._among
             )
         return self._stems.get(path, MISSING)
 
@@ -178,7 +179,7 @@ class _LowerCaseNames(ImageNames):
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
         small = {i: _to_nfc(names[i]).casefold() for i in among}
-        unique = _index_unique_keys((name, i) for i, name in small.items())
+        unique = _index_names_that_occur_once((name, i) for i, name in small.items())
         super().__init__(names, [i for i, name in small.items() if unique[name] >= 0])
         self._small = small
         self._paths = {small[i]: i for i in self._among}
@@ -187,7 +188,7 @@ class _LowerCaseNames(ImageNames):
         return self._small[number]
 
 
-def _index_unique_keys(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _index_names_that_occur_once(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for key, number in pairs:
         numbers[key] = number if numbers.setdefault(key, number) == number else AMBIGUOUS
@@ -198,7 +199,7 @@ def _to_nfc(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def _strip_ending(name: str) -> str:
+def _strip_file_ending(name: str) -> str:
     # A dot that begins a file's name is not that of an ending.
     dot = name.rfind(".")
     return name[:dot] if dot > name.rfind("/") + 1 else name
@@ -228,7 +229,7 @@ def _parse_path(name: str) -> tuple[str, bool]:
 def _find_part_of_folder(name: str) -> Part:
     """Return the part in the name of a folder: `train`, `train_images`, `val2017`."""
     for folder in name.split("/")[:-1]:
-        part = parse_part_word(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
+        part = parse_dataset_part_word(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
         if part:
             return part
     return ""

@@ -4,8 +4,8 @@ import json
 from itertools import islice
 
 from core.ingest.rules.tables.documents import NotJson
-from core.ingest.rules.tables.records import CELLS, LIST, Records, iterate_json_entries
-from core.ingest.rules.tables.source import Source
+from core.ingest.rules.tables.records import CELLS, LIST, TableRecords, iterate_json_entries
+from core.ingest.rules.tables.source import TableSource
 from core.ingest.rules.tables.values import NOTHING
 
 TITLE = "Label Studio export"
@@ -15,7 +15,7 @@ _MOST_CHOICES, _MOST_VALUES = 5, 20
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
-def read_label_studio_export(source: Source) -> bool:
+def read_label_studio_export(source: TableSource) -> bool:
     """Read labels from a Label Studio export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first_entry, dict):
         first = source.first_entry
@@ -28,11 +28,11 @@ def read_label_studio_export(source: Source) -> bool:
     # One such column alone may be in anybody's table.
     if records is None or len(_OF_ANNOTATIONS & set(records.columns)) < 2:
         return False
-    return _read_flat_export(source, records)
+    return _read_flat_label_studio_export(source, records)
 
 
-def _read_export_tasks(source: Source) -> None:
-    rows = source.begin_rows(TITLE)
+def _read_export_tasks(source: TableSource) -> None:
+    rows = source.begin_entry_collector(TITLE)
     for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
             rows.add_bad_entry(where, str(task))
@@ -46,7 +46,7 @@ def _read_export_tasks(source: Source) -> None:
                 rows.add_label_entry(_find_image_name(source, task), choices, where)
 
 
-def _find_image_name(source: Source, task: dict[str, object]) -> object:
+def _find_image_name(source: TableSource, task: dict[str, object]) -> object:
     """Return the value of a task's data that names an image, else its uploaded file."""
     data = task["data"]
     assert isinstance(data, dict)
@@ -86,7 +86,7 @@ def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
     return distinct_choices
 
 
-def _read_flat_export(source: Source, records: Records) -> bool:
+def _read_flat_label_studio_export(source: TableSource, records: TableRecords) -> bool:
     """Read a Label Studio export in CSV or JSON-MIN.
 
     The columns that are not about the annotation are the task's data and its choice.
@@ -105,7 +105,7 @@ def _read_flat_export(source: Source, records: Records) -> bool:
     )
     if image < 0 or label < 0:
         return False
-    rows = source.begin_rows(TITLE)
+    rows = source.begin_entry_collector(TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
@@ -114,13 +114,13 @@ def _read_flat_export(source: Source, records: Records) -> bool:
         else:
             rows.add_label_entry(
                 entry.values[image],
-                _parse_choice(entry.values[label], records.form == CELLS),
+                _parse_label_studio_choice(entry.values[label], records.form == CELLS),
                 entry.where,
             )
     return True
 
 
-def _choose_image_column(source: Source, records: Records) -> int:
+def _choose_image_column(source: TableSource, records: TableRecords) -> int:
     best, most_matches, sample = -1, 0, records.sample_entry_values()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:
@@ -134,14 +134,14 @@ def _choose_image_column(source: Source, records: Records) -> int:
     return best
 
 
-def _find_choice_column(records: Records, columns: list[int]) -> int:
+def _find_choice_column(records: TableRecords, columns: list[int]) -> int:
     """Return the column of choices: the only one, or one named as in Label Studio's templates."""
     usual = [at for at in columns if records.columns[at] in ("choice", "choices", "label", "class")]
     fitting = usual if len(usual) == 1 else columns
     return fitting[0] if len(fitting) == 1 else -1
 
 
-def _parse_choice(value: object, is_cell: bool) -> object:
+def _parse_label_studio_choice(value: object, is_cell: bool) -> object:
     """Return the choice of a cell. Several are written as `{"choices": […]}`."""
     if is_cell and isinstance(value, str) and value.startswith("{"):
         try:

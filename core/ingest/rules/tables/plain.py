@@ -2,23 +2,23 @@
 
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.columns import (
-    Columns,
     NotALabelTable,
+    TableColumns,
     choose_table_columns,
     find_named_column,
     is_image_column_name,
 )
-from core.ingest.rules.tables.documents import JsonText, NotJson
+from core.ingest.rules.tables.documents import JsonTextReader, NotJson
 from core.ingest.rules.tables.records import (
     CELLS,
     LINES,
     LIST,
-    Records,
+    TableRecords,
     read_whole_text,
-    treat_header_as_entry,
+    treat_header_row_as_entry,
 )
-from core.ingest.rules.tables.source import Source
-from core.ingest.rules.tables.values import has_invalid_utf8, parse_part_word
+from core.ingest.rules.tables.source import TableSource
+from core.ingest.rules.tables.values import has_invalid_utf8, parse_dataset_part_word
 
 _FORMS = {
     CELLS: "table of images and labels",
@@ -29,16 +29,16 @@ _PAIRS = "JSON object of images and labels"
 _SAMPLE = 1000
 
 
-def read_plain_table(source: Source) -> bool:
+def read_labels_from_plain_table(source: TableSource) -> bool:
     """Read labels from a plain table of images and labels; return False if the file is not one.
 
-    Raises RuleError if several columns fit.
+    Raises UnreadableBatchError if several columns fit.
     """
     if source.form == "object":
         return _read_image_label_object(source)
     if source.records is None:
         return False
-    records = _replace_image_header(source, source.records)
+    records = _treat_image_header_as_entry(source, source.records)
     try:
         columns = choose_table_columns(
             records, source.options, source.find_image, source.images, is_own=source.is_own
@@ -54,7 +54,7 @@ def is_plain_table_kind(kind: str) -> bool:
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 
-def _replace_image_header(source: Source, records: Records) -> Records:
+def _treat_image_header_as_entry(source: TableSource, records: TableRecords) -> TableRecords:
     """Return records without a header if the first row names an image.
 
     That row is then an entry, and the columns are named 1, 2 ….
@@ -71,16 +71,16 @@ def _replace_image_header(source: Source, records: Records) -> Records:
         # A header such as `image` may also be the stem of an image.
         if 0 < len(cell) <= 1024 and not is_image_column_name(cell)
     )
-    return treat_header_as_entry(records) if records.form == CELLS and names_image else records
+    return treat_header_row_as_entry(records) if records.form == CELLS and names_image else records
 
 
-def _read_labelled_rows(source: Source, records: Records, columns: Columns) -> None:
+def _read_labelled_rows(source: TableSource, records: TableRecords, columns: TableColumns) -> None:
     image, label, part = columns
     kind = (
         f"{_FORMS[records.form]}, columns {quote_name(records.columns[image])} and "
         f"{quote_name(records.columns[label])}"
     )
-    rows = source.begin_rows(kind)
+    rows = source.begin_entry_collector(kind)
     for entry in records:
         if entry.problem:
             # A quote that is not closed swallows the lines after it, each of which is a lost entry.
@@ -90,7 +90,7 @@ def _read_labelled_rows(source: Source, records: Records, columns: Columns) -> N
         values = entry.values
         name = values[image]
         part_word = "" if part < 0 else str(values[part] or "")
-        part_name = parse_part_word(part_word)
+        part_name = parse_dataset_part_word(part_word)
         if part_name is None:
             rows.add_bad_entry(
                 entry.where,
@@ -102,7 +102,7 @@ def _read_labelled_rows(source: Source, records: Records, columns: Columns) -> N
             rows.add_label_entry(name, values[label], entry.where, part_name)
 
 
-def _read_image_label_object(source: Source) -> bool:
+def _read_image_label_object(source: TableSource) -> bool:
     """Read an object whose keys are images and whose values are labels."""
     # An object has no columns, so another file must be meant.
     if source.options.image_column or source.options.label_column:
@@ -112,8 +112,8 @@ def _read_image_label_object(source: Source) -> bool:
             return False
     except NotJson:
         return False
-    rows = source.begin_rows(_PAIRS)
-    text = JsonText(read_whole_text(source.file))
+    rows = source.begin_entry_collector(_PAIRS)
+    text = JsonTextReader(read_whole_text(source.file))
     try:
         for name in text.iterate_object_keys():
             rows.add_label_entry(
@@ -124,8 +124,8 @@ def _read_image_label_object(source: Source) -> bool:
     return True
 
 
-def _has_image_keys(source: Source) -> bool:
-    text = JsonText(read_whole_text(source.file))
+def _has_image_keys(source: TableSource) -> bool:
+    text = JsonTextReader(read_whole_text(source.file))
     checked = matches = 0
     for name in text.iterate_object_keys():
         if isinstance(text.read_value(), dict | list):

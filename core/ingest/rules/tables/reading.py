@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from core.ingest.rules.entries import ReadingOptions, RuleError
+from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.names import CSV_NAME, is_clearly_no_image, is_junk_path, quote_name
 from core.ingest.rules.sentences import format_first_names
 from core.ingest.rules.tables import (
@@ -15,9 +15,15 @@ from core.ingest.rules.tables import (
     vertex,
 )
 from core.ingest.rules.tables.documents import NotJson
-from core.ingest.rules.tables.found import MAX_TABLE_BYTES, FoundTable, Read, Rows, TableFile
+from core.ingest.rules.tables.found import (
+    MAX_TABLE_BYTES,
+    FoundTable,
+    Read,
+    TableEntryCollector,
+    TableFile,
+)
 from core.ingest.rules.tables.images import ImageNames
-from core.ingest.rules.tables.source import Source
+from core.ingest.rules.tables.source import TableSource
 from core.ingest.rules.tables.values import find_part_in_path
 from core.ingest.rules.tables.words import format_column_names, quote_option_value
 
@@ -37,7 +43,7 @@ _MOST_DEPTH = 4
 _MOST_TOO_LARGE = 4
 """Number of oversized files that are still read, to determine their size."""
 _SHOWN = 60
-_KINDS: tuple[Callable[[Source], bool], ...] = (
+_KINDS: tuple[Callable[[TableSource], bool], ...] = (
     label_studio.read_label_studio_export,
     labelling_tools.read_roboflow_table,
     vertex.read_vertex_import,
@@ -45,7 +51,7 @@ _KINDS: tuple[Callable[[Source], bool], ...] = (
     fiftyone.read_fiftyone_export,
     labelling_tools.read_edge_impulse_export,
     labelling_tools.read_make_sense_export,
-    plain.read_plain_table,
+    plain.read_labels_from_plain_table,
 )
 """Readers of all kinds, from those recognised by their own keys to any table."""
 _EXPECTED = (
@@ -83,7 +89,7 @@ def find_label_table(
         images: look-up of images by name; by default over the files.
         most: largest number of entries of a table.
 
-    Raises RuleError if several tables or columns fit, an option names something missing,
+    Raises UnreadableBatchError if several tables or columns fit, an option names something missing,
     `labels.csv` is not a table, or a table exceeds the limits.
     """
     remaining = (
@@ -106,7 +112,7 @@ def find_label_table(
         )
     if options.layout == "folders":
         return None
-    search = _Search(
+    search = _LabelTableSearch(
         names, read, options, ImageNames(names, pictures) if images is None else images, most
     )
     table = search.find_label_table(_find_table_candidates(names, remaining, options), pictures)
@@ -123,13 +129,13 @@ def find_label_table(
 
 
 def _label_images_by_names(
-    pattern: file_names.Pattern,
+    pattern: file_names.FileNamePattern,
     title: str,
     names: Sequence[str],
     pictures: Sequence[int],
     max_entries: int,
 ) -> FoundTable:
-    rows = Rows(title, max_entries)
+    rows = TableEntryCollector(title, max_entries)
     file_names.label_images_by_name(pattern, names, pictures, rows)
     return rows.table
 
@@ -145,7 +151,7 @@ def _find_table_candidates(
         path = options.table.removeprefix("./")
         fitting = [i for i in remaining if names[i] == path or names[i].endswith(f"/{path}")]
         if not fitting:
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"There is no file {quote_name(options.table)}, which -o table= names.", "labels"
             )
         return fitting[:_MOST_FILES]
@@ -161,7 +167,7 @@ def _find_table_candidates(
     return [*own_tables[:1], *(i for i in candidates if i not in own_tables[:1])][:_MOST_FILES]
 
 
-class _Search:
+class _LabelTableSearch:
     """Search through the candidates in turn, until those of one kind are found."""
 
     def __init__(
@@ -174,12 +180,12 @@ class _Search:
     ) -> None:
         self._names, self._read, self._options, self._images = names, read, options, images
         self._max_entries, self._remaining_bytes, self._too_large = max_entries, MAX_TABLE_BYTES, 0
-        self._rows_by_kind: dict[str, Rows] = {}
-        self._label_errors: list[RuleError] = []
-        self._sources: list[Source] = []
+        self._rows_by_kind: dict[str, TableEntryCollector] = {}
+        self._label_errors: list[UnreadableBatchError] = []
+        self._sources: list[TableSource] = []
 
     def find_label_table(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
-        """Return the table among the candidates. Raises RuleError."""
+        """Return the table among the candidates. Raises UnreadableBatchError."""
         is_table_named = bool(self._options.table)
         files = []
         for i in candidates:
@@ -217,7 +223,7 @@ class _Search:
             return None
         try:
             data = self._read(number)
-        except RuleError:
+        except UnreadableBatchError:
             # The table that the sender means must not be passed over.
             if is_own:
                 raise
@@ -227,18 +233,18 @@ class _Search:
             if not is_own:
                 self._too_large += 1
                 return None
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"{quote_name(name)} is larger than {self._remaining_bytes:,} bytes.", "too_large"
             )
         self._remaining_bytes -= len(data)
         return TableFile(number, name, data)
 
     def _try_read_table(self, file: TableFile, is_own: bool = False) -> bool:
-        source = Source(file, self._images, self._options, self._get_rows_of_kind, is_own)
+        source = TableSource(file, self._images, self._options, self._get_rows_of_kind, is_own)
         self._sources.append(source)
         try:
             return any(kind(source) for kind in _KINDS)
-        except RuleError as error:
+        except UnreadableBatchError as error:
             if error.kind != "labels":
                 raise
             # Raised only if no other table can be read.
@@ -247,9 +253,9 @@ class _Search:
             return False
         return False
 
-    def _get_rows_of_kind(self, kind: str) -> Rows:
+    def _get_rows_of_kind(self, kind: str) -> TableEntryCollector:
         if kind not in self._rows_by_kind:
-            self._rows_by_kind[kind] = Rows(kind, self._max_entries)
+            self._rows_by_kind[kind] = TableEntryCollector(kind, self._max_entries)
         return self._rows_by_kind[kind]
 
     def _read_synset_tables(
@@ -260,8 +266,8 @@ class _Search:
         )
         if mapping is None or not synsets.has_synset_folders(self._names, pictures):
             return None
-        rows = Rows(synsets.TITLE, self._max_entries)
-        if not synsets.label_by_synset(mapping, self._names, pictures, rows):
+        rows = TableEntryCollector(synsets.TITLE, self._max_entries)
+        if not synsets.label_images_by_synset_table(mapping, self._names, pictures, rows):
             return None
         for file in files:
             if file.name.rpartition("/")[2].lower() == synsets.VALIDATION:
@@ -271,7 +277,7 @@ class _Search:
     def _choose_found_table(self) -> FoundTable | None:
         """Return the table that was found.
 
-        Raises RuleError if there are tables of several kinds.
+        Raises UnreadableBatchError if there are tables of several kinds.
         """
         tables = [rows.table for rows in self._rows_by_kind.values()]
         if not tables:
@@ -282,7 +288,7 @@ class _Search:
         specific_tables = [table for table in tables if not plain.is_plain_table_kind(table.kind)]
         if len(specific_tables or tables) > 1:
             files = [name for table in specific_tables or tables for name in table.names]
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"The files {format_first_names(files)} all look like label tables. Say which is meant "
                 f"with -o table={quote_option_value(files[0])}, or send the others apart.",
                 "labels",
@@ -298,7 +304,7 @@ class _Search:
         return table
 
     def _refuse_unknown_columns(self) -> None:
-        """Raise RuleError for an option that names a column that no table has."""
+        """Raise UnreadableBatchError for an option that names a column that no table has."""
         for option, column in (
             ("image", self._options.image_column),
             ("label", self._options.label_column),
@@ -310,13 +316,13 @@ class _Search:
                     if source.records is not None
                 )
                 there_are = f": {table_columns}" if table_columns else ", and there is no table"
-                raise RuleError(
+                raise UnreadableBatchError(
                     f"No table has a column {quote_name(column)} that fits -o "
                     f"{option}={quote_option_value(column)}{there_are}.",
                     "labels",
                 )
 
-    def _build_error(self, file: TableFile) -> RuleError:
+    def _build_error(self, file: TableFile) -> UnreadableBatchError:
         records = self._sources[-1].records
         self._refuse_unknown_columns()
         if records is None:
@@ -324,7 +330,7 @@ class _Search:
             finding = (
                 f"begins with {quote_name(first[0])}" if first and first[0].strip() else "is empty"
             )
-            return RuleError(
+            return UnreadableBatchError(
                 f"{quote_name(file.name)} is no table: it {finding}. Expected is {_EXPECTED}.",
                 "labels",
             )
@@ -334,7 +340,7 @@ class _Search:
             if row
             else ", and it has no entries"
         )
-        return RuleError(
+        return UnreadableBatchError(
             f"{quote_name(file.name)} has the columns {format_column_names(records.columns)}{sample}, and none "
             f"of them names images "
             f"of the batch, or nothing stands beside them. Expected is {_EXPECTED}.",

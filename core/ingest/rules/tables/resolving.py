@@ -5,12 +5,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core.ingest.rules.entries import BadEntry, Part, ReadingOptions, Remedy, RuleError, TableRow
+from core.ingest.rules.entries import (
+    BadEntry,
+    Part,
+    ReadingOptions,
+    ReadingRemedy,
+    TableRow,
+    UnreadableBatchError,
+)
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.found import FoundTable
 from core.ingest.rules.tables.images import ImageNames
 from core.ingest.rules.tables.values import find_part_in_path
-from core.ingest.rules.tables.words import format_share
+from core.ingest.rules.tables.words import format_share_as_percent
 
 
 class LabelledImage(NamedTuple):
@@ -49,7 +56,7 @@ def resolve_entry_images(
     neither is known to be right. `images` looks up images by name; by default it covers the files
     `remaining` without the table's own.
 
-    Raises RuleError if more than `options.max_bad` of the entries are bad, or none is good.
+    Raises UnreadableBatchError if more than `options.max_bad` of the entries are bad, or none is good.
     """
     files = set(table.files)
     if images is None:
@@ -82,7 +89,7 @@ def resolve_entry_images(
     resolved.placed = [
         LabelledImage(number, row) for number, row in by_image.items() if row is not None
     ]
-    _require_enough_resolved(table, resolved, options)
+    _require_enough_entries_resolved(table, resolved, options)
     return resolved
 
 
@@ -106,14 +113,14 @@ def _describe_label_contradiction(row: TableRow, rival: TableRow | None) -> str:
     return f"names {quote_name(row.image)} with {quote_name(row.label)}; {rival.where} says {contradiction}"
 
 
-def _require_enough_resolved(
+def _require_enough_entries_resolved(
     table: FoundTable, resolved: ResolvedEntries, options: ReadingOptions
 ) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
     first = (resolved.bad or resolved.unlabelled or [BadEntry(table.title, "has no entries")])[0]
     example = f"the first is {first.where}: {first.reason}"
     if not good:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{table.title} {'labels' if bad else 'lists'} no images: {example}.", "labels"
         )
     if bad > max(
@@ -121,10 +128,14 @@ def _require_enough_resolved(
     ):  # a single mistake never ends a batch, however small
         # Rounded up, or the share in the advice would be refused again.
         share = math.ceil(1000 * bad / (bad + good)) / 1000
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{bad:,} of {bad + good:,} entries of {table.title} cannot be read, more than "
-            f"{format_share(options.max_bad)}; {example}. Mend them, or leave them out with -o "
+            f"{format_share_as_percent(options.max_bad)}; {example}. Mend them, or leave them out with -o "
             f"max_bad={share:g} (?max_bad={share:g}).",
             "labels",
-            [Remedy("max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read")],
+            [
+                ReadingRemedy(
+                    "max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read"
+                )
+            ],
         )

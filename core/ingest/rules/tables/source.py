@@ -6,19 +6,19 @@ from functools import cached_property
 
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.tables.documents import NotJson
-from core.ingest.rules.tables.found import Rows, TableFile
+from core.ingest.rules.tables.found import TableEntryCollector, TableFile
 from core.ingest.rules.tables.images import ImageNames
 from core.ingest.rules.tables.records import (
-    Records,
+    TableRecords,
     detect_table_form,
     iterate_json_entries,
-    open_records,
+    open_table_records,
 )
 from core.ingest.rules.tables.values import find_part_in_path
 
 
 @dataclass
-class Source:
+class TableSource:
     """A file, the images that it may name, and the collectors of its entries.
 
     Attributes:
@@ -32,7 +32,7 @@ class Source:
     file: TableFile
     images: ImageNames
     options: ReadingOptions
-    rows_of: Callable[[str], Rows]
+    rows_of: Callable[[str], TableEntryCollector]
     is_own: bool = False
 
     # Cached, because the readers of all kinds look at the same file in turn.
@@ -42,9 +42,9 @@ class Source:
         return detect_table_form(self.file)
 
     @cached_property
-    def records(self) -> Records | None:
+    def records(self) -> TableRecords | None:
         """The file as records, or None if it has no such form."""
-        return open_records(self.file, self.form) if self.form not in ("", "object") else None
+        return open_table_records(self.file, self.form) if self.form not in ("", "object") else None
 
     @cached_property
     def first_entry(self) -> object:
@@ -54,14 +54,14 @@ class Source:
                 return value
         return None
 
-    def begin_rows(self, kind: str) -> Rows:
+    def begin_entry_collector(self, kind: str) -> TableEntryCollector:
         """Return the collector of labels for a kind of table, ready for this file."""
         rows = self.rows_of(kind)
         rows.begin_table_file(self.file)
         return rows
 
     def iterate_object_entries(
-        self, rows: Rows, form: str
+        self, rows: TableEntryCollector, form: str
     ) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the JSON objects of the file with their places; others are bad entries."""
         for where, value in iterate_json_entries(self.file, form):

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 
 from core.ingest.rules.names import quote_name
-from core.ingest.rules.tables.records import CELLS, LINES, Records, treat_header_as_entry
-from core.ingest.rules.tables.source import Source
-from core.ingest.rules.tables.values import parse_part_word
+from core.ingest.rules.tables.records import CELLS, LINES, TableRecords, treat_header_row_as_entry
+from core.ingest.rules.tables.source import TableSource
+from core.ingest.rules.tables.values import parse_dataset_part_word
 
 TITLE = "Vertex AI import file"
 _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
 
 
-def read_vertex_import(source: Source) -> bool:
+def read_vertex_import(source: TableSource) -> bool:
     """Read labels from a Vertex AI import file; return False if the file is not one."""
     records = source.records
     if records is None:
         return False
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form == CELLS and any(cell.startswith("gs://") for cell in records.columns[:2]):
-        _read_cell_rows(source, treat_header_as_entry(records))
+        _read_cell_rows(source, treat_header_row_as_entry(records))
         return True
     if isinstance(source.first_entry, dict) and _URI in source.first_entry:
         _read_jsonl_lines(source, records.form)
@@ -26,10 +26,10 @@ def read_vertex_import(source: Source) -> bool:
     return False
 
 
-def _read_cell_rows(source: Source, records: Records) -> None:
-    rows = source.begin_rows(TITLE)
+def _read_cell_rows(source: TableSource, records: TableRecords) -> None:
+    rows = source.begin_entry_collector(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
-    for entry in Records(
+    for entry in TableRecords(
         source.file, CELLS, [], header=False, separator=records.separator
     ).read_all_rows():
         if entry.problem:
@@ -37,8 +37,8 @@ def _read_cell_rows(source: Source, records: Records) -> None:
             for _ in range(entry.line_count):
                 rows.add_bad_entry(entry.where, entry.problem)
             continue
-        uri, labels, use = _parse_cells([str(value).strip() for value in entry.values])
-        part = parse_part_word(use)
+        uri, labels, use = _parse_vertex_row([str(value).strip() for value in entry.values])
+        part = parse_dataset_part_word(use)
         if part is None:
             rows.add_bad_entry(
                 entry.where,
@@ -48,29 +48,29 @@ def _read_cell_rows(source: Source, records: Records) -> None:
             rows.add_label_entry(uri, [label for label in labels if label], entry.where, part)
 
 
-def _parse_cells(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
+def _parse_vertex_row(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
     if cells[0].startswith("gs://") or len(cells) < 2:
         return cells[0], cells[1:], ""
     return cells[1], cells[2:], cells[0]
 
 
-def _read_jsonl_lines(source: Source, form: str = LINES) -> None:
-    rows = source.begin_rows(TITLE)
+def _read_jsonl_lines(source: TableSource, form: str = LINES) -> None:
+    rows = source.begin_entry_collector(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
-        use = _get_object_value(value.get("dataItemResourceLabels"), _USE)
-        part = parse_part_word(use) if isinstance(use, str) else ""
+        use = _get_value_of_json_object(value.get("dataItemResourceLabels"), _USE)
+        part = parse_dataset_part_word(use) if isinstance(use, str) else ""
         if part is None:
             rows.add_bad_entry(where, f"has the ml_use {quote_name(str(use))}")
         else:
-            rows.add_label_entry(value.get(_URI), _find_label(value), where, part)
+            rows.add_label_entry(value.get(_URI), _find_vertex_label(value), where, part)
 
 
-def _find_label(value: dict[str, object]) -> object:
+def _find_vertex_label(value: dict[str, object]) -> object:
     single, several = value.get("classificationAnnotation"), value.get("classificationAnnotations")
     if isinstance(several, list):
-        return [_get_object_value(annotation, "displayName") for annotation in several]
-    return _get_object_value(single, "displayName")
+        return [_get_value_of_json_object(annotation, "displayName") for annotation in several]
+    return _get_value_of_json_object(single, "displayName")
 
 
-def _get_object_value(value: object, key: str) -> object:
+def _get_value_of_json_object(value: object, key: str) -> object:
     return value.get(key) if isinstance(value, dict) else None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from core.contract.figures import Calibration, CalibrationBin, CoveragePoint
-from core.learning.evaluation.calibration.held_out import Logits
+from core.learning.evaluation.calibration.held_out import HeldOutLogits
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
 LEAST_OF_BIN = 50
@@ -55,7 +55,7 @@ class BinnedPredictions:
         return float(np.abs(np.add.reduceat(gaps, self.starts)).sum() / len(self.probabilities))
 
 
-def measure_calibration(logits: Logits, temperature: float) -> Calibration | None:
+def measure_calibration(logits: HeldOutLogits, temperature: float) -> Calibration | None:
     """Measure calibration on images that were not used to fit the temperature.
 
     Each half of the images is predicted with the temperature fitted to the other half. The halves
@@ -82,7 +82,7 @@ def measure_calibration(logits: Logits, temperature: float) -> Calibration | Non
 
 
 def _predict_selected_images(
-    logits: Logits, rows: Tensor, temperature: float
+    logits: HeldOutLogits, rows: Tensor, temperature: float
 ) -> tuple[Floats, Mask]:
     """Return the probability of the prediction for some images, and its correctness."""
     probabilities, predicted = (

@@ -13,7 +13,7 @@ NUMBERS = 1 << 25
 
 
 @dataclass(frozen=True)
-class Logits:
+class HeldOutLogits:
     """Logits of N images of one task, on the CPU.
 
     Attributes:
@@ -25,7 +25,7 @@ class Logits:
     targets: Tensor
 
 
-def choose_logits_stride(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
+def choose_stride_of_stored_logits(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
     """Return the stride between images whose logits are stored; 1 where all fit into memory.
 
     Args:
@@ -36,7 +36,7 @@ def choose_logits_stride(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) 
     return max(1, -(-sum(images * classes for images, classes in sizes) // most))
 
 
-def concatenate_task_logits(tasks: Mapping[int, Logits]) -> Logits:
+def concatenate_task_logits(tasks: Mapping[int, HeldOutLogits]) -> HeldOutLogits:
     """Concatenate all tasks; where heads differ in width, missing classes have minus infinity."""
     parts = list(tasks.values())
     width = max((part.values.shape[1] for part in parts), default=0)
@@ -49,4 +49,6 @@ def concatenate_task_logits(tasks: Mapping[int, Logits]) -> Logits:
         values[start : start + rows, :columns] = part.values
         start += rows
     targets = [part.targets for part in parts]
-    return Logits(values, torch.cat(targets) if targets else torch.zeros(0, dtype=torch.int64))
+    return HeldOutLogits(
+        values, torch.cat(targets) if targets else torch.zeros(0, dtype=torch.int64)
+    )

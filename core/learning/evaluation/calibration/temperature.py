@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
-from core.learning.evaluation.calibration.held_out import Logits
+from core.learning.evaluation.calibration.held_out import HeldOutLogits
 
 MOST, MOST_LOGITS, LEAST = 5000, 4_000_000, 1000
 """Limits of the images that a temperature is fitted to, evenly spaced.
@@ -57,7 +57,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
         targets: int64 [n], columns.
         start: temperature at which the search begins, above 0; one near the result saves steps.
     """
-    usable = _find_rows_to_fit(logits, targets)
+    usable = _find_rows_for_temperature_fit(logits, targets)
     if not len(usable):
         return 1.0
     limit = min(MOST, max(LEAST, MOST_LOGITS // logits.shape[1]))
@@ -78,7 +78,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
     at = 0.0 if start is None else max(low, min(high, math.log(gap / start)))
     for _ in range(_STEPS):
         beta = math.exp(at) / gap
-        mean, square = _compute_moments(z, beta)
+        mean, square = _compute_logit_moments(z, beta)
         excess = float(mean.mean()) - target_logit
         # The derivative increases, so its sign tells on which side its zero lies.
         low, high = (at, high) if excess < 0 else (low, at)
@@ -93,7 +93,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
     return gap / math.exp(at)
 
 
-def _compute_moments(z: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+def _compute_logit_moments(z: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     """Return the mean of each row's logits and of their squares, under its own probabilities."""
     means, squares = z.new_empty(len(z)), z.new_empty(len(z))
     for at in range(0, len(z), _ROWS):
@@ -105,7 +105,7 @@ def _compute_moments(z: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     return means, squares
 
 
-def _find_rows_to_fit(logits: Tensor, targets: Tensor) -> Tensor:
+def _find_rows_for_temperature_fit(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the indices, int64 [m], of the rows of `logits` in which the target and at least one
     other class have a finite logit.
     """
@@ -117,7 +117,7 @@ def _find_rows_to_fit(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def choose_temperature(
-    held_out: Logits,
+    held_out: HeldOutLogits,
     left_out: Callable[[], tuple[Tensor, Tensor] | None],
     parent: Temperature | None,
 ) -> Temperature:

@@ -17,22 +17,22 @@ from torch import Tensor
 
 from core.learning.curvature.fisher import EXACT_CLASSES, Kind, estimate_diagonal_fisher
 from core.learning.data.augment import derive_seed
-from core.learning.methods.method import Footprint
+from core.learning.methods.method import MemoryFootprint
 from core.learning.methods.penalties.quadratic import (
-    Quadratic,
+    QuadraticPenaltyMethod,
     copy_parameter_values,
     iterate_example_chunks,
 )
 from core.learning.methods.registration import register
-from core.learning.recipe import Strength, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import Strength, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 # The exact form takes a backward pass for each class, so fewer examples are measured.
 EXACT_EXAMPLES = 500
 SAMPLE_EXAMPLES = 2000
 
 
-class EwcHyper(Strict):
+class EwcHyper(StrictRecipeModel):
     """Hyper-parameters of `ewc`.
 
     `lambda` weighs the penalty. Values from libraries without the factor 1/2 must be doubled.
@@ -50,11 +50,11 @@ class EwcHyper(Strict):
 
 
 @register
-class Ewc(Quadratic):
+class Ewc(QuadraticPenaltyMethod):
     """The method `ewc`: a diagonal Gaussian around the solution of each task."""
 
     name = "ewc"
-    footprint = Footprint(copies=10.0, growing=2.0, examples=45.0, images=64)
+    footprint = MemoryFootprint(copies=10.0, growing=2.0, examples=45.0, images=64)
     description = (
         "Elastic weight consolidation: earlier tasks hold the weights that mattered to them, by "
         "their Fisher information. Keeps no data. With SGD, weights that are held too steeply for "
@@ -76,7 +76,7 @@ class Ewc(Quadratic):
         """Strength lambda of the penalty lambda / 2 · F (θ - θ*)²."""
         return self.hyper.lambda_
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Measure the Fisher information, and merge it with the stored penalty."""
         tensors = self.stored_tensors
         for name, fresh in self._measure_fisher(ctx, batches).items():
@@ -92,22 +92,28 @@ class Ewc(Quadratic):
             else:
                 tensors[key], tensors[anchor] = fresh, now
 
-    def _measure_fisher(self, ctx: Context, batches: Iterable[Batch]) -> dict[str, Tensor]:
+    def _measure_fisher(
+        self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]
+    ) -> dict[str, Tensor]:
         kind, limit, generator = self._choose_fisher_sampling(ctx)
         with ctx.use_exact_evaluation_mode():
             return estimate_diagonal_fisher(
                 ctx.network,
-                lambda x: self.forward(ctx.network, x, ctx.head_argument),
+                lambda x: self.forward(ctx.network, x, ctx.get_task_argument_of_forward),
                 list(ctx.trainable),
                 iterate_example_chunks(batches, limit),
                 kind=kind,
                 generator=generator,
             )
 
-    def _choose_fisher_sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
+    def _choose_fisher_sampling(
+        self, ctx: TaskTrainingContext
+    ) -> tuple[Kind, int, torch.Generator]:
         """Return the kind of Fisher information, the number of images, and a generator."""
         # By all classes of the head, since the softmax is over all of them.
-        kind = self._resolve_fisher_kind(len(ctx.network.list_classes(ctx.head_argument)))
+        kind = self._resolve_fisher_kind(
+            len(ctx.network.list_classes(ctx.get_task_argument_of_forward))
+        )
         limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
         # A generator of its own, so that the draws do not depend on what training has drawn.
         return kind, limit, torch.Generator().manual_seed(derive_seed(ctx.recipe.seed, ctx.task, 2))

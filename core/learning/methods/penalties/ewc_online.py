@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from typing import Literal
 
 from core.learning.class_map import ClassMap
-from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import compute_log_probability_gradients
-from core.learning.curvature.layers import find_measurable_layer, list_layer_names
-from core.learning.methods.method import AcceptedRecipes, Footprint
+from core.learning.curvature.layers import find_layer_with_measurable_curvature, list_layer_names
+from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.penalties.ewc import Ewc, EwcHyper
 from core.learning.methods.penalties.factored import FactoredImportance
 from core.learning.methods.penalties.quadratic import copy_parameter_values, iterate_example_chunks
 from core.learning.methods.registration import register
 from core.learning.recipe import Share
-from core.learning.training.context import Batch, Context
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class EwcOnlineHyper(EwcHyper):
@@ -47,7 +47,7 @@ class EwcOnline(Ewc):
 
     name = "ewc-online"
     accepts = AcceptedRecipes(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
-    footprint = Footprint(
+    footprint = MemoryFootprint(
         copies=10.0,
         copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}},
         examples=45.0,
@@ -65,7 +65,7 @@ class EwcOnline(Ewc):
     neutral = EwcOnlineHyper.model_validate({"lambda": 0.0})
     hyper: EwcOnlineHyper
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Fit the stored importance to a network that grew.
 
         Curvature of another kind is dropped with a warning.
@@ -85,10 +85,13 @@ class EwcOnline(Ewc):
             names = section.json["layers"]
             # Once per task: a head that grew has more outputs than the stored factors.
             FactoredImportance.get_cached_importance(ctx, section).grow_blocks_to_outputs(
-                {n: find_measurable_layer(ctx.network, n).output_count for n in names}
+                {
+                    n: find_layer_with_measurable_curvature(ctx.network, n).output_count
+                    for n in names
+                }
             )
 
-    def add_penalty_gradients(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
         """Add lambda F (θ - θ*), or lambda H (θ - θ*) with factors."""
         if not self._uses_kronecker_factors:
             super().add_penalty_gradients(ctx)
@@ -102,7 +105,7 @@ class EwcOnline(Ewc):
                 if grad is not None:
                     grad.add_(r, alpha=self.penalty_strength)
 
-    def compute_penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: TaskTrainingContext) -> float:
         """Return lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
         if not self._uses_kronecker_factors:
             return super().compute_penalty(ctx)
@@ -111,7 +114,7 @@ class EwcOnline(Ewc):
             ctx.compute_displacement(ctx.trainable)
         )
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Measure the task's importance, discount the stored one by gamma, and add them."""
         if self._uses_kronecker_factors:
             FactoredImportance.get_cached_importance(
@@ -151,14 +154,18 @@ class EwcOnline(Ewc):
     def _uses_kronecker_factors(self) -> bool:
         return self.hyper.curvature != "diagonal"
 
-    def _measure_kronecker_factors(self, ctx: Context, batches: Iterable[Batch]) -> Curvature:
+    def _measure_kronecker_factors(
+        self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]
+    ) -> LayerCurvatures:
         """Measure the Kronecker factors of the Fisher information on the task."""
         kind, limit, generator = self._choose_fisher_sampling(ctx)
         network = ctx.network
         layers = dict.fromkeys(list_layer_names(network, ctx.trainable), self.hyper.curvature)
         with ctx.use_exact_evaluation_mode():
             estimator = CurvatureEstimator(
-                network, lambda x: self.forward(network, x, ctx.head_argument), layers
+                network,
+                lambda x: self.forward(network, x, ctx.get_task_argument_of_forward),
+                layers,
             )
             for x, y in iterate_example_chunks(batches, limit):
                 estimator.add_examples(
@@ -167,4 +174,4 @@ class EwcOnline(Ewc):
                         logits, y, kind, generator
                     ),  # type: ignore[misc]
                 )
-        return Curvature(estimator.build_blocks())
+        return LayerCurvatures(estimator.build_blocks())

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from core.learning.curvature.curvature import Curvature
-from core.learning.state import Section
-from core.learning.training.context import Context
+from core.learning.curvature.curvature import LayerCurvatures
+from core.learning.state import StateSection
+from core.learning.training.context import TaskTrainingContext
 
 PREFIX = "factors/"
 
@@ -25,17 +25,19 @@ class FactoredImportance:
     counts: number of tasks that measured the layer, older ones discounted.
     """
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: StateSection) -> None:
         self._section = section
         tensors = section.tensors
         stored = {
             key.removeprefix(PREFIX): t for key, t in tensors.items() if key.startswith(PREFIX)
         }
         self.counts: dict[str, float] = dict(section.json.get("counts", {}))
-        self._mean = Curvature.from_tensors(stored, section.json.get("layers", {}))
+        self._mean = LayerCurvatures.from_tensors(stored, section.json.get("layers", {}))
 
     @staticmethod
-    def get_cached_importance(ctx: Context, section: Section) -> FactoredImportance:
+    def get_cached_importance(
+        ctx: TaskTrainingContext, section: StateSection
+    ) -> FactoredImportance:
         """Return the view of a run, which is unpacked once."""
         if "factored" not in ctx.cache:
             ctx.cache["factored"] = FactoredImportance(section)
@@ -55,13 +57,13 @@ class FactoredImportance:
         blocks = {
             name: block.pad_to_outputs(outputs[name]) for name, block in self._mean.blocks.items()
         }
-        self._mean = Curvature(blocks)
+        self._mean = LayerCurvatures(blocks)
         self._write_to_section()
 
     def drop_layer(self, name: str) -> None:
         """Forget the importance of a layer, if there is one."""
         if name in self._mean.blocks:
-            self._mean = Curvature({n: b for n, b in self._mean.blocks.items() if n != name})
+            self._mean = LayerCurvatures({n: b for n, b in self._mean.blocks.items() if n != name})
             del self.counts[name]
             self._write_to_section()
 
@@ -69,7 +71,7 @@ class FactoredImportance:
         """Return H Δ by parameter, for displacements Δ by parameter."""
         gradients: dict[str, Tensor] = {}
         for name, block in self._mean.blocks.items():
-            pull, _ = Curvature({name: block}).compute_penalty_and_gradient(deltas)
+            pull, _ = LayerCurvatures({name: block}).compute_penalty_and_gradient(deltas)
             gradients |= {key: r * self.counts[name] for key, r in pull.items()}
         return gradients
 
@@ -79,12 +81,12 @@ class FactoredImportance:
         The result is read from the device, so a GPU must finish first: do not call it in each step.
         """
         halves = {
-            name: Curvature({name: block}).compute_penalty_and_gradient(deltas)[1]
+            name: LayerCurvatures({name: block}).compute_penalty_and_gradient(deltas)[1]
             for name, block in self._mean.blocks.items()
         }
         return sum((self.counts[name] * float(half) for name, half in halves.items()), 0.0)
 
-    def merge_task_curvature(self, fresh: Curvature, gamma: float, kind: str) -> None:
+    def merge_task_curvature(self, fresh: LayerCurvatures, gamma: float, kind: str) -> None:
         """Merge a finished task; earlier tasks count `gamma` times as much as before."""
         blocks = dict(self._mean.blocks)
         # Discounted before the new task is counted: gamma applies to earlier tasks alone.
@@ -96,7 +98,7 @@ class FactoredImportance:
             blocks[name] = (
                 block if previous is None else previous.average_with(block, 1 / counts[name])
             )
-        self._mean, self.counts = Curvature(blocks), counts
+        self._mean, self.counts = LayerCurvatures(blocks), counts
         self._section.json["kind"] = kind
         self._write_to_section()
 

@@ -16,13 +16,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from core.learning.methods.method import Footprint, Method
+from core.learning.methods.method import MemoryFootprint, Method
 from core.learning.methods.registration import register
-from core.learning.recipe import StartingPoint, Strength, Strict
-from core.learning.training.context import Context
+from core.learning.recipe import StartingPoint, Strength, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext
 
 
-class L2SpHyper(Strict):
+class L2SpHyper(StrictRecipeModel):
     """Hyper-parameters of `l2-sp`.
 
     `alpha` pulls towards the starting point, `beta` pulls new weights towards zero. `anchor`: the
@@ -42,7 +42,7 @@ class L2Sp(Method):
     """The method `l2-sp`: a spherical Gaussian around the starting point."""
 
     name = "l2-sp"
-    footprint = Footprint(copies=8.0)
+    footprint = MemoryFootprint(copies=8.0)
     description = (
         "Weight decay towards the weights that the task starts from. Keeps no data and no state."
     )
@@ -57,7 +57,7 @@ class L2Sp(Method):
     no_shards = ""
     hyper: L2SpHyper
 
-    def add_penalty_gradients(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
         """Add the penalty's gradients, alpha (w_S - w⁰_S) and beta w_N."""
         anchors = self._get_starting_parameters(ctx)
         grads = {
@@ -67,8 +67,8 @@ class L2Sp(Method):
         }
         values = {name: ctx.trainable[name].detach() for name in grads}
         # Both dicts have the same names in the same order, so that the lists correspond.
-        shared_grads, new_grads = _split_anchored_rows(grads, anchors)
-        shared, new = _split_anchored_rows(values, anchors)
+        shared_grads, new_grads = _split_rows_by_anchor(grads, anchors)
+        shared, new = _split_rows_by_anchor(values, anchors)
         if self.hyper.alpha > 0 and shared:
             # One call for all parameters: a loop would launch a kernel for each.
             pull = torch._foreach_sub(shared, [anchors[name] for name in grads if name in anchors])
@@ -76,11 +76,11 @@ class L2Sp(Method):
         if self.hyper.beta > 0 and new:
             torch._foreach_add_(new_grads, new, alpha=self.hyper.beta)
 
-    def compute_penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: TaskTrainingContext) -> float:
         """Return alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖²."""
         anchors = self._get_starting_parameters(ctx)
         values = {name: p.detach() for name, p in self._select_penalised_parameters(ctx).items()}
-        shared, new = _split_anchored_rows(values, anchors)
+        shared, new = _split_rows_by_anchor(values, anchors)
         starts = [anchors[name] for name in values if name in anchors]
         far = sum(
             float((t - start).square().sum()) for t, start in zip(shared, starts, strict=True)
@@ -88,12 +88,12 @@ class L2Sp(Method):
         large = sum(float(t.square().sum()) for t in new)
         return self.hyper.alpha / 2 * far + self.hyper.beta / 2 * large
 
-    def _select_penalised_parameters(self, ctx: Context) -> dict[str, nn.Parameter]:
+    def _select_penalised_parameters(self, ctx: TaskTrainingContext) -> dict[str, nn.Parameter]:
         """Return the trainable parameters that the penalty covers."""
         whole = self.hyper.tensors == "all"
         return {name: p for name, p in ctx.trainable.items() if whole or p.dim() > 1}
 
-    def _get_starting_parameters(self, ctx: Context) -> dict[str, Tensor]:
+    def _get_starting_parameters(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
         """Return the trainable parameters' starting point, on the device.
 
         Each covers the rows that existed then.
@@ -112,7 +112,7 @@ class L2Sp(Method):
         return anchors
 
 
-def _split_anchored_rows(
+def _split_rows_by_anchor(
     tensors: Mapping[str, Tensor], anchors: Mapping[str, Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return views of the rows that have an anchor, and of those that have none."""

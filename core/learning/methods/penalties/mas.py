@@ -15,18 +15,18 @@ import torch
 from pydantic import ConfigDict, Field
 
 from core.learning.curvature.per_sample import PerSampleGradients
-from core.learning.methods.method import Footprint
+from core.learning.methods.method import MemoryFootprint
 from core.learning.methods.penalties.quadratic import (
-    Quadratic,
+    QuadraticPenaltyMethod,
     copy_parameter_values,
     iterate_example_chunks,
 )
 from core.learning.methods.registration import register
-from core.learning.recipe import Strength, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import Strength, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-class MasHyper(Strict):
+class MasHyper(StrictRecipeModel):
     """Hyper-parameters of `mas`. `lambda` weighs the penalty lambda Σ Omega (θ - θ*)²."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -35,11 +35,11 @@ class MasHyper(Strict):
 
 
 @register
-class Mas(Quadratic):
+class MemoryAwareSynapses(QuadraticPenaltyMethod):
     """The method `mas`: importance by the sensitivity of the squared norm of the logits."""
 
     name = "mas"
-    footprint = Footprint(copies=10.0, examples=45.0, images=64)
+    footprint = MemoryFootprint(copies=10.0, examples=45.0, images=64)
     description = (
         "Memory aware synapses: holds the weights to which the outputs on earlier tasks are "
         "sensitive. Keeps no data and uses no labels. With SGD, weights that are held too steeply "
@@ -62,12 +62,12 @@ class Mas(Quadratic):
         """Strength 2 lambda, since the penalty has no factor 1/2."""
         return 2 * self.hyper.lambda_
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Add the sensitivity measured on the task, and move the anchor to the present weights."""
         tensors = self.stored_tensors
         gradients = PerSampleGradients(
             ctx.network,
-            lambda x: self.forward(ctx.network, x, ctx.head_argument),
+            lambda x: self.forward(ctx.network, x, ctx.get_task_argument_of_forward),
             list(ctx.trainable),
             # Absolute values and not squares: importance is linear in the sensitivity, as in the
             # paper.

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from core.learning.curvature.per_sample import CHUNK
 from core.learning.methods.method import Method
-from core.learning.training.context import Batch, Context
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 LARGEST = torch.finfo(torch.float32).max
 
 
-class Quadratic(Method):
+class QuadraticPenaltyMethod(Method):
     """Base class of methods with a quadratic penalty by importance.
 
     Stores `<importance>.<name>` and `anchor.<name>`, each of its parameter's shape, in one section.
@@ -59,7 +59,7 @@ class Quadratic(Method):
         prefix = self.get_importance_key("")
         return [key.removeprefix(prefix) for key in self.stored_tensors if key.startswith(prefix)]
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Fit the stored importance to a network that grew.
 
         Raises ValueError for a parameter that the network lacks.
@@ -80,7 +80,7 @@ class Quadratic(Method):
                 )
         self._warn_of_steep_penalty(ctx)
 
-    def add_penalty_gradients(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
         """Add penalty_strength · importance (θ - anchor), then scale down steep gradients."""
         # A parameter without a gradient is not stepped, so nothing could act on a pull.
         names = [
@@ -99,12 +99,12 @@ class Quadratic(Method):
             pull, [self.stored_tensors[self.get_importance_key(name)] for name in names]
         )
         torch._foreach_add_(grads, pull, alpha=self.penalty_strength)
-        scales = self._compute_gradient_scales(ctx)
+        scales = self._compute_gradient_scale_by_parameter(ctx)
         slowed = [(g, scales[name]) for g, name in zip(grads, names, strict=True) if name in scales]
         if slowed:
             torch._foreach_mul_([g for g, _ in slowed], [scale for _, scale in slowed])
 
-    def compute_penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: TaskTrainingContext) -> float:
         """Return penalty_strength / 2 Σ importance (θ - anchor)² over the trainable parameters."""
         total = 0.0
         for name in self._list_penalised_parameters(ctx):
@@ -115,7 +115,7 @@ class Quadratic(Method):
             )
         return self.penalty_strength / 2 * total
 
-    def _list_penalised_parameters(self, ctx: Context) -> list[str]:
+    def _list_penalised_parameters(self, ctx: TaskTrainingContext) -> list[str]:
         """Return the trainable parameters with an importance; an empty list at strength 0."""
         return (
             [n for n in ctx.trainable if self.get_importance_key(n) in self.stored_tensors]
@@ -123,7 +123,7 @@ class Quadratic(Method):
             else []
         )
 
-    def _compute_importance_limit(self, ctx: Context, name: str) -> float:
+    def _compute_importance_limit(self, ctx: TaskTrainingContext, name: str) -> float:
         """Return the largest importance with which a parameter keeps its full rate.
 
         There r · penalty_strength · importance = 1. Infinity means that there is no limit.
@@ -140,7 +140,7 @@ class Quadratic(Method):
         steepness = rate * self.penalty_strength
         return 1 / steepness if steepness > 1 / LARGEST else math.inf
 
-    def _compute_gradient_scales(self, ctx: Context) -> dict[str, Tensor]:
+    def _compute_gradient_scale_by_parameter(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
         """Return min(1, limit / importance) of the parameters with an element beyond its limit."""
         # Importance and rates are constant within a task, so the scales are computed once.
         if "scales" not in ctx.cache:
@@ -158,9 +158,9 @@ class Quadratic(Method):
         scales: dict[str, Tensor] = ctx.cache["scales"]
         return scales
 
-    def _warn_of_steep_penalty(self, ctx: Context) -> None:
+    def _warn_of_steep_penalty(self, ctx: TaskTrainingContext) -> None:
         """Warn if the penalty is too steep for the learning rate, so that parameters slow down."""
-        scales = self._compute_gradient_scales(ctx)
+        scales = self._compute_gradient_scale_by_parameter(ctx)
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
             slowest = min(float(scale.min()) for scale in scales.values())
@@ -175,7 +175,7 @@ class Quadratic(Method):
 
 
 def iterate_example_chunks(
-    batches: Iterable[Batch], limit: float = math.inf
+    batches: Iterable[TrainingBatch], limit: float = math.inf
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Yield (x, y) of at most CHUNK examples each, up to `limit` examples in total."""
     left = limit
@@ -190,7 +190,7 @@ def iterate_example_chunks(
                 return
 
 
-def copy_parameter_values(ctx: Context, name: str) -> Tensor:
+def copy_parameter_values(ctx: TaskTrainingContext, name: str) -> Tensor:
     """Return a copy of a parameter's values, in its memory layout."""
     return ctx.network.get_parameter(name).detach().clone(memory_format=torch.preserve_format)
 

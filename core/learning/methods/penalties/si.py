@@ -15,14 +15,14 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from core.learning.methods.method import Footprint
-from core.learning.methods.penalties.quadratic import Quadratic, copy_parameter_values
+from core.learning.methods.method import MemoryFootprint
+from core.learning.methods.penalties.quadratic import QuadraticPenaltyMethod, copy_parameter_values
 from core.learning.methods.registration import register
-from core.learning.recipe import Strength, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import Strength, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-class SiHyper(Strict):
+class SiHyper(StrictRecipeModel):
     """Hyper-parameters of `si`.
 
     `c` weighs the penalty c Σ Omega (θ - θ*)². `xi` bounds Omega of weights that hardly moved. On
@@ -35,11 +35,11 @@ class SiHyper(Strict):
 
 
 @register
-class Si(Quadratic):
+class SynapticIntelligence(QuadraticPenaltyMethod):
     """The method `si`: importance by the path integral of the task's gradient."""
 
     name = "si"
-    footprint = Footprint(copies=12.0)
+    footprint = MemoryFootprint(copies=12.0)
     description = (
         "Synaptic intelligence: holds the weights whose movement lowered the loss of earlier "
         "tasks, measured while training. Keeps no data. With SGD, weights that are held too "
@@ -64,8 +64,8 @@ class Si(Quadratic):
         """Strength 2 c, since the penalty has no factor 1/2."""
         return 2 * self.hyper.c
 
-    def begin_task(self, ctx: Context) -> None:
-        """Begin as in `Quadratic`; start the path integral of every trainable parameter at 0."""
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
+        """Begin as in `QuadraticPenaltyMethod`; start the path integral of every trainable parameter at 0."""
         super().begin_task(ctx)
         for name in ctx.trainable:
             now = copy_parameter_values(ctx, name)
@@ -75,7 +75,7 @@ class Si(Quadratic):
             )  # also the start of the task's path
             self.stored_tensors[f"path.{name}"] = torch.zeros_like(now)
 
-    def add_penalty_gradients(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
         """Record gradients and weights for the path integral, then add the penalty's gradient."""
         moving = {name: p for name, p in ctx.trainable.items() if p.grad is not None}
         ctx.scratch["moving"] = list(moving)
@@ -87,7 +87,7 @@ class Si(Quadratic):
         ctx.scratch["before"] = [p.detach().clone() for p in moving.values()]
         super().add_penalty_gradients(ctx)
 
-    def after_step(self, ctx: Context, batch: Batch) -> None:
+    def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
         """Add -g · Δθ of the step to the path integral."""
         names = ctx.scratch["moving"]
         if names:
@@ -96,7 +96,7 @@ class Si(Quadratic):
             paths = [self.stored_tensors[f"path.{name}"] for name in names]
             torch._foreach_addcmul_(paths, ctx.scratch["gradients"], back)
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Turn path integrals into importance, and move the anchor to the present weights."""
         tensors = self.stored_tensors
         for name in ctx.trainable:

@@ -18,10 +18,10 @@ from core.learning.memory.gradient import (
     compute_memory_gradient,
     read_gradient_vector,
 )
-from core.learning.methods.method import Footprint
+from core.learning.methods.method import MemoryFootprint
 from core.learning.methods.registration import register
-from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
-from core.learning.training.context import Batch, Context
+from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 FLAT = 1e-12  # squared norm below which a reference gradient is ignored
 
@@ -36,11 +36,11 @@ class AGemHyper(BufferHyper):
 
 
 @register
-class AGem(WithReservoir):
+class AGem(ReservoirMethod):
     """One linear constraint on the gradient, from a sample of all earlier tasks."""
 
     name = "a-gem"
-    footprint = Footprint(copies=9.0, images=256)
+    footprint = MemoryFootprint(copies=9.0, images=256)
     description = (
         "Averaged GEM: projects each step so that a random batch of earlier examples "
         "does not get worse."
@@ -54,7 +54,7 @@ class AGem(WithReservoir):
     no_shards = ""
     hyper: AGemHyper
 
-    def project_gradient(self, ctx: Context) -> None:
+    def project_gradient(self, ctx: TaskTrainingContext) -> None:
         """Project the trainable parameters' gradients in place where they oppose the gradient of a
         memory batch (equation 11); without memory they stay.
         """
@@ -73,7 +73,7 @@ class AGem(WithReservoir):
         if conflict < 0 and norm >= FLAT:
             add_vector_to_gradient(-conflict / norm * reference, parameters)
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Offer the task's examples to the reservoir."""
         for batch in batches:
             # Only now, so that the reference gradient is of earlier tasks alone.

@@ -24,19 +24,19 @@ from torch.nn import functional
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.replay import (
     Groups,
-    compute_items_cross_entropy,
-    compute_items_distillation,
     compute_logits_by_head,
     compute_logits_jointly,
+    compute_replay_cross_entropy,
+    compute_replay_distillation_loss,
     draw_replay_items,
-    make_inputs_of_items,
+    make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import Footprint
+from core.learning.methods.method import MemoryFootprint
 from core.learning.methods.registration import register
-from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
-from core.learning.recipe import NotNegative, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
+from core.learning.recipe import NotNegative, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 ItemsLoss = Callable[[Groups, ReplayItems], Tensor]
 """Loss of items as a scalar, from (present logits, items)."""
@@ -47,12 +47,12 @@ CHUNK = 256  # images per forward pass without gradient
 def compute_stored_logits_loss(groups: Groups, items: ReplayItems) -> Tensor:
     """Return the mean squared difference from the logits stored with the items."""
     assert items.logits is not None
-    return compute_items_distillation(groups, items.logits)
+    return compute_replay_distillation_loss(groups, items.logits)
 
 
 def compute_stored_labels_loss(groups: Groups, items: ReplayItems) -> Tensor:
     """Return the mean cross-entropy with the labels stored with the items."""
-    return compute_items_cross_entropy(groups, items.labels)
+    return compute_replay_cross_entropy(groups, items.labels)
 
 
 class DerHyper(BufferHyper):
@@ -65,15 +65,15 @@ class DerHyper(BufferHyper):
 
 
 @register
-class Der(WithReservoir):
+class DarkExperienceReplay(ReservoirMethod):
     """Replay of logits."""
 
     name = "der"
     description = "Dark experience replay: replays stored examples with the logits that they had."
     source = "Buzzega et al. 2020, arXiv 2004.07211"
-    footprint = Footprint(batches=2.0)
-    Hyper: ClassVar[type[Strict]] = DerHyper
-    neutral: ClassVar[Strict | None] = DerHyper(alpha=0.0)
+    footprint = MemoryFootprint(batches=2.0)
+    Hyper: ClassVar[type[StrictRecipeModel]] = DerHyper
+    neutral: ClassVar[StrictRecipeModel | None] = DerHyper(alpha=0.0)
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)
     replays = True
     no_shards = ""
@@ -89,7 +89,7 @@ class Der(WithReservoir):
         """True if all replayed terms read the same draw; otherwise each has a draw of its own."""
         return False
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Prepare the reservoir, and compute logits for items that another method stored without
         them."""
         reservoir = self._open_reservoir(ctx)
@@ -105,7 +105,7 @@ class Der(WithReservoir):
             everything = torch.arange(reservoir.item_count)
             self._store_present_logits(ctx, everything, int(tensors["labels"].max()) + 1)
 
-    def after_merge(self, ctx: Context) -> None:
+    def after_merge(self, ctx: TaskTrainingContext) -> None:
         """Store logits of the merged weights for images of this task; those of earlier tasks keep
         theirs."""
         buffer = self.state["buffer"]
@@ -114,7 +114,7 @@ class Der(WithReservoir):
                 ctx, (buffer.copy_tensor_to_host("tasks") == ctx.task).nonzero().squeeze(1)
             )
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the cross-entropy of the new batch, and the weighted loss of each replayed
         term."""
         reservoir = self._open_reservoir(ctx)
@@ -129,7 +129,8 @@ class Der(WithReservoir):
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
             terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
         parts = [
-            (make_inputs_of_items(ctx, items, table), items.tasks) for items, table, _ in draws
+            (make_inputs_of_replay_items(ctx, items, table), items.tasks)
+            for items, table, _ in draws
         ]
         if parts and ctx.are_rows_independent:
             # One pass for all, since a small network on a GPU costs time per call, not per image.
@@ -156,19 +157,21 @@ class Der(WithReservoir):
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
                 slice_count, averaged = (
-                    _count_averaged_values(ctx, name, group) for group in (items, whole)
+                    _count_loss_term_values(ctx, name, group) for group in (items, whole)
                 )
                 terms[name] = ctx.part.compute_mean_correction(slice_count, averaged) * terms[name]
         return terms
 
-    def after_step(self, ctx: Context, batch: Batch) -> None:
+    def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
         """Offer the batch with the logits that it was trained on."""
         # In every epoch: the memory holds logits of the whole trajectory, as in the paper.
         self._open_reservoir(ctx).offer_items_to_reservoir(
             batch.raw, batch.y, ctx.task, ctx.scratch["logits"]
         )
 
-    def _store_present_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
+    def _store_present_logits(
+        self, ctx: TaskTrainingContext, index: Tensor, known: int | None = None
+    ) -> None:
         """Store the network's present logits of the items `index`, int64 [n], on the CPU.
 
         `known`: number of outputs that count, for a single head; None: all.
@@ -197,7 +200,7 @@ class Der(WithReservoir):
             tensors["widths"][rows] = logits.shape[1]
 
 
-def _count_averaged_values(ctx: Context, term: str, items: ReplayItems) -> int:
+def _count_loss_term_values(ctx: TaskTrainingContext, term: str, items: ReplayItems) -> int:
     """Return the count that a term is a mean over: items, or outputs if heads differ in size."""
     if term != "logits" or ctx.scenario != "task":
         return items.labels.shape[0]

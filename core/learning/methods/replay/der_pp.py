@@ -14,10 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint
+from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint
 from core.learning.methods.registration import register
-from core.learning.methods.replay.der import Der, DerHyper, ItemsLoss, compute_stored_labels_loss
-from core.learning.recipe import NotNegative, Strict
+from core.learning.methods.replay.der import (
+    DarkExperienceReplay,
+    DerHyper,
+    ItemsLoss,
+    compute_stored_labels_loss,
+)
+from core.learning.recipe import NotNegative, StrictRecipeModel
 
 
 class DerPlusPlusHyper(DerHyper):
@@ -33,16 +38,16 @@ class DerPlusPlusHyper(DerHyper):
 
 
 @register
-class DerPlusPlus(Der):
+class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
     """The method `der++`: replay of logits and of labels, from separate draws or one."""
 
     name = "der++"
-    footprint = Footprint(batches=3.0)
+    footprint = MemoryFootprint(batches=3.0)
     description = (
         "Dark experience replay++: replays stored examples with their old logits and their labels."
     )
-    Hyper: ClassVar[type[Strict]] = DerPlusPlusHyper
-    neutral: ClassVar[Strict | None] = DerPlusPlusHyper(alpha=0.0, beta=0.0)
+    Hyper: ClassVar[type[StrictRecipeModel]] = DerPlusPlusHyper
+    neutral: ClassVar[StrictRecipeModel | None] = DerPlusPlusHyper(alpha=0.0, beta=0.0)
     regularisers = ("logits", "labels")
     from_random: ClassVar[Mapping[str, Any]] = {
         "method": {"beta": 1.0},

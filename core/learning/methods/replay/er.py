@@ -14,16 +14,16 @@ from pydantic import Field
 from torch import Tensor
 
 from core.learning.memory.replay import (
-    compute_items_cross_entropy,
     compute_logits_by_head,
+    compute_replay_cross_entropy,
     draw_replay_items,
-    make_inputs_of_items,
+    make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint
+from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint
 from core.learning.methods.registration import register
-from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
-from core.learning.training.context import Batch, Context
+from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class ErHyper(BufferHyper):
@@ -35,7 +35,7 @@ class ErHyper(BufferHyper):
 
 
 @register
-class Er(WithReservoir):
+class ExperienceReplay(ReservoirMethod):
     """Current and replayed examples in one batch and one loss."""
 
     name = "er"
@@ -43,7 +43,7 @@ class Er(WithReservoir):
     source = (
         "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
     )
-    footprint = Footprint(batches=2.0)
+    footprint = MemoryFootprint(batches=2.0)
     Hyper = ErHyper
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
     replays = True
@@ -51,7 +51,7 @@ class Er(WithReservoir):
     from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM}}
     hyper: ErHyper
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return one mean cross-entropy; under a masked softmax in two terms, new and replayed."""
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._open_reservoir(ctx)
@@ -72,19 +72,19 @@ class Er(WithReservoir):
         return {name: share * term for name, term in terms.items()}
 
     def _compute_joint_loss(
-        self, ctx: Context, batch: Batch, items: ReplayItems, table: Tensor
+        self, ctx: TaskTrainingContext, batch: TrainingBatch, items: ReplayItems, table: Tensor
     ) -> dict[str, Tensor]:
         """Return one mean cross-entropy over a slice's images and its items."""
-        x = torch.cat([batch.x, make_inputs_of_items(ctx, items, table)])
+        x = torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]
         if ctx.scenario == "task":
             tasks = torch.cat([torch.full((current,), ctx.task), items.tasks])
             return {
-                "task": compute_items_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
+                "task": compute_replay_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
             }
         logits = self.forward(ctx.network, x, None)
-        if not ctx.masks_other_classes:
+        if not ctx.is_loss_over_task_classes_only:
             return {"task": ctx.loss(logits, y)}
         # Masked: the softmax of new data covers its own classes, that of old examples all. Both
         # form one mean.
@@ -92,7 +92,7 @@ class Er(WithReservoir):
         old = torch.nn.functional.cross_entropy(logits[current:].float(), items.labels)
         return {"task": new, "replay": old * (1 - current / y.shape[0])}
 
-    def after_step(self, ctx: Context, batch: Batch) -> None:
+    def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
         """Offer the batch to the reservoir in the first epoch only."""
         # Offered once: in every epoch, a task's chance to stay would grow with its epochs.
         if ctx.epoch == 0:

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.memory.replay import make_inputs_of_items
+from core.learning.memory.replay import make_inputs_of_replay_items
 from core.learning.methods.registration import register
-from core.learning.methods.replay.er import Er
-from core.learning.training.context import Batch, Context
+from core.learning.methods.replay.er import ExperienceReplay
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 @register
-class ErAce(Er):
+class ExperienceReplayAce(ExperienceReplay):
     """The method `er-ace`: `er` with a mean over the batch plus a mean over replayed images."""
 
     name = "er-ace"
@@ -38,7 +38,7 @@ class ErAce(Er):
         "new images compete with the classes of their whole batch, which a slice does not have"
     )
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the cross-entropies of new images and of replayed ones.
 
         New images are scored over the batch's classes, replayed ones over all classes so far.
@@ -49,7 +49,7 @@ class ErAce(Er):
             logits = self.forward(ctx.network, batch.x, None).float()
             return {"task": compute_batch_cross_entropy(logits, batch.y)}
         items, table = reservoir.draw_items(n, ctx.augment.columns)
-        x = torch.cat([batch.x, make_inputs_of_items(ctx, items, table)])
+        x = torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)])
         # One pass over both, so that BatchNorm sees new and old images together.
         logits, new = self.forward(ctx.network, x, None).float(), len(batch.y)
         return {

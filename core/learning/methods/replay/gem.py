@@ -28,13 +28,13 @@ from core.learning.memory.gradient import (
     compute_memory_gradient,
     read_gradient_vector,
 )
-from core.learning.memory.per_task import TaskMemory
+from core.learning.memory.per_task import PerTaskReplayBuffer
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import Footprint, Method
+from core.learning.methods.method import MemoryFootprint, Method
 from core.learning.methods.registration import register
-from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_dual
-from core.learning.recipe import NotNegative, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_gem_dual_problem
+from core.learning.recipe import NotNegative, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 CONSTRAINTS = 20
 _DRAWS = 6
@@ -43,7 +43,7 @@ _DRAWS = 6
 GRADIENT_BYTES = 4 * 2**30
 
 
-class GemHyper(Strict):
+class GemHyper(StrictRecipeModel):
     """Hyper-parameters of `gem`.
 
     `memory`: examples stored of each task; 0: none. `gamma`: lower bound of each earlier task's
@@ -61,7 +61,7 @@ class Gem(Method):
     """The method `gem`: one linear constraint on the gradient per earlier task."""
 
     name = "gem"
-    footprint = Footprint(growing=1.0, images=256)
+    footprint = MemoryFootprint(growing=1.0, images=256)
     description = (
         "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. "
         "Every step costs a pass over all memories, or over `memory_batch` images of each."
@@ -74,16 +74,16 @@ class Gem(Method):
     no_shards = ""
     hyper: GemHyper
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Fit the replay buffer to its share per task."""
         self._get_task_memory.fit_buffer_to_share()
 
-    def project_gradient(self, ctx: Context) -> None:
+    def project_gradient(self, ctx: TaskTrainingContext) -> None:
         """Project the gradient where it opposes the gradient of an earlier task's examples."""
         memory = self._get_task_memory
         constraints = [
             self._draw_constraint_examples(ctx, number, memory.get_task_examples(tasks))
-            for number, tasks in enumerate(_group_tasks_by_constraint(memory.stored_tasks))
+            for number, tasks in enumerate(_group_tasks_by_gem_constraint(memory.stored_tasks))
         ]
         if not constraints:
             return
@@ -105,7 +105,7 @@ class Gem(Method):
         # No constraint is violated: leave the gradient as it is, bit for bit.
         if not bool((dots < 0).any()):
             return
-        v = solve_dual(gram, dots, self.hyper.gamma)
+        v = solve_gem_dual_problem(gram, dots, self.hyper.gamma)
         if len(blocks) == 1:
             # The gradients are still in memory: the projection is one product.
             add_vector_to_gradient(
@@ -119,7 +119,7 @@ class Gem(Method):
                     weight * compute_memory_gradient(self, ctx, items, parameters), parameters
                 )
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Store examples of the task."""
         self._get_task_memory.store_task_examples(batches, ctx.task)
 
@@ -128,7 +128,7 @@ class Gem(Method):
         self._get_task_memory.remove_items_of_tasks(tasks)
 
     def _draw_constraint_examples(
-        self, ctx: Context, number: int, items: ReplayItems
+        self, ctx: TaskTrainingContext, number: int, items: ReplayItems
     ) -> ReplayItems:
         """Return the examples of constraint `number` that this step uses.
 
@@ -149,11 +149,11 @@ class Gem(Method):
         return ReplayItems(images, labels, tasks, None, None)
 
     @property
-    def _get_task_memory(self) -> TaskMemory:
-        return TaskMemory(self.state["buffer"], self.hyper.memory)
+    def _get_task_memory(self) -> PerTaskReplayBuffer:
+        return PerTaskReplayBuffer(self.state["buffer"], self.hyper.memory)
 
 
-def _group_tasks_by_constraint(tasks: list[int]) -> list[list[int]]:
+def _group_tasks_by_gem_constraint(tasks: list[int]) -> list[list[int]]:
     """Return the tasks of each constraint: one each, or the oldest together above the limit."""
     # A step costs a pass for each constraint, so their number is bounded for long streams.
     spare = max(0, len(tasks) - CONSTRAINTS)

@@ -28,24 +28,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.class_map import ClassMap
-from core.learning.memory.exemplars import Exemplars
+from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import (
     choose_exemplars,
     compute_normalised_features,
     draw_exemplars_for_batch,
 )
-from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint, Method
+from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint, Method
 from core.learning.methods.registration import register
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import Network
-from core.learning.recipe import Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 MEANS = "class_means"
 CHUNK = 256  # images per forward pass over the exemplars
 
 
-class IcarlHyper(Strict):
+class IcarlHyper(StrictRecipeModel):
     """Hyper-parameters; `exemplars`: number of images retained in total, K."""
 
     exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
@@ -56,7 +56,7 @@ class Icarl(Method):
     """iCaRL. Classes are numbered over all heads; with a single head the numbers are its rows."""
 
     name = "icarl"
-    footprint = Footprint(copies=8.0, batches=2.0, images=64)
+    footprint = MemoryFootprint(copies=8.0, batches=2.0, images=64)
     description = (
         "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest "
         "class mean. Its loss is a mean over classes: from random weights, rates above those of "
@@ -93,16 +93,18 @@ class Icarl(Method):
             2 * features @ means.T - means.square().sum(1) - features.square().sum(1, keepdim=True)
         )
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Drop the class means: they belong to weights that are about to change."""
         self.state["own"].clear_section()  # means of weights that are about to change
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return one mean binary cross-entropy over all classes, in two terms: this task's and the
         others."""
-        offset = ctx.network.find_first_class(ctx.head_argument)
+        offset = ctx.network.find_first_class(ctx.get_task_argument_of_forward)
         x, labels = batch.x, batch.y + offset
-        if (share := draw_exemplars_for_batch(ctx, Exemplars(self.state["exemplars"]))) is not None:
+        if (
+            share := draw_exemplars_for_batch(ctx, ExemplarBuffer(self.state["exemplars"]))
+        ) is not None:
             x, labels = torch.cat([x, share[0]]), torch.cat([labels, share[1]])
         logits = _compute_all_logits(ctx.network, x)
         targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
@@ -126,13 +128,13 @@ class Icarl(Method):
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Shorten the lists of old classes, choose exemplars of new ones, and compute the class
         means.
         """
         # The teacher is no longer needed, and takes as much memory as the network.
         ctx.cache.clear()
-        exemplars = Exemplars(self.state["exemplars"])
+        exemplars = ExemplarBuffer(self.state["exemplars"])
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
         share = self.hyper.exemplars // classes
         exemplars.trim_class_lists(share)
@@ -142,7 +144,7 @@ class Icarl(Method):
                 "kept, and the head answers instead of class means; raise method.exemplars"
             )
             return
-        offset = ctx.network.find_first_class(ctx.head_argument)
+        offset = ctx.network.find_first_class(ctx.get_task_argument_of_forward)
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             chosen = choose_exemplars(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
@@ -156,9 +158,9 @@ class Icarl(Method):
         if MEANS in tensors:
             tensors[MEANS] = functional.normalize(classes.average_rows(tensors[MEANS]))
 
-    def after_patch(self, ctx: Context) -> None:
+    def after_patch(self, ctx: TaskTrainingContext) -> None:
         """Compute the class means of the exemplars again."""
-        exemplars = Exemplars(self.state["exemplars"])
+        exemplars = ExemplarBuffer(self.state["exemplars"])
         if exemplars.size and MEANS in self.state["own"].tensors:
             self._compute_class_means(ctx, exemplars, len(ctx.network.classes))
 
@@ -167,21 +169,25 @@ class Icarl(Method):
 
         Class means are recomputed at the end of the next task.
         """
-        if Exemplars(self.state["exemplars"]).remove_items_of_tasks(tasks):
+        if ExemplarBuffer(self.state["exemplars"]).remove_items_of_tasks(tasks):
             # A mean of deleted images would still describe them.
             self.state["own"].tensors.pop(MEANS, None)
 
-    def _split_class_columns(self, ctx: Context, classes: int) -> tuple[Tensor, Tensor]:
+    def _split_class_columns(self, ctx: TaskTrainingContext, classes: int) -> tuple[Tensor, Tensor]:
         """Return this task's columns among all classes, and the others: int64, ascending; once per
         task."""
         if "columns" not in ctx.cache:
             new = torch.zeros(classes, dtype=torch.bool, device=ctx.device)
-            new[ctx.class_rows + ctx.network.find_first_class(ctx.head_argument)] = True
+            new[ctx.class_rows + ctx.network.find_first_class(ctx.get_task_argument_of_forward)] = (
+                True
+            )
             ctx.cache["columns"] = tuple(mask.nonzero().squeeze(1) for mask in (new, ~new))
         columns: tuple[Tensor, Tensor] = ctx.cache["columns"]
         return columns
 
-    def _compute_class_means(self, ctx: Context, exemplars: Exemplars, classes: int) -> None:
+    def _compute_class_means(
+        self, ctx: TaskTrainingContext, exemplars: ExemplarBuffer, classes: int
+    ) -> None:
         """Compute the mean exemplar feature of each class, normalised to length one: float32 [C,
         D]."""
         missing = classes - exemplars.labels.unique().numel()  # type: ignore[no-untyped-call]

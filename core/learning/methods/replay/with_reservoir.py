@@ -6,33 +6,33 @@ from typing import Annotated
 
 from pydantic import Field
 
-from core.learning.memory.reservoir import Reservoir, open_reservoir
+from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
 from core.learning.methods.method import Method
-from core.learning.recipe import Strict
-from core.learning.training.context import Context
+from core.learning.recipe import StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext
 
 
-class BufferHyper(Strict):
+class BufferHyper(StrictRecipeModel):
     """`buffer`: number of examples retained from all tasks."""
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
 
 
-class WithReservoir(Method):
+class ReservoirMethod(Method):
     """A method with a reservoir of earlier examples, under "buffer" in its state."""
 
     inherited_state = ("buffer",)
     remembers = "buffer"
     hyper: BufferHyper
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Fit the reservoir to its capacity."""
         self._open_reservoir(ctx).prepare_buffer_for_task()
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
         if self.state["buffer"]:
-            Reservoir(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
+            ReservoirBuffer(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
-    def _open_reservoir(self, ctx: Context) -> Reservoir:
-        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
+    def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
+        return open_run_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

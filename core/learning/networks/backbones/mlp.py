@@ -23,7 +23,7 @@ class MlpHyper(BaseModel):
     )
 
 
-class Mlp(Backbone):
+class MlpBackbone(Backbone):
     """A backbone of layers fc1 … fcL, each followed by ReLU. Features are [B, hidden[-1]]."""
 
     def __init__(self, hyper: MlpHyper, image: ImageSpec) -> None:

@@ -41,7 +41,7 @@ class SlimResNet18Hyper(BaseModel):
     width: int = Field(20, ge=MIN_WIDTH, le=256)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A residual block, relu(bn(conv(relu(bn(conv(x))))) + shortcut(x)).
 
     The shortcut is a 1x1 convolution where the shape changes.
@@ -85,7 +85,9 @@ class SmallResNet(Backbone):
         for i, depth in enumerate(blocks):
             outputs = width * 2**i
             sizes = [(inputs, outputs, 1 if i == 0 else 2)] + [(outputs, outputs, 1)] * (depth - 1)
-            self.add_module(f"layer{i + 1}", nn.Sequential(*[Block(*size) for size in sizes]))
+            self.add_module(
+                f"layer{i + 1}", nn.Sequential(*[ResidualBlock(*size) for size in sizes])
+            )
             stages.append([(f"layer{i + 1}.{j}",) for j in range(depth)])
             inputs = outputs
         self.width = inputs

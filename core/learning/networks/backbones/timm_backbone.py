@@ -17,8 +17,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from core.contract.pretrained import Pretrained
-from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_evenly
+from core.contract.pretrained import PretrainedWeights
+from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_layers_evenly
 from core.learning.networks.backbones.timm_names import DEFAULT, find_pretrained_weights
 from core.learning.timm_import import import_timm_models
 
@@ -38,7 +38,7 @@ class TimmHyper(BaseModel):
 class TimmBackbone(Backbone):
     """A timm network with features [B, width], as its classifier would read them."""
 
-    def __init__(self, known: Pretrained, image: ImageSpec) -> None:
+    def __init__(self, known: PretrainedWeights, image: ImageSpec) -> None:
         """Build the network. Raises ValueError for images that it does not take."""
         super().__init__()
         self._known, self._image = known, image
@@ -56,7 +56,7 @@ class TimmBackbone(Backbone):
                 module.inplace = False  # type: ignore[assignment]  # hooks and per-sample gradients read what stood there
         layers = _find_layers_in_order(net)
         self.declare_stage_layers(
-            [layers[:1], *split_evenly(layers[1:], THIRDS)] if layers[1:] else [layers]
+            [layers[:1], *split_layers_evenly(layers[1:], THIRDS)] if layers[1:] else [layers]
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def get_feature_width(net: nn.Module) -> int:
     return int(width)
 
 
-def _create_timm_network(known: Pretrained, image: ImageSpec) -> nn.Module:
+def _create_timm_network(known: PretrainedWeights, image: ImageSpec) -> nn.Module:
     """Build timm's network for an image size.
 
     Raises ValueError for images that it does not take.
@@ -144,11 +144,13 @@ def _find_layers_in_order(net: nn.Module) -> list[Layer]:
     layer_of = {name: number for number, group in groups.items() for name in group}
     inside: dict[str, set[int]] = defaultdict(set)
     for name, number in layer_of.items():
-        for prefix in _list_name_prefixes(name):
+        for prefix in _list_dotted_name_prefixes(name):
             inside[prefix].add(number)
     layers: dict[int, dict[str, None]] = {number: {} for number in sorted(groups)}
     for name, number in layer_of.items():
-        shortest = next(prefix for prefix in _list_name_prefixes(name) if len(inside[prefix]) == 1)
+        shortest = next(
+            prefix for prefix in _list_dotted_name_prefixes(name) if len(inside[prefix]) == 1
+        )
         layers[number][shortest] = None
     return [tuple(layer) for layer in layers.values()]
 
@@ -174,7 +176,7 @@ def _group_tensors_by_layer(net: nn.Module) -> Mapping[int, list[str]]:
     return dict(enumerate(layers.values()))
 
 
-def _list_name_prefixes(name: str) -> list[str]:
+def _list_dotted_name_prefixes(name: str) -> list[str]:
     """Return the prefixes of a name: `a.b.c` gives `a`, `a.b`, `a.b.c`."""
     words = name.split(".")
     return [".".join(words[:end]) for end in range(1, len(words) + 1)]

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
-from core.contract.pretrained import Pretrained, PretrainedTable, build_pretrained
+from core.contract.pretrained import PretrainedTable, PretrainedWeights, describe_pretrained_weights
 
 DEFAULT = "mobilenetv3_small_100.lamb_in1k"
 """The smallest of the recommended weights."""
@@ -43,7 +43,7 @@ def load_weights_table() -> PretrainedTable:
     return value
 
 
-def find_pretrained_weights(name: str) -> Pretrained:
+def find_pretrained_weights(name: str) -> PretrainedWeights:
     """Return the properties of pretrained weights by timm's name.
 
     Raises:
@@ -52,7 +52,7 @@ def find_pretrained_weights(name: str) -> Pretrained:
     """
     properties = load_weights_table()["weights"].get(name)
     if properties is not None:
-        return build_pretrained(name, properties)
+        return describe_pretrained_weights(name, properties)
     why = load_weights_table()["refused"].get(name)
     if why is not None:
         raise ValueError(f"timm/{name} cannot be used: {why}")

@@ -27,8 +27,8 @@ class TimmNetworkProperties:
     """Measured properties of a timm network.
 
     parameters, activations, widest: numbers of float32 values, the latter two for one image (see
-    `core.admission.network_size.Size`). step, smallest, resized_by: see
-    `core.contract.pretrained.Pretrained`.
+    `core.admission.network_size.NetworkSize`). step, smallest, resized_by: see
+    `core.contract.pretrained.PretrainedWeights`.
     """
 
     parameters: int
@@ -45,14 +45,14 @@ def measure_timm_network(name: str, size: int) -> TimmNetworkProperties:
     Raises:
         ValueError: the network cannot be built without memory, or does not declare its width.
     """
-    net = _build_net(name)
+    net = _build_timm_network(name)
     activations, widest = _count_activations(net, size, get_feature_width(net))
     step, smallest, resized_by = _find_accepted_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return TimmNetworkProperties(parameters, activations, widest, step, smallest, resized_by)
 
 
-def _build_net(name: str, **arguments: object) -> nn.Module:
+def _build_timm_network(name: str, **arguments: object) -> nn.Module:
     """Build a timm network on the meta device, without changing the global generator."""
     # Without memory: some of timm's networks take gigabytes.
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
@@ -87,24 +87,25 @@ def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int
 
     Step 0 means that only its own size works.
     """
-    unit, rules = _find_size_unit(net), _RULES.setdefault(type(net), [])
+    unit, rules = _find_image_size_unit(net), _RULES.setdefault(type(net), [])
     plain = _ResizableNetwork(name, net, "")
     for rule in rules:
-        if rule.takes_no_argument and plain.accepts_size(rule.units * unit):
+        if rule.needs_no_timm_argument and plain.accepts_size(rule.units * unit):
             return rule.compute_accepted_sizes(unit, size)
-    with_argument = [rule for rule in rules if not rule.takes_no_argument]
+    with_argument = [rule for rule in rules if not rule.needs_no_timm_argument]
     if with_argument and not plain.accepts_size(2 * unit):
         return with_argument[0].compute_accepted_sizes(unit, size)
     # Without any rule the network takes its own size alone.
     new_rule = next(
-        _iterate_fitting_rules(name, net, unit), _Rule(fine=False, units=0, argument="")
+        _iterate_fitting_image_size_rules(name, net, unit),
+        _ImageSizeRule(fine=False, units=0, argument=""),
     )
     rules.append(new_rule)
     return new_rule.compute_accepted_sizes(unit, size)
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _ImageSizeRule:
     """Image sizes that a class of networks takes.
 
     Attributes:
@@ -118,7 +119,7 @@ class _Rule:
     argument: str
 
     @property
-    def takes_no_argument(self) -> bool:
+    def needs_no_timm_argument(self) -> bool:
         """True if the network takes other sizes without an argument."""
         return bool(self.units) and not self.argument
 
@@ -129,14 +130,16 @@ class _Rule:
         return (1 if self.fine else unit), self.units * unit, self.argument
 
 
-_RULES: dict[type[nn.Module], list[_Rule]] = {}
+_RULES: dict[type[nn.Module], list[_ImageSizeRule]] = {}
 """Rules of network classes of which one network was tried at every size.
 
 Another network that needs no argument is tried once more.
 """
 
 
-def _iterate_fitting_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
+def _iterate_fitting_image_size_rules(
+    name: str, net: nn.Module, unit: int
+) -> Iterator[_ImageSizeRule]:
     """Yield the rules that fit, of increasing size for each of timm's arguments."""
     for argument in ("", "dynamic_img_size", "img_size"):
         sized = _ResizableNetwork(name, net, argument)
@@ -144,10 +147,10 @@ def _iterate_fitting_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Ru
             # Two sizes, since one of them may be the network's own, which always passes.
             if sized.accepts_size((units + 1) * unit) and sized.accepts_size(units * unit):
                 fine = sized.accepts_size((units + 1) * unit - 1)
-                yield _Rule(fine, units, argument)
+                yield _ImageSizeRule(fine, units, argument)
 
 
-def _find_size_unit(net: nn.Module) -> int:
+def _find_image_size_unit(net: nn.Module) -> int:
     """Return the pixels a side of a network's unit: a patch, or the last layer's stride."""
     embedding: Any = getattr(net, "patch_embed", None)
     patch = getattr(embedding, "patch_size", None)
@@ -170,8 +173,8 @@ class _ResizableNetwork:
         if not self._argument:
             return self._own
         if self._argument == "img_size":
-            return _build_net(self._name, img_size=size)
-        self._dynamic = self._dynamic or _build_net(self._name, **{self._argument: True})
+            return _build_timm_network(self._name, img_size=size)
+        self._dynamic = self._dynamic or _build_timm_network(self._name, **{self._argument: True})
         return self._dynamic
 
     def accepts_size(self, size: int) -> bool:

@@ -31,7 +31,7 @@ class ConvNextHyper(BaseModel):
     stem: Literal["auto", "small", "standard"] = "auto"
 
 
-class ConvNext(Backbone):
+class ConvNextBackbone(Backbone):
     """A ConvNeXt with features [B, 768 | 768 | 1024 | 1536].
 
     Features are taken after global average pooling and the final norm.
@@ -72,10 +72,10 @@ class ConvNext(Backbone):
 
 def make_convnext_builder(name: str) -> Callable[[ConvNextHyper, ImageSpec], Backbone]:
     """Return the builder of one variant by torchvision's name."""
-    return lambda hyper, image: ConvNext(name, hyper, image)
+    return lambda hyper, image: ConvNextBackbone(name, hyper, image)
 
 
-def fill_convnext_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_convnext_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Fill with torchvision's first weights: truncated N(0, 0.02), biases 0, layer scale 1e-6.
 
     Returns false for a module without a rule.

@@ -16,7 +16,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
+from core.learning.networks.backbone import (
+    SMALL_IMAGE,
+    Backbone,
+    ImageSpec,
+    Layer,
+    split_layers_evenly,
+)
 from core.learning.torchvision_import import import_torchvision_models
 
 STAGES = 4
@@ -33,7 +39,7 @@ class VitVariantHyper(BaseModel):
     patch: Patch = None
 
 
-def _add_multiple_of_heads_rule(schema: dict[str, Any]) -> None:
+def _require_hidden_multiple_of_heads(schema: dict[str, Any]) -> None:
     """Add to a JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
     # JSON Schema cannot compare two fields, so there is a rule for each allowed number of heads.
     rules = [
@@ -52,7 +58,7 @@ class VitHyper(BaseModel):
     """Sizes of a transformer: blocks, heads, token width (a multiple of heads), MLP width."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_extra=_add_multiple_of_heads_rule
+        frozen=True, extra="forbid", json_schema_extra=_require_hidden_multiple_of_heads
     )
     layers: int = Field(6, ge=1, le=48)
     heads: Literal[1, 2, 3, 4, 6, 8, 12, 16] = 3
@@ -67,7 +73,7 @@ class VitHyper(BaseModel):
         return self
 
 
-class Vit(Backbone):
+class VisionTransformer(Backbone):
     """A vision transformer with features [B, hidden], the class token after the final norm."""
 
     ignored = ("heads.",)
@@ -94,7 +100,7 @@ class Vit(Backbone):
         self.encoder = net.encoder
         self.width = hyper.hidden
         blocks: list[Layer] = [(f"encoder.layers.encoder_layer_{i}",) for i in range(hyper.layers)]
-        stages = split_evenly(blocks, STAGES)
+        stages = split_layers_evenly(blocks, STAGES)
         stages[0].insert(0, ("conv_proj", "class_token", "encoder.pos_embedding"))
         stages[-1].append(("encoder.ln",))
         self.declare_stage_layers(stages)
@@ -114,7 +120,7 @@ class Vit(Backbone):
 
 def build_vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
     """Build a transformer of any size; patch 16 above 64 pixels unless given."""
-    return Vit(hyper, image, 16)
+    return VisionTransformer(hyper, image, 16)
 
 
 def make_vit_builder(
@@ -126,17 +132,17 @@ def make_vit_builder(
         sizes = VitHyper.model_validate(
             {"layers": layers, "heads": heads, "hidden": hidden, "mlp": mlp, "patch": hyper.patch}
         )
-        return Vit(sizes, image, patch)
+        return VisionTransformer(sizes, image, patch)
 
     return build_vit_variant
 
 
-def fill_vit_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_vit_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Fill with torchvision's first weights; return false for a module without a rule.
 
     LeCun normal patches, N(0, 0.02) positions, Xavier attention and MLP.
     """
-    if isinstance(module, Vit):
+    if isinstance(module, VisionTransformer):
         module.class_token.zero_()
     elif isinstance(module, nn.Conv2d):
         std = math.sqrt(1 / module.weight[0].numel())

@@ -7,9 +7,15 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
+from core.learning.networks.backbone import (
+    SMALL_IMAGE,
+    Backbone,
+    ImageSpec,
+    Layer,
+    split_layers_evenly,
+)
 from core.learning.networks.dne.chain import run_expert_chain
-from core.learning.networks.dne.expert import Expert, ExpertSizes
+from core.learning.networks.dne.expert import DneExpert, ExpertSizes
 
 STAGES = 4
 
@@ -52,10 +58,10 @@ class DneBackbone(Backbone):
             image.size // patch,
             hyper.attention == "gpsa",
         )
-        self.expert = Expert(hyper.heads, 0, self.sizes)
+        self.expert = DneExpert(hyper.heads, 0, self.sizes)
         self.width = self.expert.width
         layers: list[Layer] = [(f"expert.layers.{i}",) for i in range(hyper.layers)]
-        stages = split_evenly(layers, STAGES)
+        stages = split_layers_evenly(layers, STAGES)
         # Patches and positions move with the first blocks, which read them.
         stages[0].insert(0, ("expert.patch", "expert.position"))
         stages[-1].append(("expert.token", "expert.norm"))

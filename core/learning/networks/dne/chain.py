@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from core.learning.networks.dne.expert import Expert
+from core.learning.networks.dne.expert import DneExpert
 
 
 @dataclass(frozen=True)
-class ChainOutputs:
+class ExpertChainOutputs:
     """Outputs that later experts read, by expert and layer.
 
     Attributes:
@@ -30,17 +30,17 @@ class ChainOutputs:
     features: list[Tensor] = field(default_factory=list)
 
 
-def run_expert_chain(experts: Iterable[Expert], x: Tensor) -> ChainOutputs:
+def run_expert_chain(experts: Iterable[DneExpert], x: Tensor) -> ExpertChainOutputs:
     """Run all experts once on images x [B, C, S, S], and return their outputs."""
-    outputs = ChainOutputs()
+    outputs = ExpertChainOutputs()
     for expert in experts:
-        outputs = run_next_expert(expert, outputs, x)
+        outputs = run_next_expert_of_chain(expert, outputs, x)
     return outputs
 
 
-def run_next_expert(
-    expert: Expert, before: ChainOutputs, x: Tensor, drop_path: Tensor | None = None
-) -> ChainOutputs:
+def run_next_expert_of_chain(
+    expert: DneExpert, before: ExpertChainOutputs, x: Tensor, drop_path: Tensor | None = None
+) -> ExpertChainOutputs:
     """Return the outputs of earlier experts and the next one's; only the next expert is computed.
 
     Args:
@@ -61,7 +61,7 @@ def run_next_expert(
         hidden = [*(of[at] for of in before.hidden), wide[at]]
         r = layer.mix_heads(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
     features = [*before.features, expert.extract_feature(r)]
-    return ChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
+    return ExpertChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
 
 
 def draw_drop_path_masks(

@@ -40,7 +40,7 @@ class ExpertSizes:
         return self.expansion * self.head_dim
 
 
-class Mlp(nn.Module):
+class ExpertMlp(nn.Module):
     """Mixing of channels in the first expert: an ordinary MLP."""
 
     def __init__(self, heads: int, sizes: ExpertSizes) -> None:
@@ -72,16 +72,19 @@ class TaskMixing(nn.Module):
     def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map heads of all experts so far to this one's hidden heads [B, N, γ d]."""
         hidden: Tensor = self.inner(
-            _split_heads(own, self._narrow), join_heads(heads, self._narrow)
+            _split_heads(own, self._narrow), join_expert_heads(heads, self._narrow)
         )
         return hidden.flatten(-2)
 
     def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map hidden heads of all experts so far to this one's [B, N, d]."""
-        return self.outer(_split_heads(own, self._wide), join_heads(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
+        output: Tensor = self.outer(
+            _split_heads(own, self._wide), join_expert_heads(hidden, self._wide)
+        )
+        return output.flatten(-2)
 
 
-class Layer(nn.Module):
+class DneLayer(nn.Module):
     """Attention and mixing. `last`: attention is from the class token."""
 
     def __init__(self, heads: int, earlier: int, sizes: ExpertSizes, last: bool) -> None:
@@ -93,7 +96,9 @@ class Layer(nn.Module):
         self.norm1 = nn.LayerNorm(width, EPSILON)
         self.attention = SpatialAttention(heads, sizes.head_dim, grid, local=not earlier)
         self.norm2 = nn.LayerNorm(width, EPSILON)
-        self.mixing = TaskMixing(heads, earlier + heads, sizes) if earlier else Mlp(heads, sizes)
+        self.mixing = (
+            TaskMixing(heads, earlier + heads, sizes) if earlier else ExpertMlp(heads, sizes)
+        )
 
     def attend_to_heads(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
         """Return s: [B, N, d], or [B, 1, d] in the last layer.
@@ -124,18 +129,18 @@ class Layer(nn.Module):
         return s + _apply_drop_path(self.mixing.compute_output(own, hidden), drop)
 
 
-class Expert(nn.Module):
+class DneExpert(nn.Module):
     """An expert with `heads` of its own, after `earlier` heads of the experts before it."""
 
     def __init__(self, heads: int, earlier: int, sizes: ExpertSizes) -> None:
         super().__init__()
         self.heads, self.earlier, self.width = heads, earlier, heads * sizes.head_dim
         self.patch = nn.Conv2d(sizes.channels, self.width, sizes.patch, stride=sizes.patch)
-        # Uninitialised: `fill_expert_module` fills it from the run's generator.
+        # Uninitialised: `initialise_expert_module` fills it from the run's generator.
         self.position = nn.Parameter(torch.empty(1, sizes.grid**2, self.width))
         self.token = nn.Parameter(torch.empty(1, 1, self.width))
         self.layers = nn.ModuleList(
-            Layer(heads, earlier, sizes, last=i == sizes.layers - 1) for i in range(sizes.layers)
+            DneLayer(heads, earlier, sizes, last=i == sizes.layers - 1) for i in range(sizes.layers)
         )
         self.norm = nn.LayerNorm(self.width, EPSILON)
 
@@ -148,7 +153,7 @@ class Expert(nn.Module):
         return self.norm(r[:, 0])  # type: ignore[no-any-return]
 
 
-def fill_expert_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_expert_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Fill a module with its first weights; return false for a module without a rule.
 
     Weights are truncated N(0, 0.02), biases 0, patches as in torch, attention values the identity.
@@ -178,7 +183,7 @@ def fill_expert_module(name: str, module: nn.Module, generator: torch.Generator)
             nn.init.trunc_normal_(weight, std=0.02, generator=generator)
         module.bias.zero_()
         module.scale.fill_(float(module.value.shape[0] - module.own))
-    elif isinstance(module, Expert):
+    elif isinstance(module, DneExpert):
         nn.init.trunc_normal_(module.position, std=0.02, generator=generator)
         module.token.zero_()
         if module.earlier:
@@ -188,7 +193,7 @@ def fill_expert_module(name: str, module: nn.Module, generator: torch.Generator)
     return True
 
 
-def join_heads(heads: Sequence[Tensor], channels: int) -> Tensor:
+def join_expert_heads(heads: Sequence[Tensor], channels: int) -> Tensor:
     """Join every expert's [B, N, heads · c] to one [B, N, H, c], by experts, then heads."""
     return torch.cat([_split_heads(h, channels) for h in heads], -2)
 

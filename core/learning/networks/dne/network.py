@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.networks.dne.backbone import DneBackbone
-from core.learning.networks.dne.chain import run_expert_chain, run_next_expert
-from core.learning.networks.dne.expert import Expert, fill_expert_module
+from core.learning.networks.dne.chain import run_expert_chain, run_next_expert_of_chain
+from core.learning.networks.dne.expert import DneExpert, initialise_expert_module
 from core.learning.networks.dne.packed import PackedExperts
-from core.learning.networks.growing import GrowingNetwork, OlderFeatures
-from core.learning.networks.init import fill_weights
+from core.learning.networks.growing import GrowingNetwork, OlderExpertFeatures
+from core.learning.networks.init import initialise_weights
 from core.learning.networks.network import Network
 
 
@@ -46,17 +46,17 @@ class ExpandedNetwork(GrowingNetwork):
         """
         return {"family": self.family, "experts": [expert.heads for expert in self.experts]}
 
-    def list_experts(self) -> list[Expert]:
+    def list_experts(self) -> list[DneExpert]:
         """Return all experts, the oldest first."""
         return [self.backbone.expert, *self.experts]
 
-    def make_expert(self, size: int) -> Expert:
+    def make_expert(self, size: int) -> DneExpert:
         """Return an expert with `size` heads, of uninitialised memory."""
-        return Expert(size, sum(e.heads for e in self.list_experts()), self.backbone.sizes)
+        return DneExpert(size, sum(e.heads for e in self.list_experts()), self.backbone.sizes)
 
     def init_expert_weights(self, expert: nn.Module, generator: torch.Generator) -> None:
         """Draw a new expert's first weights from the generator."""
-        fill_weights(expert, fill_expert_module, generator)
+        initialise_weights(expert, initialise_expert_module, generator)
 
     def pack_older_experts(self) -> PackedExperts:
         """Pack the older experts' present weights, for passes in training.
@@ -68,7 +68,7 @@ class ExpandedNetwork(GrowingNetwork):
 
     def compute_older_features(
         self, x: Tensor, packed: PackedExperts | None = None
-    ) -> OlderFeatures:
+    ) -> OlderExpertFeatures:
         """Return outputs of all experts but the newest, without a graph.
 
         packed: used instead of the experts if given.
@@ -81,12 +81,12 @@ class ExpandedNetwork(GrowingNetwork):
                 if packed is None
                 else packed.run_packed_chain(x)
             )
-        return OlderFeatures(outputs.features, outputs)
+        return OlderExpertFeatures(outputs.features, outputs)
 
     def compute_newest_features(
-        self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
+        self, old: OlderExpertFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph."""
-        return run_next_expert(self.list_experts()[-1], old.intermediates, x, drop_path).features[
-            -1
-        ]
+        return run_next_expert_of_chain(
+            self.list_experts()[-1], old.intermediates, x, drop_path
+        ).features[-1]

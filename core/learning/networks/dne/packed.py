@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learning.networks.dne.chain import ChainOutputs
-from core.learning.networks.dne.expert import EPSILON, Expert, Layer
+from core.learning.networks.dne.chain import ExpertChainOutputs
+from core.learning.networks.dne.expert import EPSILON, DneExpert, DneLayer
 from core.learning.networks.dne.spatial import SpatialAttention
 from core.learning.networks.dne.task_attention import TaskAttention
 
@@ -43,18 +43,18 @@ class PackedExperts:
     """
 
     @torch.no_grad()
-    def __init__(self, experts: Sequence[Expert]) -> None:
+    def __init__(self, experts: Sequence[DneExpert]) -> None:
         """Pack the first experts of a chain; there may be none."""
         # The first expert mixes by an MLP, so it forms a stack of its own.
         alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
         self._stacks = [_ExpertStack(list(of)) for _, of in alike]
         self._attentions = [
-            _Attention([layer.attention for layer in of])
+            _PackedAttention([layer.attention for layer in of])
             for of in _group_layers_by_position(experts)
         ]
 
     @torch.no_grad()
-    def run_packed_chain(self, x: Tensor) -> ChainOutputs:
+    def run_packed_chain(self, x: Tensor) -> ExpertChainOutputs:
         """Return what `chain.run_expert_chain` computes, for images [B, channels, size, size]."""
         # All experts read the same image, each by its own patches.
         rs = [stack.embed_patches(x) for stack in self._stacks]
@@ -86,7 +86,7 @@ class PackedExperts:
         features = [
             f for stack, r in zip(self._stacks, rs, strict=True) for f in stack.norm(r)[:, :, 0]
         ]
-        return ChainOutputs(
+        return ExpertChainOutputs(
             _regroup_outputs_by_expert(heads), _regroup_outputs_by_expert(hidden), features
         )
 
@@ -94,13 +94,13 @@ class PackedExperts:
 class _ExpertStack:
     """G experts of k heads, d = k D channels. Layers pass on [G, B, N, d]."""
 
-    def __init__(self, experts: Sequence[Expert]) -> None:
+    def __init__(self, experts: Sequence[DneExpert]) -> None:
         self._count, self._side = len(experts), experts[0].patch.kernel_size
         self._patch = _cast_for_matmul(torch.cat([e.patch.weight for e in experts]))
         self._position = torch.stack([e.position + e.patch.bias for e in experts])  # type: ignore[operator]
         tokens = torch.stack([e.token for e in experts])
-        self.layers = [_Layer(of, tokens) for of in _group_layers_by_position(experts)]
-        self.norm = _Norm([e.norm for e in experts])
+        self.layers = [_PackedLayer(of, tokens) for of in _group_layers_by_position(experts)]
+        self.norm = _PackedLayerNorm([e.norm for e in experts])
 
     def embed_patches(self, x: Tensor) -> Tensor:
         """Map images [B, channels, size, size] to embedded patches [G, B, N, d]."""
@@ -109,10 +109,10 @@ class _ExpertStack:
         return by_expert.permute(1, 0, 3, 2) + self._position
 
 
-class _Layer:
+class _PackedLayer:
     """A layer of a stack. `heads`: the number of heads of its experts, G k."""
 
-    def __init__(self, layers: Sequence[Layer], tokens: Tensor) -> None:
+    def __init__(self, layers: Sequence[DneLayer], tokens: Tensor) -> None:
         attentions = [layer.attention for layer in layers]
         self._own = attentions[0].heads
         self.heads = len(layers) * self._own
@@ -123,7 +123,7 @@ class _Layer:
             before, [torch.cat([a.key.weight, a.value.weight]) for a in attentions]
         )
         self._out = _stack_linears([a.out for a in attentions])
-        self.norm = _Norm([layer.norm2 for layer in layers])
+        self.norm = _PackedLayerNorm([layer.norm2 for layer in layers])
         self._inner = _stack_mixings([layer.mixing.inner for layer in layers])
         self._outer = _stack_mixings([layer.mixing.outer for layer in layers])
 
@@ -168,7 +168,7 @@ class _Layer:
         return torch.unflatten(y, -1, (self._own, -1))
 
 
-class _Attention:
+class _PackedAttention:
     """Attention between patches, for the heads of all experts at once.
 
     q, k and v: [B, heads, tokens, D].
@@ -191,7 +191,7 @@ class _Attention:
         return content.lerp(torch.einsum("hij,bhjd->bhid", self._positions, v), self._share)
 
 
-class _Norm:
+class _PackedLayerNorm:
     """Layer norms of all experts in a stack."""
 
     def __init__(self, norms: Sequence[nn.LayerNorm]) -> None:
@@ -202,7 +202,7 @@ class _Norm:
         return torch.addcmul(self._bias, _normalise_features(y), self._weight)
 
 
-class _Linear:
+class _PackedLinear:
     """Each expert's own linear map, of [G, B, N, in] to [G, B, N, out]."""
 
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
@@ -210,12 +210,12 @@ class _Linear:
         self._bias = _cast_for_matmul(torch.stack([*biases]))[:, None]
 
     def __call__(self, y: Tensor, sources: Tensor | None = None) -> Tensor:
-        """Apply each expert's linear map. `sources` is ignored: calls are like `_TaskAttention`'s."""
+        """Apply each expert's linear map. `sources` is ignored: calls are like `_PackedTaskAttention`'s."""
         outputs = torch.baddbmm(self._bias, y.flatten(1, 2), self._weight)
         return outputs.view(*y.shape[:3], -1)
 
 
-class _TaskAttention:
+class _PackedTaskAttention:
     """`TaskAttention` of G experts at once; sources after an expert's own get no weight there.
 
     Its sum is computed in the way with the smaller intermediate. Either sources times weights [G, B
@@ -270,26 +270,30 @@ class _TaskAttention:
         return outputs.reshape(*own.shape[:3], -1)
 
 
-def _fold_norms_into_linears(norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]) -> _Linear:
+def _fold_norms_into_linears(
+    norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]
+) -> _PackedLinear:
     """Return W (g x + b) as a map of x that is only centred and scaled: (W g) x + W b."""
-    return _Linear(
+    return _PackedLinear(
         [weight * norm.weight for norm, weight in zip(norms, weights, strict=True)],
         [weight @ norm.bias for norm, weight in zip(norms, weights, strict=True)],
     )
 
 
-def _stack_linears(modules: Sequence[nn.Linear]) -> _Linear:
-    return _Linear([m.weight for m in modules], [m.bias for m in modules])
+def _stack_linears(modules: Sequence[nn.Linear]) -> _PackedLinear:
+    return _PackedLinear([m.weight for m in modules], [m.bias for m in modules])
 
 
-def _stack_mixings(modules: Sequence[nn.Linear | TaskAttention]) -> _Linear | _TaskAttention:
+def _stack_mixings(
+    modules: Sequence[nn.Linear | TaskAttention],
+) -> _PackedLinear | _PackedTaskAttention:
     attentions = [m for m in modules if isinstance(m, TaskAttention)]
     if attentions:
-        return _TaskAttention(attentions)
+        return _PackedTaskAttention(attentions)
     return _stack_linears([m for m in modules if isinstance(m, nn.Linear)])
 
 
-def _join_source_heads(layers: Sequence[_Layer], stacks: Sequence[Tensor]) -> Tensor:
+def _join_source_heads(layers: Sequence[_PackedLayer], stacks: Sequence[Tensor]) -> Tensor:
     """Join all stacks' [G, B, N, k c] to [B N, heads of all experts, c]."""
     return torch.cat([layer.arrange_sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
 
@@ -310,9 +314,11 @@ def _cast_for_matmul(y: Tensor) -> Tensor:
     return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y
 
 
-def _group_layers_by_position(experts: Sequence[Expert]) -> list[list[Layer]]:
+def _group_layers_by_position(experts: Sequence[DneExpert]) -> list[list[DneLayer]]:
     """Return the layers of all experts, grouped by their position."""
-    return [cast("list[Layer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)]
+    return [
+        cast("list[DneLayer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)
+    ]
 
 
 def _regroup_outputs_by_expert(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:

@@ -37,7 +37,7 @@ class SpatialAttention(nn.Module):
 
     def forward(self, y: Tensor, queries: Tensor | None = None) -> Tensor:
         """Attend between tokens. `queries`: other tokens to attend from, in plain attention."""
-        return self.join_heads(self.attend_values(*self.compute_qkv(y, queries)))
+        return self.join_expert_heads(self.attend_values(*self.compute_qkv(y, queries)))
 
     def compute_qkv(
         self, y: Tensor, queries: Tensor | None = None
@@ -81,7 +81,7 @@ class SpatialAttention(nn.Module):
                 self.position[head, :2] = 2 * away
                 self.position[head, 2] = -1
 
-    def join_heads(self, heads: Tensor) -> Tensor:
+    def join_expert_heads(self, heads: Tensor) -> Tensor:
         """Map [B, heads, tokens, D] to [B, tokens, d], through the output layer."""
         return self.out(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 

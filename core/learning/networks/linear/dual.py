@@ -30,7 +30,7 @@ class MissingDualRule(NotImplementedError):
     """Raised for a function that has no rule for dual numbers."""
 
 
-class Dual:
+class DualTensor:
     """A value `x` with its derivative `dx` of the same shape; None is a derivative of zero."""
 
     def __init__(self, x: Tensor, dx: Tensor | None) -> None:
@@ -92,12 +92,12 @@ class Dual:
     def __len__(self) -> int:
         return len(self.x)
 
-    def __add__(self, other: Any) -> Dual:
+    def __add__(self, other: Any) -> DualTensor:
         return _add_duals(self, other)
 
     __radd__ = __add__
 
-    def __mul__(self, other: Any) -> Dual:
+    def __mul__(self, other: Any) -> DualTensor:
         return _multiply_duals(self, other)
 
     __rmul__ = __mul__
@@ -113,8 +113,8 @@ class Dual:
             raise MissingDualRule(f"{name} has no rule for dual numbers")
         raise AttributeError(f"dual numbers have no {name}")
 
-    def __getitem__(self, index: Any) -> Dual:
-        return Dual(self.x[index], None if self.dx is None else self.dx[index])
+    def __getitem__(self, index: Any) -> DualTensor:
+        return DualTensor(self.x[index], None if self.dx is None else self.dx[index])
 
 
 Rule = Callable[..., Any]
@@ -134,7 +134,7 @@ def use_dual_parameters(
                 name = f"{prefix}.{key}" if prefix else key
                 originals.append((owner, key, parameter))
                 # In the dictionary itself: `setattr` refuses what is no `nn.Parameter`.
-                owner._parameters[key] = Dual(parameter, displacement[name])
+                owner._parameters[key] = DualTensor(parameter, displacement[name])
         yield
     finally:
         for owner, key, parameter in originals:
@@ -144,20 +144,22 @@ def use_dual_parameters(
 # Functions that are linear in their only tensor, and the same for value and derivative.
 
 
-def _apply_to_value_and_derivative(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
+def _apply_to_value_and_derivative(
+    function: Rule, first: Any, *args: Any, **kwargs: Any
+) -> DualTensor:
     """Apply a linear function to value and derivative, or to those of each tensor in a list."""
-    if isinstance(first, Dual):
+    if isinstance(first, DualTensor):
         dx = None if first.dx is None else function(first.dx, *args, **kwargs)
-        return Dual(function(first.x, *args, **kwargs), dx)
+        return DualTensor(function(first.x, *args, **kwargs), dx)
     # The functions cat and stack take a list.
     # A list may mix dual numbers with plain tensors, such as a class token.
-    both = [value if isinstance(value, Dual) else Dual(value, None) for value in first]
+    both = [value if isinstance(value, DualTensor) else DualTensor(value, None) for value in first]
     x = function([value.x for value in both], *args, **kwargs)
     if all(value.dx is None for value in both):
-        return Dual(x, None)
+        return DualTensor(x, None)
     # Missing derivatives become zeros, since cat and stack need all of them.
     tangents = [torch.zeros_like(v.x) if v.dx is None else v.dx for v in both]
-    return Dual(x, function(tangents, *args, **kwargs))
+    return DualTensor(x, function(tangents, *args, **kwargs))
 
 
 SAME_ON_BOTH: set[Any] = {
@@ -184,27 +186,27 @@ SAME_ON_BOTH: set[Any] = {
 # Sums and products.
 
 
-def _add_duals(a: Any, b: Any, *, alpha: float = 1) -> Dual:
+def _add_duals(a: Any, b: Any, *, alpha: float = 1) -> DualTensor:
     a, b = _convert_to_dual(a), _convert_to_dual(b)
     x = torch.add(a.x, b.x, alpha=alpha)
     if b.dx is None:
-        return Dual(x, None if a.dx is None else _expand_derivative_to(a.dx, x))
+        return DualTensor(x, None if a.dx is None else _expand_derivative_to(a.dx, x))
     if a.dx is None:
-        return Dual(x, _expand_derivative_to(b.dx * alpha if alpha != 1 else b.dx, x))
-    return Dual(x, torch.add(a.dx, b.dx, alpha=alpha))
+        return DualTensor(x, _expand_derivative_to(b.dx * alpha if alpha != 1 else b.dx, x))
+    return DualTensor(x, torch.add(a.dx, b.dx, alpha=alpha))
 
 
-def _multiply_duals(a: Any, b: Any) -> Dual:
+def _multiply_duals(a: Any, b: Any) -> DualTensor:
     a, b = _convert_to_dual(a), _convert_to_dual(b)
     x = a.x * b.x
     terms = [
         tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None
     ]
-    return Dual(x, sum_tangents(terms))
+    return DualTensor(x, sum_tangents(terms))
 
 
-def _convert_to_dual(value: Any) -> Dual:
-    return value if isinstance(value, Dual) else Dual(torch.as_tensor(value), None)
+def _convert_to_dual(value: Any) -> DualTensor:
+    return value if isinstance(value, DualTensor) else DualTensor(torch.as_tensor(value), None)
 
 
 def _expand_derivative_to(dx: Tensor, x: Tensor) -> Tensor:
@@ -222,58 +224,65 @@ def _convolve_dual(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Dual:
+) -> DualTensor:
     x, weight = _convert_to_dual(x), _convert_to_dual(weight)
     bias = None if bias is None else _convert_to_dual(bias)
-    args = (_convert_to_pair(stride), _convert_to_pair(padding), _convert_to_pair(dilation), groups)
+    args = (
+        _convert_to_height_width_pair(stride),
+        _convert_to_height_width_pair(padding),
+        _convert_to_height_width_pair(dilation),
+        groups,
+    )
     value = functional.conv2d(x.x, weight.x, None if bias is None else bias.x, *args)
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
-        return Dual(value, None)
-    return Dual(value, TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
+        return DualTensor(value, None)
+    return DualTensor(value, TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
 
 
-def _convert_to_pair(value: Any) -> tuple[int, int]:
+def _convert_to_height_width_pair(value: Any) -> tuple[int, int]:
     if isinstance(value, str):
         raise MissingDualRule(f"padding {value!r} has no rule for dual numbers")
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
-def _apply_dual_linear(x: Any, weight: Any, bias: Any = None) -> Dual:
+def _apply_dual_linear(x: Any, weight: Any, bias: Any = None) -> DualTensor:
     x, weight = _convert_to_dual(x), _convert_to_dual(weight)
     bias = None if bias is None else _convert_to_dual(bias)
     value = functional.linear(x.x, weight.x, None if bias is None else bias.x)
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
-        return Dual(value, None)
-    return Dual(value, TangentLinear.apply(x.x, x.dx, weight.x, weight.dx, moved))  # type: ignore[no-untyped-call]
+        return DualTensor(value, None)
+    return DualTensor(value, TangentLinear.apply(x.x, x.dx, weight.x, weight.dx, moved))  # type: ignore[no-untyped-call]
 
 
 # Activations and pooling: masks and indices are those of the value.
 
 
-def _apply_dual_leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Dual:
+def _apply_dual_leaky_relu(
+    x: Any, negative_slope: float = 0.01, inplace: bool = False
+) -> DualTensor:
     # Never in place, whatever the module asks: a derivative may have been saved with this input.
     value = functional.leaky_relu(x.x, negative_slope)
     if x.dx is None:
-        return Dual(value, None)
-    return Dual(value, MaskedTangent.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
+        return DualTensor(value, None)
+    return DualTensor(value, MaskedTangent.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
 
 
-def _apply_dual_relu(x: Any, inplace: bool = False) -> Dual:
+def _apply_dual_relu(x: Any, inplace: bool = False) -> DualTensor:
     return _apply_dual_leaky_relu(x, 0.0)
 
 
-def _apply_dual_gelu(x: Any, approximate: str = "none") -> Dual:
+def _apply_dual_gelu(x: Any, approximate: str = "none") -> DualTensor:
     if approximate != "none":
         raise MissingDualRule("the tanh form of gelu has no rule for dual numbers")
     value = functional.gelu(x.x)
     if x.dx is None:
-        return Dual(value, None)
+        return DualTensor(value, None)
     # gelu'(x) = Φ(x) + x φ(x), Φ and φ of the standard normal distribution.
     below = 0.5 * (1 + torch.erf(x.x * math.sqrt(0.5)))
     density = torch.exp(-0.5 * x.x.square()) / math.sqrt(2 * math.pi)
-    return Dual(value, x.dx * (below + x.x * density))
+    return DualTensor(value, x.dx * (below + x.x * density))
 
 
 def _max_pool_dual(
@@ -284,15 +293,15 @@ def _max_pool_dual(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Dual:
+) -> DualTensor:
     value, index = functional.max_pool2d(
         x.x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode, return_indices=True
     )
     if x.dx is None:
-        return Dual(value, None)
+        return DualTensor(value, None)
     # The derivative of a maximum is that of the pixel that was chosen.
     picked = x.dx.flatten(2).gather(2, index.flatten(2)).view_as(value)
-    return Dual(value, picked)
+    return DualTensor(value, picked)
 
 
 def _reject_active_dropout(
@@ -317,7 +326,7 @@ def _apply_dual_batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Dual:
+) -> DualTensor:
     if training:
         raise MissingDualRule("a batch norm in training mode has no derivative per example")
     shape = (1, -1, *[1] * (x.x.dim() - 2))
@@ -329,7 +338,7 @@ def _apply_dual_batch_norm(
 
 def _apply_dual_layer_norm(
     x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Dual:
+) -> DualTensor:
     axes = tuple(range(-len(shape), 0))
     # Written out, since the derivative needs the mean and deviation that the fused kernel does not
     # return.
@@ -345,10 +354,10 @@ def _apply_dual_layer_norm(
 
 def _apply_dual_affine(
     hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]
-) -> Dual:
+) -> DualTensor:
     """Return weight · hat + bias, for a normalised value `hat` and its derivative."""
     if weight is None:
-        return Dual(hat, moved)
+        return DualTensor(hat, moved)
     weight, bias = _convert_to_dual(weight), _convert_to_dual(0.0 if bias is None else bias)
     value = hat * weight.x.view(shape) + (bias.x.view(shape) if bias.x.dim() else bias.x)
     terms = [
@@ -356,7 +365,7 @@ def _apply_dual_affine(
         None if weight.dx is None else hat * weight.dx.view(shape),
         None if bias.dx is None else bias.dx.view(shape).expand_as(hat),
     ]
-    return Dual(value, sum_tangents(terms))
+    return DualTensor(value, sum_tangents(terms))
 
 
 def _apply_dual_attention(
@@ -374,7 +383,7 @@ def _apply_dual_attention(
     out_proj_weight: Any,
     out_proj_bias: Any,
     **options: Any,
-) -> tuple[Dual, None]:
+) -> tuple[DualTensor, None]:
     """Apply self-attention of [T, B, E] as nn.MultiheadAttention calls it.
 
     Attention weights are not returned.
@@ -394,7 +403,7 @@ def _apply_dual_attention(
     return _apply_dual_linear(mixed, out_proj_weight, out_proj_bias), None
 
 
-def _compute_self_attention(projected: Dual, num_heads: int) -> Dual:
+def _compute_self_attention(projected: DualTensor, num_heads: int) -> DualTensor:
     """Map joint queries, keys and values [T, B, 3 E] to softmax(q kᵀ / √e) v [T, B, E].
 
     e = E / heads.
@@ -415,12 +424,12 @@ def _compute_self_attention(projected: Dual, num_heads: int) -> Dual:
     p = ((q @ k.transpose(1, 2)) * scale).softmax(-1)
     out = merge_heads(p @ v)
     if projected.dx is None:
-        return Dual(out, None)
+        return DualTensor(out, None)
     dq, dk, dv = split_heads(projected.dx)
     ds = (dq @ k.transpose(1, 2) + q @ dk.transpose(1, 2)) * scale
     # The derivative of the softmax along ds.
     dp = p * (ds - (p * ds).sum(-1, keepdim=True))
-    return Dual(out, merge_heads(dp @ v + p @ dv))
+    return DualTensor(out, merge_heads(dp @ v + p @ dv))
 
 
 RULES: dict[Any, Rule] = {

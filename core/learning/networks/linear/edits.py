@@ -16,7 +16,7 @@ from torch import nn
 from core.learning.networks.backbone import Backbone
 
 
-def replace_relu(backbone: Backbone, slope: float) -> None:
+def replace_relu_by_leaky_relu(backbone: Backbone, slope: float) -> None:
     """Replace every ReLU by LeakyReLU(slope), in place.
 
     Slope 0 leaves them. Stored tensors stay the same.

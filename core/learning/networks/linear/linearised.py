@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.learning.networks.backbone import make_contiguous_copy
-from core.learning.networks.linear.dual import Dual, MissingDualRule, use_dual_parameters
-from core.learning.networks.linear.edits import fold_batch_norms, replace_relu
+from core.learning.networks.linear.dual import DualTensor, MissingDualRule, use_dual_parameters
+from core.learning.networks.linear.edits import fold_batch_norms, replace_relu_by_leaky_relu
 from core.learning.networks.network import MAX_GROUPS, Network
 
 BACKBONE = "backbone."
@@ -54,7 +54,7 @@ class LinearisedNetwork(Network):
         self.reference = NestedParameters()
         self._by_jvp = False
         self._base: str | None = None  # digest of ψ0 that a load checks
-        replace_relu(self.backbone, slope)
+        replace_relu_by_leaky_relu(self.backbone, slope)
         if frozen:
             self.freeze_backbone()
 
@@ -170,7 +170,7 @@ class LinearisedNetwork(Network):
         moved: dict[str, Tensor | None] = dict(self.displacement.named_parameters())
         with use_dual_parameters(self.backbone, moved):
             # The image does not move, so it has no derivative.
-            out = self.backbone(Dual(x, None))
+            out = self.backbone(DualTensor(x, None))
         return out.x, out.dx
 
     def expand_by_forward_mode(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,7 @@ class TangentConv(torch.autograd.Function):
         ctx.args, ctx.bias = args, None if b is None else list(b.shape)
         x, w = x.to(_get_compute_dtype(x)), w.to(_get_compute_dtype(x))
         ctx.save_for_backward(x, w)
-        return _compute_tangent(
+        return _compute_layer_tangent(
             lambda *operands: functional.conv2d(*operands, *args), x, dx, w, v, b
         )
 
@@ -87,7 +87,7 @@ class TangentLinear(torch.autograd.Function):
         """Return the derivative of the layer's output."""
         x, w = x.to(_get_compute_dtype(x)), w.to(_get_compute_dtype(x))
         ctx.save_for_backward(x, w)
-        return _compute_tangent(functional.linear, x, dx, w, v, b)
+        return _compute_layer_tangent(functional.linear, x, dx, w, v, b)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -123,7 +123,7 @@ class MaskedTangent(torch.autograd.Function):
         return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
 
 
-def _compute_tangent(
+def _compute_layer_tangent(
     layer: Callable[..., Tensor],
     x: Tensor,
     dx: Tensor | None,

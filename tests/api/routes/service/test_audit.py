@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.database.tables import Audit
+from core.database.tables import AuditEntry
 from tests.openapi import check
 
 
@@ -58,7 +58,7 @@ def test_rows_since_a_time_are_told(client):
     for name in ("one", "two", "three"):
         make(client, name)
     with client.app.state.database.write() as session:
-        for at, row in enumerate(session.query(Audit).order_by(Audit.id)):
+        for at, row in enumerate(session.query(AuditEntry).order_by(AuditEntry.id)):
             row.at = 1e9 + at
     assert len(actions(client, "since=2001-09-09T01:46:41Z")) == 2
     assert len(actions(client, "since=2001-09-09T03:46:41%2B02:00&order=desc")) == 2

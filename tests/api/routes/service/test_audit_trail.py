@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from core.bases import expected_base
-from core.contract.edit import Journal
+from core.contract.edit import EditJournal
 from core.database.session import Database
-from core.database.tables import Audit, ClassAlias, Edit, Job, Table, Task
+from core.database.tables import AuditEntry, ClassAlias, Edit, Job, Table, Task
 from core.settings import Settings
 from tests.api.choosing import make_choosing_job
 from tests.api.conftest import KeyOf, Make, serving, serving_copy
@@ -167,7 +167,7 @@ def no_audit() -> Iterator[None]:
     """The database takes no row of the trail."""
 
     def refuse(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if statement.startswith(f"INSERT INTO {Audit.__tablename__} "):
+        if statement.startswith(f"INSERT INTO {AuditEntry.__tablename__} "):
             raise RuntimeError("no audit row can be written")
 
     event.listen(Engine, "before_cursor_execute", refuse)
@@ -288,7 +288,7 @@ def make_edit(client: TestClient, publish: Publish, name: str) -> None:
         job = session.get_one(Job, sent.json()["job"])
         job.state, job.finished_at = "succeeded", 1.0
         edit = session.scalars(select(Edit).where(Edit.job_id == job.id)).one()
-        edit.version, edit.journal = 2, Journal(removed=2)
+        edit.version, edit.journal = 2, EditJournal(removed=2)
         edit.undo_until = db.now(session) + 1e6
         session.add(ClassAlias(model_id=job.model_id, name="cat", to="dog", edit=1, created_at=1.0))
 

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from core.bases.hub import download as process
 from core.bases.hub import guarded_hub
 from core.bases.hub.guarded_hub import GuardedHub, HubRefused
-from core.contract.jobs.hub import DownloadedFile, DownloadRequest
+from core.contract.jobs.hub import HubDownloadedFile, HubDownloadRequest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DATA = b"weights " * 1000
@@ -115,8 +115,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         server.shutdown()
 
 
-def fetched(folder: Path, repository: str = "timm/net") -> DownloadedFile:
-    asked = DownloadRequest(
+def fetched(folder: Path, repository: str = "timm/net") -> HubDownloadedFile:
+    asked = HubDownloadRequest(
         repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20
     )
     return process.download_file(asked)

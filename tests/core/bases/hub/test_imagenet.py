@@ -12,18 +12,18 @@ from torch.nn import functional
 
 from core.bases.hub.imagenet import convert_checkpoint
 from core.bases.pretrained import PretrainedTerms
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Version
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 from core.learning.networks.backbone import ImageSpec
 from core.learning.networks.backbones.timm_backbone import TimmBackbone
 from core.learning.networks.backbones.timm_names import find_pretrained_weights
 from core.models import models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.packaged import imagenet_base
 from core.recipe.catalogue import load_catalogue
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from worker.loop import Worker
 
 PHOTOS = Path(sklearn.datasets.__file__).parent / "images"
@@ -49,7 +49,7 @@ def backbone(checkpoint: dict[str, Tensor]) -> TimmBackbone:
 def read_photo(name: str) -> Tensor:
     """Return float32 [1, 3, 224, 224] as the weights expect it, from -1 to 1."""
     known = find_pretrained_weights(imagenet_base.MODEL)
-    resizing = Resizing(float(known.crop), known.interpolation)
+    resizing = SquareResizing(float(known.crop), known.interpolation)
     pixels = decode_image((PHOTOS / name).read_bytes(), 224, 3, 1 << 24, resizing)
     return torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
 
@@ -104,8 +104,8 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
     if not desk.owner:
         desk.new_owner("team")
     given = {"name": name, "scenario": "class", **fields}
-    limits = Limits(terms=PretrainedTerms(hub=False, photos=True))
-    service = Resources(desk.db, desk.blobs, load_catalogue(desk.settings))
+    limits = NewModelLimits(terms=PretrainedTerms(hub=False, photos=True))
+    service = UseCaseResources(desk.db, desk.blobs, load_catalogue(desk.settings))
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return dict(made)
 
@@ -118,7 +118,7 @@ def test_the_first_model_has_it_converted_and_the_next_one_starts_at_once(
     assert first["architecture"] == imagenet_base.ARCHITECTURE
     image = {"size": 224, "channels": 3, "crop": 0.875, "interpolation": "bicubic"}
     assert first["image"] == {**image, "decoding": 2}
-    worker().run_jobs(lambda: desk.state(first["job"]) is State.SUCCEEDED)
+    worker().run_jobs(lambda: desk.state(first["job"]) is JobState.SUCCEEDED)
     second = create_model(desk, "two", base=imagenet_base.NAME)
     assert (second["state"], second["job"]) == ("ready", None)
     one, two = desk.all(Version)

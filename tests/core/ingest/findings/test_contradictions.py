@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from core.contract.reports.report import BatchReport
 from core.errors import Rejected
 from core.ingest.findings import contradictions
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
 from core.statistics import near
 from core.statistics.near import MOST_BITS, Hashes, Rows, compute_hamming_distances
 
 
-def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> Traces:
-    """Traces of images uint8 [N, S, S, C], all of them learned from."""
+def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> ImageTraces:
+    """ImageTraces of images uint8 [N, S, S, C], all of them learned from."""
     classes = sorted(set(labels))
-    return Traces(
-        near.hash_images(images),
+    return ImageTraces(
+        near.hash_images_perceptually(images),
         np.zeros((0, 2), np.uint64),
         [f"{prefix}{row}.png" for row in range(len(images))],
-        contradictions.digest_pixels(images),
+        contradictions.digest_image_pixels(images),
         np.array([classes.index(label) for label in labels], np.int64),
         classes,
     )
@@ -70,7 +70,7 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
 ) -> None:
     images = draw([number for number, _ in members])
     own = make_traces(images, [label for _, label in members])
-    made = contradictions.Contradictions()
+    made = contradictions.LabelContradictions()
     half = len(earlier) // 2
     parts = (earlier[:half], earlier[half:])
     tasks = [
@@ -244,8 +244,8 @@ def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(
     tmp_path: Path,
 ) -> None:
     traces = make_traces(draw([1, 2, 1]), ["ä", "b", "b"])
-    write_traces(tmp_path / "new", traces)
-    read = read_traces(tmp_path / "new")
+    write_image_traces(tmp_path / "new", traces)
+    read = read_image_traces(tmp_path / "new")
     assert (
         read.pixels is not None
         and traces.pixels is not None
@@ -254,15 +254,15 @@ def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(
     assert (
         read.labels is not None and read.labels.tolist() == [1, 0, 0] and read.classes == ["b", "ä"]
     )
-    write_traces(tmp_path / "old", Traces(traces.train, traces.held_out, traces.names))
-    assert read_traces(tmp_path / "old").pixels is None
+    write_image_traces(tmp_path / "old", ImageTraces(traces.train, traces.held_out, traces.names))
+    assert read_image_traces(tmp_path / "old").pixels is None
 
 
 def test_traces_whose_labels_do_not_fit_are_refused(tmp_path: Path) -> None:
     traces = make_traces(draw([1, 2]), ["a", "b"])
-    write_traces(
+    write_image_traces(
         tmp_path / "one",
-        Traces(
+        ImageTraces(
             traces.train,
             traces.held_out,
             traces.names,
@@ -272,7 +272,7 @@ def test_traces_whose_labels_do_not_fit_are_refused(tmp_path: Path) -> None:
         ),
     )
     with pytest.raises(ValueError, match="labels do not fit"):
-        read_traces(tmp_path / "one")
+        read_image_traces(tmp_path / "one")
 
 
 CONFLICT: BatchReport = {

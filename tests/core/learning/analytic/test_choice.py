@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from core.learning.analytic.choice import average_over_classes, choose_better_head
-from core.learning.analytic.rows import Rows, digest_each_image, draw_rows_per_class
+from core.learning.analytic.rows import LabelledFeatureRows, digest_each_image, draw_rows_per_class
 
 
 def scores_of(answers: Sequence[int], classes: int = 2) -> Tensor:
@@ -69,8 +69,8 @@ def test_without_examples_the_current_head_or_the_first_answers() -> None:
     assert choose_better_head({"a": none, "b": none}, labels, "b").head == "b"
 
 
-def rows_of(classes: Tensor, images: Tensor) -> Rows:
-    return Rows(
+def rows_of(classes: Tensor, images: Tensor) -> LabelledFeatureRows:
+    return LabelledFeatureRows(
         torch.arange(len(classes), dtype=torch.float32)[:, None],
         classes,
         digest_each_image(images, 0),

@@ -14,8 +14,12 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from core.learning.analytic import balance, discriminant, linear, ridge
-from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
-from core.learning.analytic.sums import Sums, add_task_sums
+from core.learning.analytic.linear import (
+    append_column_of_ones,
+    draw_projection_matrix,
+    project_to_random_features,
+)
+from core.learning.analytic.sums import FeatureSums, add_feature_sums_of_tasks
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
 WIDTH, CLASSES, EXAMPLES = 12, 4, 300
@@ -38,8 +42,8 @@ def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[
     return (means[labels] + noise @ mixing)[order], labels[order]
 
 
-def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> Sums:
-    sums = Sums.make_empty_sums(h.shape[1], classes)
+def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> FeatureSums:
+    sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     return sums
 
@@ -47,17 +51,17 @@ def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> Sums:
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
 def test_ridge_from_sums_is_scikit_learns_ridge(strength: float) -> None:
     features, labels = examples(0)
-    h = append_ones(features)
+    h = append_column_of_ones(features)
     reference = Ridge(alpha=strength, fit_intercept=False, solver="cholesky").fit(
         h, np.eye(CLASSES)[labels]
     )
-    weight = ridge.solve_ridge(sums_of(h, labels), strength)
+    weight = ridge.solve_ridge_regression(sums_of(h, labels), strength)
     torch.testing.assert_close(weight.T, torch.from_numpy(reference.coef_), rtol=1e-9, atol=1e-10)
 
 
 def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() -> None:
     features, labels = examples(1, 60)
-    h = append_ones(features)
+    h = append_column_of_ones(features)
     sums = sums_of(h, labels)
     y = torch.eye(CLASSES, dtype=torch.float64)[labels]
 
@@ -73,12 +77,14 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
     chosen, weight = ridge.choose_ridge_strength(sums)
     assert chosen == min(values, key=lambda s: (values[s], -s))
     assert len({round(value, 6) for value in values.values()}) > 3
-    torch.testing.assert_close(weight, ridge.solve_ridge(sums, chosen), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(
+        weight, ridge.solve_ridge_regression(sums, chosen), rtol=1e-7, atol=1e-9
+    )
 
 
 def test_a_gram_matrix_of_fewer_examples_than_features_has_a_finite_solution() -> None:
     features, labels = examples(2, 6)
-    _, weight = ridge.choose_ridge_strength(sums_of(append_ones(features), labels))
+    _, weight = ridge.choose_ridge_strength(sums_of(append_column_of_ones(features), labels))
     assert weight.isfinite().all()
 
 
@@ -142,7 +148,9 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
     random: object, cuts: int
 ) -> None:
     features, labels = examples(6)
-    h = append_ones(project_features(features, draw_projection_matrix(40, WIDTH, seed=1))).double()
+    h = append_column_of_ones(
+        project_to_random_features(features, draw_projection_matrix(40, WIDTH, seed=1))
+    ).double()
     whole = ridge.choose_ridge_strength(sums_of(h, labels))
     order = list(range(len(h)))
     random.shuffle(order)  # type: ignore[attr-defined]
@@ -151,7 +159,7 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
         own = labels[piece].unique().tolist()
         columns = torch.tensor([own.index(label) for label in labels[piece].tolist()])
         parts.append((sums_of(h[piece], columns, len(own)).to_tensors(), own))
-    strength, weight = ridge.choose_ridge_strength(add_task_sums(parts, CLASSES))
+    strength, weight = ridge.choose_ridge_strength(add_feature_sums_of_tasks(parts, CLASSES))
     assert strength == pytest.approx(whole[0], rel=1e-9)
     assert float((weight - whole[1]).norm() / whole[1].norm()) <= 1e-8
     assert torch.equal((h @ weight).argmax(1), (h @ whole[1]).argmax(1))
@@ -159,7 +167,7 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
 
 def test_packed_sums_are_the_same_to_the_bit() -> None:
     sums = sums_of(*examples(7))
-    again = Sums.from_tensors(sums.to_tensors())
+    again = FeatureSums.from_tensors(sums.to_tensors())
     assert torch.equal(again.gram, sums.gram.tril() + sums.gram.tril(-1).T)
     assert torch.equal(again.cross, sums.cross) and torch.equal(again.counts, sums.counts)
     assert sums.to_tensors()["gram"].shape == (WIDTH * (WIDTH + 1) // 2,)
@@ -167,15 +175,15 @@ def test_packed_sums_are_the_same_to_the_bit() -> None:
 
 def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> None:
     features, labels = examples(8, 30)
-    h = append_ones(features)
+    h = append_column_of_ones(features)
     sums = sums_of(h, labels)
     strength = 0.5
     found = ridge.compute_left_out_scores(
-        sums, strength, ridge.solve_ridge(sums, strength), h, labels
+        sums, strength, ridge.solve_ridge_regression(sums, strength), h, labels
     )
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        weight = ridge.solve_ridge(sums_of(h[others], labels[others]), strength)
+        weight = ridge.solve_ridge_regression(sums_of(h[others], labels[others]), strength)
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-9, atol=1e-9)
 
 
@@ -190,7 +198,7 @@ def test_features_that_do_not_vary_within_classes_have_a_discriminant(scale: flo
         / 3
     )
     labels = torch.arange(3).repeat(30)
-    sums = Sums.make_empty_sums(40, 3, torch.device("cpu"))
+    sums = FeatureSums.make_empty_sums(40, 3, torch.device("cpu"))
     sums.add_examples(points[labels], labels)
     scores = discriminant.solve_discriminant(sums)(points[labels])
     assert bool(scores.isfinite().all())
@@ -236,10 +244,10 @@ def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_ea
     strength: float,
 ) -> None:
     h, labels = rare_examples(11)
-    found = balance.LeftOut(sums_of(h, labels), h, labels).compute_scores(strength)
+    found = balance.RidgeLeaveOneOut(sums_of(h, labels), h, labels).compute_scores(strength)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        weight = ridge.solve_ridge(
+        weight = ridge.solve_ridge_regression(
             balance.balance_class_sums(sums_of(h[others], labels[others])), strength
         )
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-8, atol=1e-8)
@@ -263,7 +271,7 @@ def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
 def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
     h, labels = rare_examples(13)
     h, labels = h[:-1], labels[:-1]
-    scores = balance.LeftOut(sums_of(h, labels), h, labels).compute_scores(1.0)
+    scores = balance.RidgeLeaveOneOut(sums_of(h, labels), h, labels).compute_scores(1.0)
     assert bool(scores[-1].isnan().all()) and bool(scores[:-1].isfinite().all())
 
 
@@ -272,7 +280,9 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
     share: float,
 ) -> None:
     h, labels = rare_examples(15)
-    found = discriminant.LeftOut(sums_of(h, labels), h, labels).compute_scores(share)
+    found = discriminant.DiscriminantLeaveOneOut(sums_of(h, labels), h, labels).compute_scores(
+        share
+    )
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         classifier = discriminant.solve_discriminant(
@@ -307,7 +317,9 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
         discriminant.compute_oas_shrinkage(discriminant.compute_shared_covariance(sums), 24),
         *discriminant.SHARES,
     )
-    assert discriminant.LeftOut(sums, h, labels).choose_shrinkage() == min(shares, key=slow)
+    assert discriminant.DiscriminantLeaveOneOut(sums, h, labels).choose_shrinkage() == min(
+        shares, key=slow
+    )
 
 
 def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answers() -> None:
@@ -318,14 +330,16 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
         by_class: dict[int, list[float]] = {}
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
-            weight = ridge.solve_ridge(
+            weight = ridge.solve_ridge_regression(
                 balance.balance_class_sums(sums_of(h[others], labels[others])), strength
             )
             error = h[i] @ weight - torch.eye(CLASSES, dtype=torch.float64)[labels[i]]
             by_class.setdefault(int(labels[i]), []).append(float(error.square().sum()))
         return sum(sum(errors) / len(errors) for errors in by_class.values())
 
-    chosen = balance.LeftOut(sums, h, labels).choose_strength(balance.balance_class_sums(sums))
+    chosen = balance.RidgeLeaveOneOut(sums, h, labels).choose_strength(
+        balance.balance_class_sums(sums)
+    )
     assert chosen == min(
         ridge.list_ridge_strengths(float(balance.balance_class_sums(sums).gram.diagonal().mean())),
         key=slow,
@@ -341,27 +355,27 @@ def test_repeated_images_do_not_take_the_strength_away() -> None:
     means = torch.randn(CLASSES, 60, generator=generator, dtype=torch.float64)
     h = means[labels] + 2 * torch.randn(40, 60, generator=generator, dtype=torch.float64)
     h = torch.cat([h, h[:4]])
-    sums = Sums.make_empty_sums(60, CLASSES)
+    sums = FeatureSums.make_empty_sums(60, CLASSES)
     sums.add_examples(h, labels := torch.cat([labels, labels[:4]]))
     assert (
-        balance.LeftOut(sums, h, labels).choose_strength(balance.balance_class_sums(sums))
+        balance.RidgeLeaveOneOut(sums, h, labels).choose_strength(balance.balance_class_sums(sums))
         > ridge.choose_ridge_strength(balance.balance_class_sums(sums))[0]
     )
 
 
-def _score_ridge(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
-    left_out = balance.LeftOut(sums, h, labels)
+def _score_ridge(sums: FeatureSums, h: Tensor, labels: Tensor) -> Tensor:
+    left_out = balance.RidgeLeaveOneOut(sums, h, labels)
     return left_out.compute_scores(left_out.choose_strength(balance.balance_class_sums(sums)))
 
 
-def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
-    left_out = discriminant.LeftOut(sums, h, labels)
+def _score_discriminant(sums: FeatureSums, h: Tensor, labels: Tensor) -> Tensor:
+    left_out = discriminant.DiscriminantLeaveOneOut(sums, h, labels)
     return left_out.compute_scores(left_out.choose_shrinkage())
 
 
 @pytest.mark.parametrize("score", [_score_ridge, _score_discriminant])
 def test_left_out_answers_to_pure_noise_are_at_chance(
-    score: Callable[[Sums, Tensor, Tensor], Tensor],
+    score: Callable[[FeatureSums, Tensor, Tensor], Tensor],
 ) -> None:
     """With more features than examples, scores that keep the example would answer nearly all of
     them.

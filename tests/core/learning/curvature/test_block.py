@@ -5,8 +5,15 @@ import torch
 import toys
 
 from core.learning.curvature import block as blocks
-from core.learning.curvature.block import Channels, Diagonal, ExactBlock, Gram, Kfac, TKfac
-from core.learning.curvature.factor import make_dense
+from core.learning.curvature.block import (
+    DiagonalBlock,
+    ExactBlock,
+    GramBlock,
+    GroupedConvolutionBlock,
+    KroneckerBlock,
+    TraceKroneckerBlock,
+)
+from core.learning.curvature.factor import make_dense_factor
 
 ROWS, COLUMNS = 4, 5
 
@@ -28,28 +35,30 @@ def made(seed=0):
     a, g = symmetric(COLUMNS, seed), symmetric(ROWS, seed + 50)
     rows = torch.stack([symmetric(COLUMNS, seed + i) for i in range(ROWS)])
     return {
-        "diagonal": Diagonal(d(seed).square()),
-        "kfac": Kfac(make_dense(a), make_dense(g)),
-        "tkfac": TKfac(
-            make_dense(a / a.trace() * 3), make_dense(g / g.trace() * 3), torch.tensor(3.0).double()
+        "diagonal": DiagonalBlock(d(seed).square()),
+        "kfac": KroneckerBlock(make_dense_factor(a), make_dense_factor(g)),
+        "tkfac": TraceKroneckerBlock(
+            make_dense_factor(a / a.trace() * 3),
+            make_dense_factor(g / g.trace() * 3),
+            torch.tensor(3.0).double(),
         ),
         "exact": ExactBlock(symmetric(ROWS * COLUMNS, seed)),
-        "gram": Gram(make_dense(a)),
-        "channels": Channels(rows),
+        "gram": GramBlock(make_dense_factor(a)),
+        "channels": GroupedConvolutionBlock(rows),
     }
 
 
 def wanted(block):
     """H [o w, o w] by its definition."""
-    if isinstance(block, Diagonal):
+    if isinstance(block, DiagonalBlock):
         return block.values.flatten().diag()
-    if isinstance(block, Kfac):
+    if isinstance(block, KroneckerBlock):
         return torch.kron(block.g.to_dense(), block.a.to_dense())
-    if isinstance(block, TKfac):
+    if isinstance(block, TraceKroneckerBlock):
         return torch.kron(block.q.to_dense(), block.p.to_dense()) / block.delta
-    if isinstance(block, Gram):
+    if isinstance(block, GramBlock):
         return torch.kron(torch.eye(ROWS, dtype=torch.float64), block.a.to_dense())
-    if isinstance(block, Channels):
+    if isinstance(block, GroupedConvolutionBlock):
         return torch.block_diag(*block.blocks)
     return block.matrix
 
@@ -94,7 +103,7 @@ def test_the_trace_is_that_of_the_matrix(kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_storing_and_loading_gives_the_same_block(kind) -> None:
     block = made()[kind]
-    again = blocks.rebuild_block(block.kind, block.factor_tiers, block.to_tensors())
+    again = blocks.rebuild_curvature_block(block.kind, block.factor_tiers, block.to_tensors())
     assert (
         type(again) is type(block)
         and again.factor_tiers == block.factor_tiers
@@ -134,9 +143,9 @@ def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
 
 
 def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> None:
-    zero = TKfac(
-        make_dense(torch.zeros(COLUMNS, COLUMNS)),
-        make_dense(torch.zeros(ROWS, ROWS)),
+    zero = TraceKroneckerBlock(
+        make_dense_factor(torch.zeros(COLUMNS, COLUMNS)),
+        make_dense_factor(torch.zeros(ROWS, ROWS)),
         torch.zeros(()),
     )
     assert float(zero.multiply_by_curvature(d().float()).abs().max()) == 0 == float(zero.trace())
@@ -146,7 +155,7 @@ def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> No
 def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) -> None:
     block = made()[kind]
     small = block.compress_factors(8)
-    assert isinstance(small, Diagonal) and small.factor_tiers == {}
+    assert isinstance(small, DiagonalBlock) and small.factor_tiers == {}
     assert torch.allclose(small.values.flatten(), wanted(block).diagonal(), rtol=1e-12)
 
 
@@ -159,9 +168,12 @@ def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
 def test_a_gram_fits_any_number_of_rows() -> None:
     a = symmetric(COLUMNS, 0)
     moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert toys.relative(Gram(make_dense(a)).multiply_by_curvature(moved), moved @ a) < 1e-12
+    assert (
+        toys.relative(GramBlock(make_dense_factor(a)).multiply_by_curvature(moved), moved @ a)
+        < 1e-12
+    )
 
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind of curvature 'ekfac'"):
-        blocks.rebuild_block("ekfac", {}, {})
+        blocks.rebuild_curvature_block("ekfac", {}, {})

@@ -7,10 +7,10 @@ import torch
 import toys
 from torch import nn
 
-from core.learning.curvature.block import Diagonal, Gram
-from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.block import DiagonalBlock, GramBlock
+from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
-from core.learning.curvature.fisher import make_basis_cotangents
+from core.learning.curvature.fisher import make_basis_vector_cotangents
 from core.learning.state import load_tensors, save_tensors
 
 KINDS = ("diagonal", "kfac", "tkfac", "exact")
@@ -18,7 +18,7 @@ KINDS = ("diagonal", "kfac", "tkfac", "exact")
 
 def curvature(kind="kfac", seed=1, n=6, limit=None):
     network = toys.cnn()
-    return Curvature(toys.measure(network, toys.images(n, seed), kind).build_blocks(limit))
+    return LayerCurvatures(toys.measure(network, toys.images(n, seed), kind).build_blocks(limit))
 
 
 def displacements():
@@ -65,7 +65,9 @@ def test_layers_that_are_not_given_are_left_out() -> None:
     moved = displacements()
     some = {name: moved[name] for name in ("5.weight", "5.bias")}
     gradient, value = curvature().compute_penalty_and_gradient(some | {"elsewhere": torch.ones(2)})
-    alone, wanted = Curvature({"5": curvature().blocks["5"]}).compute_penalty_and_gradient(moved)
+    alone, wanted = LayerCurvatures({"5": curvature().blocks["5"]}).compute_penalty_and_gradient(
+        moved
+    )
     assert gradient.keys() == some.keys() and float(value) == float(wanted)
     assert torch.equal(gradient["5.weight"], alone["5.weight"])
 
@@ -91,12 +93,12 @@ def test_a_displacement_of_another_width_is_refused() -> None:
 
 
 def test_nothing_to_hold_costs_nothing() -> None:
-    assert float(Curvature({}).compute_penalty_and_gradient(displacements())[1]) == 0
+    assert float(LayerCurvatures({}).compute_penalty_and_gradient(displacements())[1]) == 0
 
 
 def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> None:
-    whole = Curvature(
-        {"x.in_proj": Diagonal(torch.ones(6, 3)), "token": Diagonal(2 * torch.ones(1, 6))}
+    whole = LayerCurvatures(
+        {"x.in_proj": DiagonalBlock(torch.ones(6, 3)), "token": DiagonalBlock(2 * torch.ones(1, 6))}
     )
     moved = {
         "x.in_proj_weight": torch.ones(6, 2),
@@ -111,10 +113,10 @@ def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_merging_two_tasks_is_measuring_their_data_together(kind) -> None:
     network, x = toys.cnn(), toys.images(8)
-    both = Curvature(toys.blocks(network, x, kind))
-    one, two = (Curvature(toys.blocks(network, part, kind)) for part in x.split(4))
+    both = LayerCurvatures(toys.blocks(network, x, kind))
+    one, two = (LayerCurvatures(toys.blocks(network, part, kind)) for part in x.split(4))
     assert same(one.average_with(two, 0.5), both, 1e-12)
-    three, five = (Curvature(toys.blocks(network, part, kind)) for part in x.split([3, 5]))
+    three, five = (LayerCurvatures(toys.blocks(network, part, kind)) for part in x.split([3, 5]))
     assert same(three.average_with(five, 5 / 8), both, 1e-12)
 
 
@@ -141,7 +143,7 @@ def test_the_order_of_tasks_does_not_matter() -> None:
 def test_curvatures_of_different_layers_are_not_merged() -> None:
     one = curvature()
     with pytest.raises(ValueError, match="only one of two curvatures that are to be merged has 5"):
-        one.average_with(Curvature({k: b for k, b in one.blocks.items() if k != "5"}), 0.5)
+        one.average_with(LayerCurvatures({k: b for k, b in one.blocks.items() if k != "5"}), 0.5)
 
 
 @pytest.mark.parametrize("limit", [None, 400, 60])
@@ -150,7 +152,7 @@ def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path)
     found = curvature(kind, limit=limit)
     save_tensors(found.to_tensors(), tmp_path / "curvature.safetensors")
     stored = json.loads(json.dumps(found.to_json()))
-    again = Curvature.from_tensors(load_tensors(tmp_path / "curvature.safetensors"), stored)
+    again = LayerCurvatures.from_tensors(load_tensors(tmp_path / "curvature.safetensors"), stored)
     assert (
         again.to_json() == found.to_json()
         and again.measure_layer_bytes() == found.measure_layer_bytes()
@@ -230,7 +232,7 @@ def test_appended_rows_have_the_curvature_of_the_rows_that_were_there() -> None:
     estimate = CurvatureEstimator(network, network, {"head": "gram"})
     estimate.add_examples(x)
     gram = estimate.build_blocks()["head"]
-    assert isinstance(gram, Gram)
+    assert isinstance(gram, GramBlock)
     weights, biases = torch.arange(12, 24).view(4, 3), torch.arange(24, 28)
     order = torch.cat([weights, biases[:, None]], 1)
     new = order[2:].flatten()
@@ -249,5 +251,7 @@ def test_appended_rows_have_no_curvature_with_anything_else_when_they_come() -> 
 def test_the_displacement_of_a_bilinear_network_has_its_exact_block() -> None:
     x = toys.images(9, shape=(4,))
     network, hessian = whole_hessian(x, 4)
-    found = toys.blocks(network, x, "kfac", make_basis_cotangents, ["displacement"])["displacement"]
+    found = toys.blocks(network, x, "kfac", make_basis_vector_cotangents, ["displacement"])[
+        "displacement"
+    ]
     assert toys.relative(toys.matrix_of(found, 3), hessian[:12, :12]) < 1e-12

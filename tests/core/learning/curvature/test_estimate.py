@@ -5,16 +5,16 @@ import torch
 import toys
 from torch import nn
 
-from core.learning.curvature.block import Channels, Diagonal
+from core.learning.curvature.block import DiagonalBlock, GroupedConvolutionBlock
 from core.learning.curvature.estimate import CurvatureEstimator, sum_gradient_products
 from core.learning.curvature.fisher import (
     draw_rademacher_cotangents,
     estimate_diagonal_fisher,
-    make_basis_cotangents,
+    make_basis_vector_cotangents,
 )
-from core.learning.curvature.layers import find_measurable_layer
+from core.learning.curvature.layers import find_layer_with_measurable_curvature
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.networks.heads import Head
+from core.learning.networks.heads import ClassifierHead
 from core.learning.torchvision_import import import_torchvision_models
 
 KINDS = ("diagonal", "kfac", "tkfac", "exact")
@@ -27,7 +27,7 @@ def signs(draws, seed):
 
 @pytest.mark.parametrize(
     ("layer", "kind", "cotangents"),
-    [(nn.Linear, "kfac", make_basis_cotangents), (Head, "gram", None)],
+    [(nn.Linear, "kfac", make_basis_vector_cotangents), (ClassifierHead, "gram", None)],
 )
 def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(
     layer, kind, cotangents
@@ -121,7 +121,7 @@ def test_a_trace_restricted_linear_layer_is_the_original_formula() -> None:
 def test_trace_factors_are_the_same_through_positions_and_through_gradients(
     name, network, x
 ) -> None:
-    layer = find_measurable_layer(network, name)
+    layer = find_layer_with_measurable_curvature(network, name)
     for index, module in enumerate(network):
         if str(index) == name:
             a, out = x.detach(), module(x.detach()).detach()
@@ -144,7 +144,7 @@ def test_batches_of_any_size_give_the_same_blocks(kind, network, x) -> None:
 def test_cotangents_divided_by_the_batch_would_be_noticed(network, x) -> None:
 
     def wrong(outputs):
-        return [probe / len(outputs) for probe in make_basis_cotangents(outputs)]
+        return [probe / len(outputs) for probe in make_basis_vector_cotangents(outputs)]
 
     right = [float(toys.blocks(network, x, "kfac", batch=n)["0"].trace()) for n in (6, 1)]
     bad = [float(toys.blocks(network, x, "kfac", wrong, batch=n)["0"].trace()) for n in (6, 1)]
@@ -185,7 +185,10 @@ def softmax_fisher(outputs):
     outputs.
     """
     p = outputs.softmax(1)
-    return [p[:, c : c + 1].sqrt() * (e - p) for c, e in enumerate(make_basis_cotangents(outputs))]
+    return [
+        p[:, c : c + 1].sqrt() * (e - p)
+        for c, e in enumerate(make_basis_vector_cotangents(outputs))
+    ]
 
 
 def slow_patches(module, a):
@@ -257,7 +260,7 @@ def test_squares_of_single_positions_are_no_diagonal_of_a_convolution(network, x
 def test_convolutions_in_groups_have_the_exact_block_of_each_output(kind, groups) -> None:
     network, x = convolution_of(4, (4, 5, 5), groups=groups)
     block = toys.blocks(network, x, kind, names=["0"])["0"]
-    assert isinstance(block, Channels)
+    assert isinstance(block, GroupedConvolutionBlock)
     w = block.count_displacement_columns(4)
     exact = toys.slow_exact(network, "0", x).view(4, w, 4, w)
     assert toys.relative(block.blocks, torch.stack([exact[c, :, c] for c in range(4)])) < 1e-12
@@ -285,7 +288,7 @@ class Tokens(nn.Module):
         self.position = nn.Parameter(torch.randn(1, 10, 4))
         self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
         self.linear = nn.Linear(4, 3)
-        self.head = Head(3, 2)
+        self.head = ClassifierHead(3, 2)
         nn.init.normal_(self.head.weight)
         nn.init.normal_(self.norm2d.weight)
         self.norm.running_mean.normal_()
@@ -335,7 +338,7 @@ def test_kfac_of_a_layer_on_tokens_counts_every_token(tokens) -> None:
 def test_norms_and_bare_parameters_have_a_diagonal_whatever_is_asked_for() -> None:
     network = Tokens().double().eval()
     found = toys.blocks(network, toys.images(2), "kfac")
-    diagonal = {name for name, block in found.items() if isinstance(block, Diagonal)}
+    diagonal = {name for name, block in found.items() if isinstance(block, DiagonalBlock)}
     assert diagonal == {"norm", "norm2d", "block.block.2", "block.layer_scale", "token", "position"}
 
 
@@ -400,7 +403,7 @@ def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind, netwo
     first = toys.measure(network, x[:4], kind)
     second = CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), kind))
     second.load_tensors(first.to_tensors())
-    second.add_examples(x[4:], make_basis_cotangents)
+    second.add_examples(x[4:], make_basis_vector_cotangents)
     assert second.n == 6
     for name, block in second.build_blocks().items():
         found, whole = (toys.dense(network, name, of) for of in (block, wanted[name]))
@@ -419,7 +422,7 @@ def test_a_layer_that_the_forward_does_not_use_has_zero_curvature() -> None:
     network = nn.ModuleDict({"used": nn.Linear(3, 2), "other": nn.Linear(3, 2)}).double()
     for kind in KINDS:
         estimate = CurvatureEstimator(network, network["used"], {"used": kind, "other": kind})
-        estimate.add_examples(toys.images(4, shape=(3,)), make_basis_cotangents)
+        estimate.add_examples(toys.images(4, shape=(3,)), make_basis_vector_cotangents)
         found = estimate.build_blocks()
         assert float(found["other"].trace()) == 0 < float(found["used"].trace())
 
@@ -515,7 +518,7 @@ def test_float32_products_are_exact_inside_a_pass_and_as_before_after_it(network
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         estimate = CurvatureEstimator(network, forward, {"0": "kfac"})
-        estimate.add_examples(x, make_basis_cotangents)
+        estimate.add_examples(x, make_basis_vector_cotangents)
     wanted = toys.blocks(network, x, "kfac", names=["0"])["0"]
     assert inside == ["ieee", "ieee"]
     assert (matmul.fp32_precision, conv.fp32_precision) == before

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from core.learning.curvature import factor
-from core.learning.curvature.factor import Dense, LowRank, Uncorrelated, compress_matrix
+from core.learning.curvature.factor import (
+    DenseFactor,
+    LowRankFactor,
+    UncorrelatedPixelsFactor,
+    compress_symmetric_matrix,
+)
 
 TIERS = ("full", "packed", "packed bf16", "low rank", "uncorrelated")
 CHANNELS, KERNEL = 20, 9
@@ -35,7 +40,7 @@ def limit(tier):
 
 
 def of(tier, seed=0):
-    found = compress_matrix(matrix(seed), limit(tier), KERNEL)
+    found = compress_symmetric_matrix(matrix(seed), limit(tier), KERNEL)
     assert found is not None
     return found
 
@@ -50,31 +55,35 @@ def test_the_first_tier_that_fits_is_taken_and_takes_the_bytes_of_its_formula(ti
 
 
 def test_a_byte_less_takes_the_next_tier() -> None:
-    found = [compress_matrix(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
+    found = [compress_symmetric_matrix(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
     assert [f.tier for f in found if f is not None] == ["packed", "packed bf16", "low rank"]
-    smaller = compress_matrix(matrix(), limit("low rank") - 1, KERNEL)
-    assert isinstance(smaller, LowRank) and smaller.values.shape[0] == 19
+    smaller = compress_symmetric_matrix(matrix(), limit("low rank") - 1, KERNEL)
+    assert isinstance(smaller, LowRankFactor) and smaller.values.shape[0] == 19
 
 
 def test_what_fits_in_no_tier_has_no_factor() -> None:
-    assert compress_matrix(matrix(), limit("uncorrelated") - 1, KERNEL) is None
-    assert compress_matrix(matrix(), limit("uncorrelated")) is None  # not of a convolution
+    assert compress_symmetric_matrix(matrix(), limit("uncorrelated") - 1, KERNEL) is None
+    assert (
+        compress_symmetric_matrix(matrix(), limit("uncorrelated")) is None
+    )  # not of a convolution
 
 
 def test_the_widest_factor_of_a_resnet18_takes_the_bytes_of_the_design() -> None:
     w = 4609
-    sizes = [Dense(torch.empty(w, w, device="meta"), tier).nbytes / 1e6 for tier in TIERS[:3]]
+    sizes = [DenseFactor(torch.empty(w, w, device="meta"), tier).nbytes / 1e6 for tier in TIERS[:3]]
     assert sizes == pytest.approx([84.97, 42.49, 21.25], abs=0.01)
     parts = [torch.empty(shape, device="meta") for shape in ((w, 512), (512,), (w,))]
-    assert LowRank(*parts).nbytes / 1e6 == pytest.approx(9.4, abs=0.1)
-    channels = Uncorrelated(torch.empty(512, 512, device="meta"), 9, torch.empty(1, device="meta"))
+    assert LowRankFactor(*parts).nbytes / 1e6 == pytest.approx(9.4, abs=0.1)
+    channels = UncorrelatedPixelsFactor(
+        torch.empty(512, 512, device="meta"), 9, torch.empty(1, device="meta")
+    )
     assert channels.nbytes / 1e6 == pytest.approx(1.05, abs=0.01)
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_storing_and_loading_changes_no_bit_of_what_is_stored_or_computed(tier) -> None:
     found = of(tier)
-    again = factor.rebuild_factor(found.tier, found.to_tensors())
+    again = factor.rebuild_kronecker_factor(found.tier, found.to_tensors())
     assert again.tier == found.tier
     first, second = found.to_tensors(), again.to_tensors()
     assert first.keys() == second.keys()
@@ -116,13 +125,13 @@ def test_low_rank_is_nearer_than_its_diagonal() -> None:
 def test_uncorrelated_keeps_the_trace_and_the_mean_over_pixels() -> None:
     found, wanted = of("uncorrelated"), matrix()
     assert float(found.trace()) == pytest.approx(float(wanted.trace()), rel=1e-5)
-    assert isinstance(found, Uncorrelated)
+    assert isinstance(found, UncorrelatedPixelsFactor)
     pixels = [wanted[:-1, :-1][p::KERNEL, p::KERNEL] for p in range(KERNEL)]
     assert torch.allclose(found.channels, torch.stack(pixels).mean(0), rtol=1e-5, atol=1e-6)
 
 
 def test_uncorrelated_without_a_bias_has_no_corner() -> None:
-    found = factor.make_uncorrelated(matrix(w=CHANNELS * KERNEL), KERNEL)
+    found = factor.make_uncorrelated_factor(matrix(w=CHANNELS * KERNEL), KERNEL)
     assert found.size == CHANNELS * KERNEL and "corner" not in found.to_tensors()
     x = torch.randn(3, CHANNELS * KERNEL, generator=torch.Generator().manual_seed(1))
     assert torch.allclose(found.multiply_rows(x), x @ found.to_dense(), rtol=1e-4, atol=1e-4)
@@ -145,19 +154,19 @@ def test_merging_bf16_rounds_what_float32_merged() -> None:
 def test_merging_low_rank_keeps_trace_diagonal_and_rank() -> None:
     merged = of("low rank").average_with(of("low rank", 1), 0.25)
     wanted = 0.75 * matrix() + 0.25 * matrix(1)
-    assert isinstance(merged, LowRank) and merged.values.shape[0] == 20
+    assert isinstance(merged, LowRankFactor) and merged.values.shape[0] == 20
     assert torch.allclose(merged.diagonal(), wanted.diagonal(), rtol=1e-4)
 
 
 def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
-    low = [factor.make_low_rank(matrix(seed, dtype=torch.float64), 20) for seed in (0, 1)]
+    low = [factor.make_low_rank_factor(matrix(seed, dtype=torch.float64), 20) for seed in (0, 1)]
     both = sum(
         part * (f.to_dense() - f.remainder.diag())
         for part, f in zip((0.75, 0.25), low, strict=True)
     )
     values = torch.linalg.eigvalsh(both)[-20:].flip(0)
     merged = low[0].average_with(low[1], 0.25)
-    assert isinstance(merged, LowRank)
+    assert isinstance(merged, LowRankFactor)
     assert torch.allclose(merged.values, values, rtol=1e-10)
 
 
@@ -180,9 +189,9 @@ def test_a_fresh_factor_is_merged_into_the_tier_of_the_stored_one(tier) -> None:
 
 def test_factors_of_two_sizes_are_not_merged() -> None:
     with pytest.raises(ValueError, match="sizes 181 and 20"):
-        of("full").average_with(factor.make_dense(matrix(w=20)), 0.5)
+        of("full").average_with(factor.make_dense_factor(matrix(w=20)), 0.5)
 
 
 def test_an_unknown_tier_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown storage tier 'tiny'"):
-        factor.rebuild_factor("tiny", {})
+        factor.rebuild_kronecker_factor("tiny", {})

@@ -10,11 +10,11 @@ from safetensors.torch import save_file
 from streams import Bench, Learned, row_of, spied, watched
 from torch.nn import functional
 
-from core.learning.memory.reservoir import Reservoir
+from core.learning.memory.reservoir import ReservoirBuffer
 from core.learning.methods.finetune import Finetune
 from core.learning.methods.registry import METHODS
-from core.learning.methods.replay.der_pp import DerPlusPlus
-from core.learning.methods.replay.er import Er
+from core.learning.methods.replay.der_pp import DarkExperienceReplayPlusPlus
+from core.learning.methods.replay.er import ExperienceReplay
 
 BATCH = 8
 BALANCED = {"balanced_batches": True, "batch_size": BATCH, "epochs": 2}
@@ -47,7 +47,7 @@ def classes_of(monkeypatch: pytest.MonkeyPatch, method: type) -> list[list[int]]
 
 
 def test_each_class_of_a_one_sided_task_has_its_share_of_every_batch(tmp_path, monkeypatch) -> None:
-    bench, batches = Bench(tmp_path, classes=TASKS), classes_of(monkeypatch, Er)
+    bench, batches = Bench(tmp_path, classes=TASKS), classes_of(monkeypatch, ExperienceReplay)
     write_task(bench, 1, [40, 2])
     bench.learn_task(1, method="er", **BALANCED)
     assert {(batch.count(0), batch.count(1)) for batch in batches} == {(4, 4)}
@@ -58,7 +58,7 @@ def test_remembered_images_of_a_one_sided_task_are_drawn_evenly(tmp_path, monkey
     write_task(bench, 1, [40, 4])
     first = bench.learn_task(1, method="er", **BALANCED)
     drawn = watched(
-        monkeypatch, Reservoir, "draw_items", lambda found, *_: found[0].labels.tolist()
+        monkeypatch, ReservoirBuffer, "draw_items", lambda found, *_: found[0].labels.tolist()
     )
     bench.learn_task(2, first, method="er", **BALANCED)
     assert (drawn[0].count(0), drawn[0].count(1)) == (4, 4)
@@ -79,7 +79,10 @@ def test_remembered_images_of_a_one_sided_task_are_drawn_evenly(tmp_path, monkey
 def test_known_classes_alone_take_their_share_of_a_step(
     tmp_path, monkeypatch, classes: tuple[str, ...], counts: list[int], size: int
 ) -> None:
-    bench, batches = Bench(tmp_path, classes=(*TASKS, classes)), classes_of(monkeypatch, Er)
+    bench, batches = (
+        Bench(tmp_path, classes=(*TASKS, classes)),
+        classes_of(monkeypatch, ExperienceReplay),
+    )
     learned = learn_known(bench, counts, method="er", **BALANCED)
     last = batches[-learned[-1].result["steps"] :]
     assert {len(batch) for batch in last} == {size}
@@ -97,7 +100,7 @@ def test_an_update_of_one_known_class_takes_as_many_steps_as_its_images_fill(
 
 @pytest.mark.parametrize(
     ("method", "kind", "scenario"),
-    [("finetune", Finetune, "class"), ("er", Er, "task")],
+    [("finetune", Finetune, "class"), ("er", ExperienceReplay, "task")],
     ids=["nothing is replayed", "a head of its own"],
 )
 def test_a_batch_is_whole_where_no_other_class_competes(
@@ -116,7 +119,7 @@ def test_in_der_new_images_weigh_as_their_classes_share(tmp_path, monkeypatch) -
 
     bench, seen = (
         Bench(tmp_path, classes=(*TASKS, ("ant",))),
-        spied(monkeypatch, DerPlusPlus, compare),
+        spied(monkeypatch, DarkExperienceReplayPlusPlus, compare),
     )
     steps = learn_known(bench, [40], method="der++", **BALANCED)[-1].result["steps"]
     for number, (share, term, plain) in enumerate(seen, 1):
@@ -127,7 +130,10 @@ def test_in_der_new_images_weigh_as_their_classes_share(tmp_path, monkeypatch) -
 def test_without_balanced_batches_a_one_sided_batch_is_taken_as_it_is(
     tmp_path, monkeypatch
 ) -> None:
-    bench, batches = Bench(tmp_path, classes=(*TASKS, ("ant", "dog"))), classes_of(monkeypatch, Er)
+    bench, batches = (
+        Bench(tmp_path, classes=(*TASKS, ("ant", "dog"))),
+        classes_of(monkeypatch, ExperienceReplay),
+    )
     steps = learn_known(bench, [40, 2], method="er", batch_size=BATCH)[-1].result["steps"]
     seen = [label for batch in batches[-steps:] for label in batch]
     assert (seen.count(0), seen.count(3)) == (80, 4)

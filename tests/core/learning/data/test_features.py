@@ -9,7 +9,7 @@ from torch import nn
 
 from core.learning.data import features
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.networks.backbones.mlp import Mlp
+from core.learning.networks.backbones.mlp import MlpBackbone
 
 CACHED = {"features": "cached", "depth": 1, "augment": "none", "batch_size": 8}
 
@@ -23,13 +23,13 @@ def learned(bench: Bench, **recipe: object) -> Learned:
 
 def test_epochs_after_the_first_pass_do_not_touch_the_backbone(tmp_path, monkeypatch) -> None:
     seen: list[int] = []
-    forward = Mlp.forward
+    forward = MlpBackbone.forward
 
-    def counted(self: Mlp, x: torch.Tensor) -> torch.Tensor:
+    def counted(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(len(x))
         return forward(self, x)
 
-    monkeypatch.setattr(Mlp, "forward", counted)
+    monkeypatch.setattr(MlpBackbone, "forward", counted)
     passes = {}
     for kind in ("computed", "cached"):
         bench = Bench(tmp_path / kind, n=32)
@@ -86,7 +86,7 @@ def test_features_that_would_take_too_much_room_are_not_cached(tmp_path, monkeyp
 
 def test_a_backbone_in_training_mode_moves_by_its_statistics(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        "core.learning.training.loop.set_training_modes",
+        "core.learning.training.loop.set_training_mode_of_trainable_modules",
         lambda network, on, fixed_norm: network.train(on),
     )
     assert any(
@@ -99,15 +99,15 @@ def test_a_remembered_image_has_the_same_features_whatever_is_drawn_beside_it(
     tmp_path, monkeypatch
 ) -> None:
     found: dict[bytes, torch.Tensor] = {}
-    call = features.StoredFeatures.__call__
+    call = features.RememberedFeatures.__call__
 
-    def compared(self: features.StoredFeatures, images: torch.Tensor) -> torch.Tensor:
+    def compared(self: features.RememberedFeatures, images: torch.Tensor) -> torch.Tensor:
         out = call(self, images)
         for image, row in zip(images, out, strict=True):
             assert torch.equal(found.setdefault(image.numpy().tobytes(), row), row)
         return out
 
-    monkeypatch.setattr(features.StoredFeatures, "__call__", compared)
+    monkeypatch.setattr(features.RememberedFeatures, "__call__", compared)
     monkeypatch.setattr(
         features, "MEMORY_BYTES", 0
     )  # nothing is kept: each is computed at every draw

@@ -11,7 +11,7 @@ from streams import Bench, Learned
 from core.learning.data import held_out_features
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluator import Evaluator
-from core.learning.networks.backbones.mlp import Mlp
+from core.learning.networks.backbones.mlp import MlpBackbone
 
 ANALYTIC = {"name": "analytic", "projection": 50}
 FIGURES = (
@@ -29,15 +29,15 @@ FIGURES = (
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """Batches that pass through an MLP's backbone while a new version is measured."""
     seen: list[torch.Tensor] = []
-    forward, after = Mlp.forward, Evaluator.measure_new_version
+    forward, after = MlpBackbone.forward, Evaluator.measure_new_version
 
-    def record(self: Mlp, x: torch.Tensor) -> torch.Tensor:
+    def record(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(x)
         return forward(self, x)
 
     def measure(self: Evaluator, *args: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(Mlp, "forward", record)
+            patch.setattr(MlpBackbone, "forward", record)
             return after(self, *args)
 
     monkeypatch.setattr(Evaluator, "measure_new_version", measure)
@@ -134,9 +134,9 @@ def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     first, second = bench.learn_tasks(2, method=ANALYTIC)
     measured = bench.learn_task(3, second, method=ANALYTIC)
     read_images: list[torch.Tensor] = []
-    forward = Mlp.forward
+    forward = MlpBackbone.forward
     monkeypatch.setattr(
-        Mlp, "forward", lambda self, x: (read_images.append(x), forward(self, x))[1]
+        MlpBackbone, "forward", lambda self, x: (read_images.append(x), forward(self, x))[1]
     )
     kept = bench.learn(with_features(bench.spec(3, second, method=ANALYTIC), first, second))
     assert told(kept) == told(measured)

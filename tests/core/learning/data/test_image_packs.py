@@ -14,10 +14,10 @@ from streams import Bench, Learned
 
 from core.contract.jobs.job_spec import LocalPart
 from core.learning.data import image_packs
-from core.learning.memory.reservoir import Reservoir
+from core.learning.memory.reservoir import ReservoirBuffer
 from core.learning.methods import registry
-from core.learning.state import Section, load_tensors, save_tensors
-from core.learning.training.control import NoControl
+from core.learning.state import StateSection, load_tensors, save_tensors
+from core.learning.training.control import NoLoopControl
 
 BEFORE = Path(__file__).parents[3] / "data" / "before-packs.tar.gz"
 """See `tests/data/make_before_packs.py`."""
@@ -59,7 +59,7 @@ class Versions:
         return fresh
 
     def load(self) -> dict[str, torch.Tensor]:
-        return image_packs.restore_state(self.parts)["buffer"]
+        return image_packs.restore_method_state(self.parts)["buffer"]
 
 
 @pytest.fixture
@@ -136,11 +136,11 @@ def test_whatever_leaves_versions_add_little_more_than_the_images_that_came(vers
 def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times_its_size(
     versions,
 ) -> None:
-    held, capacity, came, added = Section(), 60, 0, 0
+    held, capacity, came, added = StateSection(), 60, 0, 0
     before: set[tuple[int, bytes]] = set()
     for task in range(1, 31):
         images = torch.randint(0, 256, (60, 3, 3, 1), dtype=torch.uint8)
-        Reservoir(held, capacity, seed=0).offer_items_to_reservoir(
+        ReservoirBuffer(held, capacity, seed=0).offer_items_to_reservoir(
             images.__getitem__, torch.zeros(60, dtype=torch.int64), task
         )
         added += sum(versions.store(held.to_tensors()).values())
@@ -165,7 +165,7 @@ def test_packs_that_vanish_while_a_task_is_learned_are_shared_all_the_same(tmp_p
     kept = first.digests["buffer.images.1"]
     file = first.folder / "parts" / "buffer.images.1.safetensors"
 
-    class Trimmed(NoControl):
+    class Trimmed(NoLoopControl):
         @property
         def pending(self) -> bool:
             file.unlink(missing_ok=True)

@@ -7,9 +7,9 @@ from streams import Bench
 from core.learning.data import known_features
 from core.learning.data.dataset import Dataset
 from core.learning.data.known_features import KnownFeatures
-from core.learning.evaluation.probe import compute_features
+from core.learning.evaluation.probe import compute_image_features
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.networks.backbones.mlp import Mlp
+from core.learning.networks.backbones.mlp import MlpBackbone
 
 CPU = torch.device("cpu")
 ANALYTIC = {"name": "analytic", "projection": 50}
@@ -38,13 +38,13 @@ def known(parent: Network, base: Network | None, *parts: torch.Tensor) -> KnownF
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Images of each pass through an MLP's backbone."""
     seen: list[int] = []
-    forward = Mlp.forward
+    forward = MlpBackbone.forward
 
-    def count(self: Mlp, x: torch.Tensor) -> torch.Tensor:
+    def count(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(len(x))
         return forward(self, x)
 
-    monkeypatch.setattr(Mlp, "forward", count)
+    monkeypatch.setattr(MlpBackbone, "forward", count)
     return seen
 
 
@@ -76,9 +76,11 @@ def test_features_of_known_images_equal_those_of_images_in_any_batch() -> None:
     network, images = network_of(1), images_of(70)
     found = known(network, None, images)
     order = torch.randperm(70, generator=torch.Generator().manual_seed(3))
-    expected = compute_features(network, images, KnownFeatures(None, 1, CPU))
+    expected = compute_image_features(network, images, KnownFeatures(None, 1, CPU))
     assert found(images[order]).shape == (70, 5)
-    torch.testing.assert_close(compute_features(network, images[order], found), expected[order])
+    torch.testing.assert_close(
+        compute_image_features(network, images[order], found), expected[order]
+    )
 
 
 @pytest.mark.parametrize("other", [images_of(3), torch.zeros(3, 4, 4, 1), images_of(0)], ids=str)

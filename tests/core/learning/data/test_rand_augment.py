@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import Augmentation, draw_epoch_table
+from core.learning.data.augment import Augmentation, draw_epoch_random_numbers
 from core.learning.data.rand_augment import COLUMNS, OPERATIONS, apply_rand_augment
 from core.learning.torchvision_import import import_torchvision_models
 
@@ -128,7 +128,7 @@ def test_the_same_table_gives_the_same_images_and_an_image_depends_on_its_own_ro
 def test_all_operations_come_up_equally_often_and_a_quarter_of_images_is_left_alone() -> None:
     n = 4000
     ramp = torch.arange(8 * 8 * 3).reshape(1, 8, 8, 3).mul(7).remainder(251).to(torch.uint8)
-    table = draw_epoch_table(0, 1, 0, n, COLUMNS)[:, 1:]
+    table = draw_epoch_random_numbers(0, 1, 0, n, COLUMNS)[:, 1:]
     found = apply_rand_augment(ramp.expand(n, -1, -1, -1), table)
     same = (found == ramp).flatten(1).all(1).float().mean()
     assert 0.22 < same < 0.31  # 1/4, and a few operations that change nothing in this image
@@ -140,7 +140,7 @@ def test_all_operations_come_up_equally_often_and_a_quarter_of_images_is_left_al
 def test_the_recipes_augmentation_shifts_flips_and_then_changes(channels: int) -> None:
     augment = Augmentation("rand-augment", 16)
     images = torch.randint(0, 255, (5, 16, 16, channels), dtype=torch.uint8)
-    table = draw_epoch_table(0, 1, 0, 5, augment.columns)[:, 1:]
+    table = draw_epoch_random_numbers(0, 1, 0, 5, augment.columns)[:, 1:]
     table[:, [4, 8]] = 0.9  # no operation is applied
     index = torch.arange(5)
     assert torch.equal(

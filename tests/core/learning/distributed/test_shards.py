@@ -16,7 +16,7 @@ from streams import Bench, Learned
 from core.errors import InvalidRecipe
 from core.learning.data.dataset import DataError
 from core.learning.distributed.ranks import EXIT_RANK_LOST
-from core.learning.distributed.slices import Slice, choose_rank_count, count_batch_slices
+from core.learning.distributed.slices import BatchSlice, choose_rank_count, count_batch_slices
 from core.learning.methods import registry
 
 SHARDABLE = sorted(name for name, method in registry.METHODS.items() if not method.no_shards)
@@ -128,7 +128,7 @@ def streams_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_slices_are_contiguous_and_cover_every_row_once(
     of: int, count: int, sizes: list[int]
 ) -> None:
-    slices = [Slice(number, of, 8) for number in range(of)]
+    slices = [BatchSlice(number, of, 8) for number in range(of)]
     assert [part.count_slice_rows(count) for part in slices] == sizes
     assert [row for part in slices for row in range(count)[part.get_row_range(count)]] == list(
         range(count)

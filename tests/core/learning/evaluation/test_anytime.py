@@ -16,16 +16,16 @@ from torch import nn
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.manifest import Manifest
-from core.learning.data.augment import draw_epoch_table
+from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting
-from core.learning.evaluation.anytime import Curve, is_adp_checkpoint, is_validation_step
+from core.learning.evaluation.anytime import AdpCurve, is_adp_checkpoint, is_validation_step
 from core.learning.evaluation.evaluate import EvaluationImages
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.state import load_tensors
 from core.learning.training import job, validation
 from core.learning.training.loop import VALIDATION_EPOCH
-from core.learning.training.validation import Validation
+from core.learning.training.validation import RunValidation
 
 ANYTIME = {"validation": 0.25, "anytime": True, "epochs": 4}
 
@@ -55,20 +55,20 @@ class Counter(nn.Module):
 
 def walked(
     steps: int, right: dict[int, float], tested: dict[int, float], monkeypatch
-) -> Validation:
-    """`Validation` over made-up accuracies: of the validation part and of the test part,
+) -> RunValidation:
+    """`RunValidation` over made-up accuracies: of the validation part and of the test part,
     by step.
     """
     network, measured = Counter(), []
 
-    def score_images(net: Counter, *_: object) -> torch.Tensor:
+    def score_image_predictions(net: Counter, *_: object) -> torch.Tensor:
         return torch.arange(100) < 100 * right[int(net.step)]
 
     def test() -> dict[str, float]:
         measured.append(int(network.step))
         return {"1": tested[measured[-1]]}
 
-    monkeypatch.setattr(validation, "score_images", score_images)
+    monkeypatch.setattr(validation, "score_image_predictions", score_image_predictions)
     recipe = SimpleNamespace(anytime=True, validation=0.5)
     recipe.batch_size = 32
     class_rows, warned = torch.arange(2), pytest.fail
@@ -76,14 +76,14 @@ def walked(
         network=network,
         recipe=recipe,
         task=1,
-        head_argument=None,
+        get_task_argument_of_forward=None,
         inputs=None,
         class_rows=class_rows,
         warn=warned,
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
     method = SimpleNamespace(predict_logits=None, get_max_loss_forecast=lambda: None)
-    found = Validation(
+    found = RunValidation(
         ctx, method, EvaluationImages(images, wanted), steps, lambda event: None, test
     )
     found.validate_before_first_step()
@@ -131,13 +131,13 @@ def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, step
 
 
 def test_a_run_without_a_step_has_no_mean() -> None:
-    curve = Curve()
+    curve = AdpCurve()
     curve.add_checkpoint(0, 0, 0.1, lambda: {"1": 0.1})
     assert curve.compute_adp_means() == {}
 
 
 def test_the_mean_is_of_tasks_that_were_tested_at_every_checkpoint() -> None:
-    curve = Curve()
+    curve = AdpCurve()
     curve.add_checkpoint(1, 1, 0.1, lambda: {"1": 0.1, "2": 0.2})
     curve.add_checkpoint(2, 2, 0.1, lambda: {"2": 0.4})
     assert curve.compute_adp_means() == {"2": pytest.approx(0.3)}
@@ -322,14 +322,16 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
         **facts,
         "parts": stored,
     }
-    network = predicting.load_network(
+    network = predicting.load_version_network(
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )
-    run = job.Job(JobSpec.from_json(spec), lambda event: None, job.NoControl())
+    run = job.LearningJob(JobSpec.from_json(spec), lambda event: None, job.NoLoopControl())
     data = Dataset.read_dataset_file(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = validation_part(data, spec)
     held_back = EvaluationImages(data.images[part], data.labels[part])
-    right = validation.score_images(network, held_back, None, type(network).forward, run._inputs)
+    right = validation.score_image_predictions(
+        network, held_back, None, type(network).forward, run._inputs
+    )
     assert (int(right.sum()), len(part)) == (
         facts["validation"]["correct"],
         facts["validation"]["total"],
@@ -337,7 +339,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
 
 
 def validation_part(data: Dataset, spec: dict) -> torch.Tensor:
-    order = draw_epoch_table(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
+    order = draw_epoch_random_numbers(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
     return CLASSIFICATION.split_rows(data.labels, spec["recipe"]["validation"], order)[1]
 
 

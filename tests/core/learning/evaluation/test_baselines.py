@@ -11,11 +11,11 @@ from core.learning.evaluation.baselines import (
     FOLDS,
     assign_group_folds,
     classify_by_cross_validation,
-    evaluate_baselines,
-    find_first_better_row,
+    evaluate_feature_baselines,
+    find_first_row_scored_above_own_class,
     find_usable_images,
 )
-from core.learning.evaluation.probe import Sample
+from core.learning.evaluation.probe import ProbedImages
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
@@ -109,7 +109,7 @@ def sampled(scenario: str, n: int = 30):
     features, labels = examples(2 * n, classes=4)
     labels = torch.cat([labels[:n] % 2, labels[n:] % 2 + 2])
     samples = {
-        task: Sample(torch.arange(n), features[at : at + n], labels[at : at + n])
+        task: ProbedImages(torch.arange(n), features[at : at + n], labels[at : at + n])
         for task, at in ((1, 0), (2, n))
     }
     return network, samples, {task: torch.arange(n) % 3 == 0 for task in samples}
@@ -117,8 +117,8 @@ def sampled(scenario: str, n: int = 30):
 
 def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -> None:
     network, samples, right = sampled("class")
-    together = evaluate_baselines(network, samples, right).ncm
-    apart = evaluate_baselines(sampled("task")[0], samples, right).ncm
+    together = evaluate_feature_baselines(network, samples, right).ncm
+    apart = evaluate_feature_baselines(sampled("task")[0], samples, right).ncm
     assert together is not None and apart is not None
     pooled = classify_by_cross_validation(
         *(torch.cat([getattr(s, f) for s in samples.values()]) for f in ("features", "labels"))
@@ -132,13 +132,13 @@ def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -
 
 
 def test_of_fewer_than_twenty_images_nothing_is_told() -> None:
-    assert evaluate_baselines(*sampled("class", 9)) == (None, None, None)
-    assert None not in evaluate_baselines(*sampled("class", 10))
+    assert evaluate_feature_baselines(*sampled("class", 9)) == (None, None, None)
+    assert None not in evaluate_feature_baselines(*sampled("class", 10))
 
 
 def test_a_task_that_the_version_cannot_answer_is_left_out() -> None:
     network, samples, right = sampled("task")
-    found = evaluate_baselines(network, samples, {1: right[1]}).ncm
+    found = evaluate_feature_baselines(network, samples, {1: right[1]}).ncm
     assert found is not None and set(found.tasks) == {"1"} and found.own[1] == 30
 
 
@@ -147,7 +147,7 @@ def test_the_first_better_row_is_the_one_that_a_loop_over_growing_heads_finds() 
     scores = torch.randint(0, 4, (200, 5), generator=generator).double()  # with ties
     labels = torch.randint(0, 5, (200,), generator=generator)
     rows = torch.tensor([3, 0, 4, 1, 2])  # the row of the head that each column is
-    found = find_first_better_row(scores, labels, rows)
+    found = find_first_row_scored_above_own_class(scores, labels, rows)
     column_of = rows.argsort()
     for image, (own, first) in enumerate(zip(rows[labels].tolist(), found.tolist(), strict=True)):
         for known in range(own + 1, 6):
@@ -158,7 +158,7 @@ def test_the_first_better_row_is_the_one_that_a_loop_over_growing_heads_finds() 
 
 def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> None:
     network, samples, right = sampled("class")
-    found = evaluate_baselines(network, samples, right)
+    found = evaluate_feature_baselines(network, samples, right)
     assert found.lda is not None and found.later is not None and set(found.later) == {"1", "2"}
     assert found.later["2"] == {} and set(found.later["1"]) <= {"2", "3"}
     every = torch.cat([samples[task].features for task in (1, 2)])
@@ -173,14 +173,14 @@ def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> No
 
 def test_rows_of_the_head_may_be_in_another_order_than_labels() -> None:
     network, samples, right = sampled("class")
-    plain = evaluate_baselines(network, samples, right)
-    turned = evaluate_baselines(network, samples, right, torch.tensor([0, 1, 3, 2]))
+    plain = evaluate_feature_baselines(network, samples, right)
+    turned = evaluate_feature_baselines(network, samples, right, torch.tensor([0, 1, 3, 2]))
     assert plain.later is not None and turned.later is not None and plain.lda == turned.lda
     assert sum(plain.later["1"].values()) == sum(turned.later["1"].values()) > 0
 
 
 def test_where_classes_do_not_grow_nothing_is_said_of_fewer_classes() -> None:
-    assert evaluate_baselines(*sampled("task")).later is None
+    assert evaluate_feature_baselines(*sampled("task")).later is None
 
 
 def digits(tmp_path, method: object, **recipe: object) -> Learned:

@@ -11,7 +11,7 @@ from streams import Bench, Learned
 from core.contract.features import FeatureShare
 from core.contract.jobs.job_result import JobResult
 from core.lineage.features import compute_feature_loss, has_feature_collapse
-from core.publishing.features import Ancestor, compare_feature_accuracy
+from core.publishing.features import MeasuredAncestor, compare_feature_accuracy
 
 TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
 SMALL = {"name": "mlp", "hidden": [64]}
@@ -33,7 +33,7 @@ def beside(version: Learned, ancestor: Learned) -> FeatureShare:
     older = result_of(ancestor)
     assert older.baseline_lda is not None
     number = ancestor.spec["task"]["number"]
-    known = Ancestor(number, older.classes, older.baseline_lda.tasks, is_good=True)
+    known = MeasuredAncestor(number, older.classes, older.baseline_lda.tasks, is_good=True)
     found = compare_feature_accuracy("class", result_of(version), known)
     assert found is not None
     return found

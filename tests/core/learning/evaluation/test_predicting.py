@@ -14,8 +14,8 @@ from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.learning.evaluation.predicting import (
     SoftmaxScoring,
-    load_method,
-    load_network,
+    load_prediction_method,
+    load_version_network,
     predict_images,
 )
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -46,7 +46,7 @@ def written(folder: Path, parts: dict[str, dict[str, torch.Tensor]]) -> dict[str
 
 def test_a_version_comes_back_from_its_parts(tmp_path: Path) -> None:
     network = trained()
-    again = load_network(manifest(), written(tmp_path, network.copy_parts()))
+    again = load_version_network(manifest(), written(tmp_path, network.copy_parts()))
     assert not again.training
     assert all(torch.equal(again.state_dict()[name], t) for name, t in network.state_dict().items())
     assert again.classes == ["b", "a", "c"]
@@ -54,7 +54,7 @@ def test_a_version_comes_back_from_its_parts(tmp_path: Path) -> None:
 
 def test_parts_of_a_method_are_left_alone(tmp_path: Path) -> None:
     parts = {**trained().copy_parts(), "buffer": {"images": torch.zeros(1)}}
-    names = load_network(manifest(), written(tmp_path, parts)).state_dict().keys()
+    names = load_version_network(manifest(), written(tmp_path, parts)).state_dict().keys()
     assert names == trained().state_dict().keys()
 
 
@@ -62,9 +62,11 @@ def test_a_missing_part_is_refused(tmp_path: Path) -> None:
     paths = written(tmp_path, trained().copy_parts())
     for name in ("head", "backbone.2"):
         with pytest.raises(ValueError, match=name):
-            load_network(manifest(), {part: path for part, path in paths.items() if part != name})
+            load_version_network(
+                manifest(), {part: path for part, path in paths.items() if part != name}
+            )
     with pytest.raises(ValueError, match="missing"):
-        load_network(manifest(init={"kind": "random", "seed": 4}), {})
+        load_version_network(manifest(init={"kind": "random", "seed": 4}), {})
 
 
 def test_heads_of_tasks_come_back(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_heads_of_tasks_come_back(tmp_path: Path) -> None:
     described = manifest(
         scenario="task", classes=[], heads=[{"task": 2, "classes": ["b", "a", "c"]}]
     )
-    again = load_network(described, written(tmp_path, network.copy_parts()))
+    again = load_version_network(described, written(tmp_path, network.copy_parts()))
     assert predict_images(again, IMAGES, task=2)[0] == predict_images(network, IMAGES, task=2)[0]
     with pytest.raises(ValueError, match="task"):
         predict_images(again, IMAGES, task=3)
@@ -80,13 +82,15 @@ def test_heads_of_tasks_come_back(tmp_path: Path) -> None:
 
 def test_version_0_of_a_random_base_is_rebuilt_from_its_seed() -> None:
     first = manifest(version=0, classes=None, init={"kind": "random", "seed": 4})
-    assert torch.equal(load_network(first, {}).state_dict()["backbone.conv1.weight"],
+    assert torch.equal(load_version_network(first, {}).state_dict()["backbone.conv1.weight"],
                        trained().state_dict()["backbone.conv1.weight"])  # fmt: skip
 
 
 def test_version_0_of_an_upload_holds_the_uploaded_tensors(tmp_path: Path) -> None:
     state = trained().backbone.state_dict()
-    network = load_network(manifest(version=0, classes=["x"]), written(tmp_path, {"base": state}))
+    network = load_version_network(
+        manifest(version=0, classes=["x"]), written(tmp_path, {"base": state})
+    )
     assert all(
         torch.equal(network.backbone.state_dict()[name], tensor) for name, tensor in state.items()
     )
@@ -95,7 +99,9 @@ def test_version_0_of_an_upload_holds_the_uploaded_tensors(tmp_path: Path) -> No
 
 def test_version_0_from_another_models_version_takes_its_backbone(tmp_path: Path) -> None:
     parts = {name: part for name, part in trained().copy_parts().items() if name != "head"}
-    network = load_network(manifest(version=0, classes=["x", "y"]), written(tmp_path, parts))
+    network = load_version_network(
+        manifest(version=0, classes=["x", "y"]), written(tmp_path, parts)
+    )
     assert torch.equal(network.copy_parts()["backbone.3"]["backbone.layer3.0.conv1.weight"],
                        parts["backbone.3"]["backbone.layer3.0.conv1.weight"])  # fmt: skip
     assert network.classes == ["x", "y"]
@@ -181,7 +187,7 @@ def icarl(means: torch.Tensor | None, folder: Path) -> Any:
     if means is not None:
         parts["own"] = {"class_means": means}
     made = {"name": "icarl", "hyper": {"exemplars": 5}, "state": {"exemplars": {"private": 1}}}
-    return load_method(manifest(method=made), written(folder, parts))
+    return load_prediction_method(manifest(method=made), written(folder, parts))
 
 
 def test_a_version_of_icarl_answers_with_the_nearest_mean_and_a_softmax_of_its_scores(
@@ -221,9 +227,9 @@ def test_a_version_of_icarl_without_means_answers_by_its_head(tmp_path: Path) ->
 
 
 def test_a_version_without_a_method_is_a_plain_forward_pass() -> None:
-    assert load_method(manifest(version=0), {}).name == "finetune"
+    assert load_prediction_method(manifest(version=0), {}).name == "finetune"
 
 
 def test_a_method_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown method 'magic'"):
-        load_method(manifest(method={"name": "magic", "hyper": {}}), {})
+        load_prediction_method(manifest(method={"name": "magic", "hyper": {}}), {})

@@ -8,18 +8,18 @@ import torch
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.probe import (
     ALL_IMAGES,
-    Probe,
-    choose_evenly_spaced,
+    VersionKnnProbe,
+    choose_evenly_spaced_rows,
     choose_neighbour_count,
     classify_by_other_neighbours,
-    compute_features,
+    compute_image_features,
 )
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 
 MLP = {"name": "mlp", "hidden": [7]}
 IMAGE = ImageSpec(4, 1)
-INPUTS = Inputs(None, 1, torch.device("cpu"))
+INPUTS = InputNormaliser(None, 1, torch.device("cpu"))
 
 
 def data(n: int, names: tuple[str, ...], seed: int = 0) -> Dataset:
@@ -81,34 +81,35 @@ def test_the_neighbours_are_half_of_a_class_at_most(sizes, k) -> None:
 
 
 def test_rows_are_spread_evenly_over_the_part() -> None:
-    assert choose_evenly_spaced(10, 4).tolist() == [0, 2, 5, 7]
+    assert choose_evenly_spaced_rows(10, 4).tolist() == [0, 2, 5, 7]
     assert (
-        choose_evenly_spaced(3, 4).tolist() == [0, 1, 2] and choose_evenly_spaced(0, 4).numel() == 0
+        choose_evenly_spaced_rows(3, 4).tolist() == [0, 1, 2]
+        and choose_evenly_spaced_rows(0, 4).numel() == 0
     )
 
 
 def test_random_features_are_near_chance_and_separable_ones_perfect() -> None:
     part = data(200, ("ant", "bee"))
-    correct, total = Probe(network(), 1, INPUTS).probe_task(1, part)
+    correct, total = VersionKnnProbe(network(), 1, INPUTS).probe_task(1, part)
     assert total == 200 and 0.3 < correct / total < 0.7
     part.images.div_(32, rounding_mode="floor")
     part.images[part.labels == 1] += 200
-    assert Probe(network(), 1, INPUTS).probe_task(1, part) == [200, 200]
+    assert VersionKnnProbe(network(), 1, INPUTS).probe_task(1, part) == [200, 200]
 
 
 def test_the_head_does_not_matter_and_no_head_is_needed() -> None:
     part, found = data(60, ("ant", "bee")), network()
-    counts = Probe(found, 1, INPUTS).probe_task(1, part)
+    counts = VersionKnnProbe(found, 1, INPUTS).probe_task(1, part)
     torch.nn.init.normal_(found.head.weight)
-    assert Probe(found, 1, INPUTS).probe_task(1, part) == counts
-    assert Probe(network("task", HeadSpec()), 1, INPUTS).probe_task(1, part) == counts
+    assert VersionKnnProbe(found, 1, INPUTS).probe_task(1, part) == counts
+    assert VersionKnnProbe(network("task", HeadSpec()), 1, INPUTS).probe_task(1, part) == counts
 
 
 def test_the_probe_leaves_modes_and_statistics_alone() -> None:
     found = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), seed=1)
     found.train()
     before = {name: t.clone() for name, t in found.state_dict().items()}
-    compute_features(found, torch.zeros(4, 8, 8, 1, dtype=torch.uint8), INPUTS)
+    compute_image_features(found, torch.zeros(4, 8, 8, 1, dtype=torch.uint8), INPUTS)
     assert all(module.training for module in found.modules())
     assert all(torch.equal(t, before[name]) for name, t in found.state_dict().items())
 
@@ -120,7 +121,7 @@ def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
     parts = {1: data(8, ("ant", "bee")), 2: data(8, ("ant", "bee"))}
     counts = {}
     for scenario in ("class", "task"):
-        probe = Probe(network(scenario), 2, INPUTS)
+        probe = VersionKnnProbe(network(scenario), 2, INPUTS)
         for task, part in parts.items():
             probe.probe_task(task, part)
         counts[scenario] = probe.probe_all_tasks()
@@ -129,13 +130,13 @@ def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
 
 
 def test_many_tasks_share_a_bounded_number_of_images() -> None:
-    probe = Probe(network(), ALL_IMAGES // 10, INPUTS)
+    probe = VersionKnnProbe(network(), ALL_IMAGES // 10, INPUTS)
     assert probe.probe_task(1, data(50, ("ant", "bee")))[1] == 50
     assert probe.probe_all_tasks()[1] == 10
 
 
 def test_one_image_has_no_neighbour_and_no_count() -> None:
-    probe = Probe(network(), 1, INPUTS)
+    probe = VersionKnnProbe(network(), 1, INPUTS)
     assert probe.probe_all_tasks() == [0, 0]
     assert probe.probe_task(1, data(1, ("ant",))) == [0, 0] == probe.probe_all_tasks()
 
@@ -145,8 +146,8 @@ def test_counts_of_the_same_features_are_reused_while_no_image_is_missing(
     measured: dict[int, tuple[int, int]], reused: bool
 ) -> None:
     part = data(30, ("ant", "bee"))
-    counted = Probe(network(), 1, INPUTS)
-    probe = Probe(network(), 1, INPUTS, measured)
+    counted = VersionKnnProbe(network(), 1, INPUTS)
+    probe = VersionKnnProbe(network(), 1, INPUTS, measured)
     own = counted.probe_task(1, part)
     assert own != [9, 30]
     assert probe.probe_task(1, part) == ([9, 30] if reused else own)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.learning.export.engine import Engine, find_uncertain_images
+from core.learning.export.engine import PredictionEngine, find_uncertain_images
 
 TOLERANCE = 1e-3
 CLASSES = 5
@@ -24,7 +24,7 @@ def exact() -> np.ndarray:
     return made.astype(np.float32)
 
 
-def engine_that_differs(exact: np.ndarray) -> Engine:
+def engine_that_differs(exact: np.ndarray) -> PredictionEngine:
     """A graph whose probabilities lie as far from the exact ones as it may, in the worst direction
     for each image.
     """
@@ -33,7 +33,9 @@ def engine_that_differs(exact: np.ndarray) -> Engine:
         first, second = row.argsort()[::-1][:2]
         row[first] -= 0.99 * TOLERANCE
         row[second] += 0.99 * TOLERANCE
-    return Engine("onnxruntime", lambda images, task: theirs[images[:, 0, 0, 0]], TOLERANCE)
+    return PredictionEngine(
+        "onnxruntime", lambda images, task: theirs[images[:, 0, 0, 0]], TOLERANCE
+    )
 
 
 def numbered(count: int) -> np.ndarray:

@@ -35,11 +35,11 @@ from bench.service.exported_networks import (
 from core.learning.catalogue import build_catalogue
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import (
     ExportCheckResult,
     compare_graph_with_version,
-    compute_allowed_differences,
+    compute_allowed_probability_differences,
 )
 from core.learning.export.graph import ExportFailed
 from core.learning.torchvision_import import import_torchvision_models
@@ -61,7 +61,9 @@ def importable_torchvision() -> None:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Answers, Path]]:
+def exported(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], tuple[ProbabilityModule, Path]]:
     """What was exported, new at each call, and its graph, which is written once."""
 
     @cache
@@ -182,7 +184,7 @@ def test_a_probability_may_differ_by_what_rounding_does_to_its_scores(
     draw = np.random.default_rng(3)
     scores = draw.normal(size=(200, 4)) * 3
     ours = _softmax(scores)
-    may = compute_allowed_differences(ours, np.full(200, moved, np.float32), 1e-5)
+    may = compute_allowed_probability_differences(ours, np.full(200, moved, np.float32), 1e-5)
     assert may.min() >= 1e-5 and may.max() <= most
     for _ in range(
         20
@@ -259,7 +261,7 @@ def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) ->
     built.backbone.register_module("undecided", Undecided())
     forward = built.backbone.forward
     built.backbone.forward = lambda x: built.backbone.undecided(forward(x))  # type: ignore[method-assign]
-    answers = Answers(built, build_method_with_state("finetune"), NORMALISE, CHANNELS)
+    answers = ProbabilityModule(built, build_method_with_state("finetune"), NORMALISE, CHANNELS)
     with pytest.raises(ExportFailed, match="PyTorch cannot write it as an ONNX graph"):
         graph.write_onnx_graph(answers, CHANNELS, 8, tmp_path)
 

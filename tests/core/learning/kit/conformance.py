@@ -30,7 +30,7 @@ from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.backbones import resnet
-from core.learning.state import State
+from core.learning.state import MethodState
 
 # task → (snapshot step, kill step) of 12: after the first step, in the second epoch, before the
 # very last
@@ -292,7 +292,7 @@ def keeps_what_the_depth_freezes(case: Case) -> None:
     last = bench.stream(2, method=case.settings, depth=depth, epochs=1)
     network = build_network(bench.architecture, ImageSpec(8, 1), case.scenario, HeadSpec(), 5)
     network.pretrained = False
-    network = case.method(case.method.Hyper(), State()).build_network(network)
+    network = case.method(case.method.Hyper(), MethodState()).build_network(network)
     network.match_state_dict_shape(set(last.weights))
     start = network.state_dict()
     for name, tensor in last.weights.items():
@@ -330,7 +330,7 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
 
 
 def refuses_tensors_outside_its_state(case: Case) -> None:
-    method = case.method(case.method.Hyper(), State())
+    method = case.method(case.method.Hyper(), MethodState())
     for value in (torch.zeros(1), nn.Linear(1, 1), [torch.zeros(1)], {"a": torch.zeros(1)}):
         with pytest.raises(AttributeError):
             method.anything = value

@@ -18,9 +18,9 @@ from core.learning.data.augment import Augmentation
 from core.learning.methods import registry
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.precision import Inputs
-from core.learning.state import State
-from core.learning.training.context import Batch, Context
+from core.learning.precision import InputNormaliser
+from core.learning.state import MethodState
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 CLASSES = ("ant", "bee", "cat")
 # id → architecture, pixels a side, images
@@ -162,31 +162,31 @@ class Hand:
     task: int = 0
 
     def __post_init__(self) -> None:
-        self.resolved = resolve(self.recipe, self.scenario)
-        kind = registry.get_method(self.resolved.method["name"])
-        hyper = {k: v for k, v in self.resolved.method.items() if k != "name"}
-        self.method: Any = kind(kind.Hyper.model_validate(hyper), State())
+        self.resolved_recipe = resolve(self.recipe, self.scenario)
+        kind = registry.get_method(self.resolved_recipe.method["name"])
+        hyper = {k: v for k, v in self.resolved_recipe.method.items() if k != "name"}
+        self.method: Any = kind(kind.Hyper.model_validate(hyper), MethodState())
 
     def begin(
         self, x: torch.Tensor, y: torch.Tensor, names: Any = None, **settings: Any
-    ) -> Context:
+    ) -> TaskTrainingContext:
         """The context of the next task, whose training part is (x, y)."""
         self.task += 1
         network = self.network
         start = {name: p.detach().clone() for name, p in network.named_parameters()}
         head = self.task if self.scenario == "task" else None
         raw = (x.permute(0, 2, 3, 1) * 20 + 128).clamp(0, 255).to(torch.uint8)
-        batch = Batch(x, y, torch.arange(len(y)), head, lambda rows: raw[rows])
+        batch = TrainingBatch(x, y, torch.arange(len(y)), head, lambda rows: raw[rows])
         known = network.list_classes(head)
-        ctx = Context(
+        ctx = TaskTrainingContext(
             network=network,
             scenario=self.scenario,
             task=self.task,
             classes=list(names or known),
             class_rows=torch.tensor([known.index(n) for n in (names or known)]),
-            recipe=self.resolved,
+            recipe=self.resolved_recipe,
             device=torch.device("cpu"),
-            inputs=Inputs(None, x.shape[1], torch.device("cpu")),
+            inputs=InputNormaliser(None, x.shape[1], torch.device("cpu")),
             augment=Augmentation("none", x.shape[2]),
             first=self.task == 1,
             warn=self.warnings.append,
@@ -198,28 +198,28 @@ class Hand:
         for name, value in settings.items():
             setattr(ctx, name, value)
         self.method.begin_task(ctx)
-        wanted = self.method.list_trainable_names(network, self.resolved.depth)
+        wanted = self.method.list_trainable_names(network, self.resolved_recipe.depth)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in wanted)
             if name in wanted:
                 ctx.trainable[name] = parameter
         return ctx
 
-    def end(self, ctx: Context) -> None:
+    def end(self, ctx: TaskTrainingContext) -> None:
         self.method.end_task(ctx, ctx.examples())
         ctx.cache.clear()
 
-    def terms(self, ctx: Context) -> dict[str, torch.Tensor]:
+    def terms(self, ctx: TaskTrainingContext) -> dict[str, torch.Tensor]:
         """The loss terms of a step on the whole task."""
         (batch,) = ctx.examples()
         return self.method.loss_terms(ctx, batch)
 
-    def value(self, ctx: Context) -> float:
+    def value(self, ctx: TaskTrainingContext) -> float:
         """The objective of a step on the whole task."""
         with torch.no_grad():
             return float(sum(self.terms(ctx).values())) + self.method.compute_penalty(ctx)
 
-    def gradient(self, ctx: Context) -> torch.Tensor:
+    def gradient(self, ctx: TaskTrainingContext) -> torch.Tensor:
         """Its gradient as a step sees it, flat, in the order of ctx.trainable."""
         for parameter in ctx.trainable.values():
             parameter.grad = None
@@ -228,12 +228,12 @@ class Hand:
         return torch.cat([p.grad.flatten() for p in ctx.trainable.values()])  # type: ignore[union-attr]
 
 
-def flat(ctx: Context) -> torch.Tensor:
+def flat(ctx: TaskTrainingContext) -> torch.Tensor:
     """The parameters that move, flat."""
     return torch.cat([p.detach().flatten() for p in ctx.trainable.values()])
 
 
-def place(ctx: Context, theta: torch.Tensor) -> None:
+def place(ctx: TaskTrainingContext, theta: torch.Tensor) -> None:
     """Set them."""
     with torch.no_grad():
         sizes = [p.numel() for p in ctx.trainable.values()]
@@ -241,7 +241,7 @@ def place(ctx: Context, theta: torch.Tensor) -> None:
             parameter.copy_(values.view_as(parameter))
 
 
-def minimise(hand: Hand, ctx: Context) -> None:
+def minimise(hand: Hand, ctx: TaskTrainingContext) -> None:
     """To the minimum of a quadratic objective that is nearest to where the parameters are, by its
     gradients alone.
     """

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from core.learning.methods import registry
 from core.learning.recipe import Recipe
-from core.learning.state import State
+from core.learning.state import MethodState
 
 SLOW = {"lr": 1e-9}  # a rate at which no weight is held too steeply
 
@@ -33,9 +33,9 @@ class Ctx:
         self.warnings.append(message)
 
 
-def make(name: str, state: State | None = None, **hyper: Any) -> Any:
+def make(name: str, state: MethodState | None = None, **hyper: Any) -> Any:
     kind = registry.get_method(name)
-    return kind(kind.Hyper.model_validate(hyper), state or State())
+    return kind(kind.Hyper.model_validate(hyper), state or MethodState())
 
 
 def held(name: str, anchor: Tensor, importance: Tensor, optimizer: Any = SLOW, **hyper: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 import torch.fx.experimental.symbolic_shapes
 from streams import Killed, Script
 
-from core.learning.distributed.ranks import Group
+from core.learning.distributed.ranks import TorchrunRanks
 from core.learning.training import job, output
 
 
@@ -37,10 +37,10 @@ def child(request: dict, rank: int, port: int, events: Path) -> None:
 
         try:
             job.learn_task(
-                output.read_spec(request["spec"]),
+                output.read_job_spec(request["spec"]),
                 emit if rank == 0 else id,
                 control,
-                ranks=Group(torch.device("cpu")),
+                ranks=TorchrunRanks(torch.device("cpu")),
             )
         except Killed:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from core.learning.methods import registry
 from core.learning.methods.method import Method
-from core.learning.training.loop import Loop
+from core.learning.training.loop import TrainingLoop
 
 
 class Calls(Protocol):
@@ -35,9 +35,9 @@ class StepCounts:
 
     def watch(self) -> None:
         """Count in all loops of this process from now on."""
-        step = Loop._run_training_step
+        step = TrainingLoop._run_training_step
 
-        def watched(loop: Loop, *args: Any, **kwargs: Any) -> None:
+        def watched(loop: TrainingLoop, *args: Any, **kwargs: Any) -> None:
             first = loop.position.batch == 0
             step(loop, *args, **kwargs)
             if not first:
@@ -45,8 +45,8 @@ class StepCounts:
                 self.places += self._calls.places - self._before
             self._before = self._calls.places.copy()
 
-        Loop._run_training_step = watched  # type: ignore[method-assign,assignment]
-        Loop._report_progress = self._uncounted(Loop._report_progress)  # type: ignore[method-assign]
+        TrainingLoop._run_training_step = watched  # type: ignore[method-assign,assignment]
+        TrainingLoop._report_progress = self._uncounted(TrainingLoop._report_progress)  # type: ignore[method-assign]
         kinds: set[type[Method]] = {Method, *registry.METHODS.values()}
         for kind in kinds:
             if "forecast_loss_rise" in vars(kind):  # made for reports only

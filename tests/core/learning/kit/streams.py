@@ -21,7 +21,7 @@ from recipes import complete
 from safetensors.torch import load, save_file
 
 from core.contract.jobs.control_request import ControlRequest
-from core.contract.jobs.job_result import AnswersFile, MeasuredVersion
+from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
 from core.contract.jobs.job_spec import JobSpec, LocalPart
 from core.contract.manifest import PER_TASK, Manifest
 from core.ingest.answers import read_written_predictions
@@ -111,7 +111,7 @@ class Learned:
 
     @property
     def _written_answers(self) -> dict[tuple[MeasuredVersion, int], bytes]:
-        parts = [AnswersFile.from_json(said) for said in self.result["answers"]]
+        parts = [PredictionsFile.from_json(said) for said in self.result["answers"]]
         return read_written_predictions(self.folder, parts)
 
     @property
@@ -130,7 +130,7 @@ class Learned:
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
         """A part's tensors; a memory's with its images."""
         if part in TYPES:
-            return image_packs.restore_state(
+            return image_packs.restore_method_state(
                 [LocalPart.from_json(p) for p in self.as_parent()["parts"]]
             )[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
@@ -159,7 +159,9 @@ class Learned:
         known = {key: self.spec[key] for key in MODEL if key in self.spec}
         manifest = Manifest.from_json({**known, **version["manifest"]})
         paths = {part["name"]: Path(part["path"]) for part in version["parts"]}
-        return predicting.load_network(manifest, paths), predicting.load_method(manifest, paths)
+        return predicting.load_version_network(manifest, paths), predicting.load_prediction_method(
+            manifest, paths
+        )
 
     def as_parent(self) -> dict[str, Any]:
         result = self.result

@@ -5,18 +5,18 @@ import math
 import torch
 
 from core.learning.class_map import ClassMap
-from core.learning.memory.gaussians import Gaussians
-from core.learning.memory.renumber import renumber_head_rows, renumber_memory
+from core.learning.memory.gaussians import ClassGaussians
+from core.learning.memory.renumber import renumber_head_rows, renumber_replay_labels
 from core.learning.memory.reservoir import SEEN
-from core.learning.networks.heads import Head
-from core.learning.state import Section
+from core.learning.networks.heads import ClassifierHead
+from core.learning.state import StateSection
 
 CLASSES = ClassMap([[0, 3], [2]], 4)
 """Classes 0 and 3 are one, and class 1 is dropped."""
 
 
 def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head() -> None:
-    head = Head(5, 4)
+    head = ClassifierHead(5, 4)
     with torch.no_grad():
         head.weight.normal_(generator=torch.Generator().manual_seed(0))
         head.bias.normal_(generator=torch.Generator().manual_seed(1))
@@ -24,7 +24,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
     logits = head(x).detach()
     widths = torch.tensor([3, 4, 4, 4])
     logits[0, 3] = 0  # stored by a head of three classes
-    section = Section()
+    section = StateSection()
     section.tensors.update(
         images=torch.arange(4, dtype=torch.uint8).reshape(4, 1, 1, 1),
         labels=torch.tensor([0, 1, 2, 3]),
@@ -33,7 +33,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
         widths=widths,
     )
     section.json[SEEN] = {"0": 5, "1": 7, "2": 1, "3": 2}
-    renumber_memory(section, CLASSES)
+    renumber_replay_labels(section, CLASSES)
     tensors = section.tensors
     assert tensors["labels"].tolist() == [0, 1, 0] and tensors["tasks"].tolist() == [1, 2, 2]
     assert tensors["images"].flatten().tolist() == [0, 2, 3]
@@ -43,18 +43,18 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
     new = head(x[2:]).detach()
     new[:, 0] -= math.log(2)  # the prior of two classes, which a stored logit does not have
     assert torch.allclose(tensors["logits"][1:], new, atol=1e-6)
-    renumber_memory(section, ClassMap([[5]], 6))
+    renumber_replay_labels(section, ClassMap([[5]], 6))
     assert not section.tensors
 
 
 def test_one_row_is_at_most_the_softmax_of_both() -> None:
-    head = Head(3, 4)
+    head = ClassifierHead(3, 4)
     with torch.no_grad():
         head.weight.normal_(generator=torch.Generator().manual_seed(0))
     x = torch.randn(64, 3, generator=torch.Generator().manual_seed(1))
     both = head(x)[:, [0, 3]].logsumexp(1)
     added = head(x)[:, [0, 3]].sum(1)
-    summed = Head(3, 4)
+    summed = ClassifierHead(3, 4)
     summed.load_state_dict(head.state_dict())
     head.merge_rows(CLASSES)
     assert bool((head(x)[:, 0] <= both + 1e-6).all())
@@ -63,7 +63,7 @@ def test_one_row_is_at_most_the_softmax_of_both() -> None:
 
 
 def test_importance_of_the_head_follows_its_rows_and_of_others_stays() -> None:
-    section = Section()
+    section = StateSection()
     section.tensors.update(
         {
             "importance.head.weight": torch.arange(8.0).reshape(4, 2),
@@ -78,8 +78,8 @@ def test_importance_of_the_head_follows_its_rows_and_of_others_stays() -> None:
 
 
 def test_gaussians_of_merged_classes_are_drawn_in_the_shares_of_their_images() -> None:
-    section = Section()
-    gaussians = Gaussians(section)
+    section = StateSection()
+    gaussians = ClassGaussians(section)
     features = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     labels = torch.cat([torch.zeros(30), torch.full((10,), 3)]).long()
     features[30:] += 100

@@ -11,14 +11,14 @@ from recipes import complete
 from streams import Bench, Learned, Script, watched
 
 from core.learning.analytic import balance, discriminant, ridge
-from core.learning.analytic.linear import append_ones
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.linear import append_column_of_ones
+from core.learning.analytic.sums import FeatureSums
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import EvaluationImages, score_images
-from core.learning.evaluation.probe import compute_features
+from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
+from core.learning.evaluation.probe import compute_image_features
 from core.learning.methods.analytic import UNTRAINED, Analytic
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors
 
 CPU = torch.device("cpu")
@@ -32,11 +32,11 @@ def accuracy(learned: Learned, bench: Bench, task: int) -> float:
     data = Dataset.read_dataset_file(bench.dataset(task, "held_out"), bench.task_classes(task))
     head = task if bench.scenario == "task" else None
     part = EvaluationImages(data.images, data.convert_labels_to_targets(network.list_classes(head)))
-    right = score_images(network, part, head, method.predict_logits, INPUTS)
+    right = score_image_predictions(network, part, head, method.predict_logits, INPUTS)
     return float(right.float().mean())
 
 
-INPUTS = Inputs(None, 1, CPU)
+INPUTS = InputNormaliser(None, 1, CPU)
 
 
 def analytic(**hyper: object) -> dict[str, object]:
@@ -50,7 +50,7 @@ def all_examples(bench: Bench, learned: Learned, tasks: int) -> tuple[torch.Tens
         Dataset.read_dataset_file(bench.dataset(t, "train"), bench.task_classes(t))
         for t in range(1, tasks + 1)
     ]
-    phi = torch.cat([compute_features(network, part.images, INPUTS) for part in data])
+    phi = torch.cat([compute_image_features(network, part.images, INPUTS) for part in data])
     return phi, torch.cat([part.convert_labels_to_targets(network.classes) for part in data])
 
 
@@ -63,20 +63,20 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
     phi, rows = all_examples(bench, last, 3)
     network, method = last.deployed()
     if head == "ridge":
-        sums = Sums.make_empty_sums(phi.shape[1] + 1, 6)
-        sums.add_examples(append_ones(phi), rows)
+        sums = FeatureSums.make_empty_sums(phi.shape[1] + 1, 6)
+        sums.add_examples(append_column_of_ones(phi), rows)
         if hyper.get("balanced", True):
-            strength = balance.LeftOut(sums, append_ones(phi).double(), rows).choose_strength(
-                balance.balance_class_sums(sums)
-            )
-            weight = ridge.solve_ridge(balance.balance_class_sums(sums), strength)
+            strength = balance.RidgeLeaveOneOut(
+                sums, append_column_of_ones(phi).double(), rows
+            ).choose_strength(balance.balance_class_sums(sums))
+            weight = ridge.solve_ridge_regression(balance.balance_class_sums(sums), strength)
         else:
             weight = ridge.choose_ridge_strength(sums)[1]
-        wanted = append_ones(phi).double() @ weight
+        wanted = append_column_of_ones(phi).double() @ weight
     else:
-        sums = Sums.make_empty_sums(phi.shape[1], 6)
+        sums = FeatureSums.make_empty_sums(phi.shape[1], 6)
         sums.add_examples(phi, rows)
-        share = discriminant.LeftOut(sums, phi.double(), rows).choose_shrinkage()
+        share = discriminant.DiscriminantLeaveOneOut(sums, phi.double(), rows).choose_shrinkage()
         wanted = discriminant.solve_discriminant(sums, share=share)(phi.double())
         if head == "ncm":
             wanted = (

@@ -23,18 +23,18 @@ from streams import Bench, Killed, Script
 from torch import nn
 
 from core.errors import InvalidRecipe
-from core.learning.curvature.block import Gram
+from core.learning.curvature.block import GramBlock
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.data.dataset import DataError
 from core.learning.methods import dlcft, registry
 from core.learning.methods.dlcft import Dlcft, _set_batch_norm_statistics
 from core.learning.methods.dlcft_memory import CurvatureMemory
-from core.learning.methods.squared_loss import append_ones, compute_squared_errors
+from core.learning.methods.squared_loss import append_column_of_ones, compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.state import State
-from core.learning.training.loop import Loop, NonFinite
+from core.learning.state import MethodState
+from core.learning.training.loop import NonFiniteTrainingError, TrainingLoop
 
 ALPHA = 15.0
 
@@ -256,7 +256,7 @@ def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
     with torch.no_grad():
         ctx.trainable["head.weight"][3], ctx.trainable["head.bias"][3] = row[:4], row[4]
     found = penalty_alone(run, ctx)
-    z = append_ones(run.network.compute_value_and_derivative(examples()[0])[0].detach())
+    z = append_column_of_ones(run.network.compute_value_and_derivative(examples()[0])[0].detach())
     wanted = 0.5 * (z.T @ z / 9) @ row
     assert torch.allclose(found["head.weight"][3], wanted[:4], rtol=1e-12)
     assert torch.allclose(found["head.bias"][3], wanted[4], rtol=1e-12)
@@ -294,7 +294,7 @@ def test_an_appended_row_has_the_curvature_of_the_others_and_none_with_them() ->
     h, index = hessian(network, x, y)
 
     rows = torch.cat([index["head.weight"], index["head.bias"][:, None]], 1)
-    z = append_ones(network.features(x)).detach()
+    z = append_column_of_ones(network.features(x)).detach()
     for row in (0, 3):
         assert relative(h[rows[row][:, None], rows[row]], z.T @ z / 9) <= 1e-12
     new = rows[3][:, None]
@@ -568,7 +568,7 @@ def test_the_coupling_is_what_outputs_changed_by_what_the_blocks_say(scenario, c
     run.network.add_task_classes(1, CLASSES, "default", torch.Generator().manual_seed(0))
     run.network.double()
     ctx = run.begin(x, y)
-    task = ctx.head_argument
+    task = ctx.get_task_argument_of_forward
     before = run.network(x, task).detach()
     moving = [n for n in ctx.trainable if scenario == "data" or not n.startswith("heads.")]
     change = random_change(ctx, moving)
@@ -652,7 +652,7 @@ def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
 
 
 def test_a_method_that_does_not_forecast_says_so() -> None:
-    method = registry.get_method("finetune")(registry.get_method("finetune").Hyper(), State())
+    method = registry.get_method("finetune")(registry.get_method("finetune").Hyper(), MethodState())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
         method.compute_example_losses(None, None, None, None)
     assert method.forecast_loss_rise(None) is None and method.get_max_loss_forecast() is None
@@ -821,7 +821,7 @@ def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
 ) -> None:
     bench = bench_of(tmp_path, n=80)  # three passes of 32
     first, undisturbed = bench.learn_tasks(2, method="dlcft")
-    add, calls, consolidate, ending = CurvatureEstimator.add_examples, [], Loop.end_task, []
+    add, calls, consolidate, ending = CurvatureEstimator.add_examples, [], TrainingLoop.end_task, []
 
     def dying(self, x, cotangents=None):
         calls.append(len(x))
@@ -836,7 +836,7 @@ def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
 
     with monkeypatch.context() as patch:
         patch.setattr(CurvatureEstimator, "add_examples", dying)
-        patch.setattr(Loop, "end_task", noticed)
+        patch.setattr(TrainingLoop, "end_task", noticed)
         again = bench.killed(bench.spec(2, first, method="dlcft"), Script([5]))
     assert ending and again["snapshot"]
     assert bench.learn(again).digests == undisturbed.digests
@@ -880,7 +880,7 @@ def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(
     bench = bench_of(tmp_path)
     first = bench.learn_task(1, method="dlcft")
     monkeypatch.setattr(Dlcft, "forecast_loss_rise", lambda self, ctx: math.inf)
-    with pytest.raises(NonFinite, match="lower lr"):
+    with pytest.raises(NonFiniteTrainingError, match="lower lr"):
         bench.learn_task(2, first, method="dlcft")
 
 
@@ -912,8 +912,11 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
     block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
-    z = append_ones(run.network.compute_value_and_derivative(examples()[0])[0])
-    assert isinstance(block, Gram) and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
+    z = append_column_of_ones(run.network.compute_value_and_derivative(examples()[0])[0])
+    assert (
+        isinstance(block, GramBlock)
+        and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
+    )
 
 
 def test_its_description_and_registration_agree() -> None:

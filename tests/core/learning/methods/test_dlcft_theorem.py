@@ -14,9 +14,9 @@ from linear import Hand, flat, minimise, place
 from torch import nn
 
 from core.learning.curvature.block import ExactBlock
-from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
-from core.learning.curvature.fisher import make_basis_cotangents
+from core.learning.curvature.fisher import make_basis_vector_cotangents
 from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.squared_loss import compute_squared_errors, compute_target_residuals
@@ -52,7 +52,7 @@ class Linear:
 
     @property
     def curvature(self):
-        return Curvature({"all": ExactBlock(self.h)})
+        return LayerCurvatures({"all": ExactBlock(self.h)})
 
 
 def tasks_of(parameters, sizes):
@@ -468,8 +468,8 @@ def excess(seed, count=5, n=60):
                 whole = own if whole is None else torch.lerp(whole, own, w)
             elif kind != "none":
                 estimate = CurvatureEstimator(network, network, dict.fromkeys(layers, kind))
-                estimate.add_examples(x, make_basis_cotangents)
-                now = Curvature(estimate.build_blocks())
+                estimate.add_examples(x, make_basis_vector_cotangents)
+                now = LayerCurvatures(estimate.build_blocks())
                 merged = now if merged is None else merged.average_with(now, w)
                 whole = dense(merged, network)
         found[kind] = float(0.5 * (theta - best) @ h @ (theta - best))

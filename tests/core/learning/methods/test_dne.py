@@ -10,15 +10,15 @@ from recipes import resolve
 from streams import Bench, spied, watched
 from torch.nn import functional
 
-from core.learning.memory.exemplars import Exemplars
+from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import choose_exemplars, draw_exemplars_for_batch
 from core.learning.methods import dne, expanding, registry
 from core.learning.methods.dne import Dne
 from core.learning.methods.expanding import CLASSIFIER, EXPERT
 from core.learning.networks import ImageSpec, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
-from core.learning.state import State
-from core.learning.training.context import Batch
+from core.learning.state import MethodState
+from core.learning.training.context import TrainingBatch
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
 FEW = {"name": "dne", "exemplars": 14}
@@ -116,7 +116,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
         if ctx.task == 1 or ctx.stage != EXPERT or ctx.cache.setdefault("looked", False):
             return
         ctx.cache["looked"] = True
-        share = draw_exemplars_for_batch(ctx, Exemplars(method.state["exemplars"]))
+        share = draw_exemplars_for_batch(ctx, ExemplarBuffer(method.state["exemplars"]))
         x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
         with torch.no_grad():
             z, old = ctx.network(x).double(), before(x).double()
@@ -238,7 +238,7 @@ def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(
 
 
 def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> None:
-    exemplars = Exemplars(State()["exemplars"])
+    exemplars = ExemplarBuffer(MethodState()["exemplars"])
     network = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "class")
     generator = torch.Generator().manual_seed(0)
     sizes, seen, before = [], 0, {}
@@ -249,7 +249,7 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
         )
         seen += new
         x = images.permute(0, 3, 1, 2).float() / 255
-        batch = Batch(
+        batch = TrainingBatch(
             x, labels, torch.arange(len(x)), None, lambda rows, images=images: images[rows]
         )
         share = 2000 // seen

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from core.learning.methods.finetune import Finetune
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.optimizers.build import compute_rate_factor
+from core.learning.optimizers.build import compute_learning_rate_factor
 from core.learning.state import load_tensors
 
 
@@ -71,7 +71,7 @@ def test_a_linear_probe_learns_as_a_head_on_features_that_were_computed_once(
     adam = torch.optim.Adam(head.parameters())
     recipe = resolve({"optimizer": optimizer}).optimizer
     for step, (index, loss) in enumerate(steps):
-        adam.param_groups[0]["lr"] = 0.01 * compute_rate_factor(recipe, step, len(steps))
+        adam.param_groups[0]["lr"] = 0.01 * compute_learning_rate_factor(recipe, step, len(steps))
         mine = functional.cross_entropy(head(features[index]), labels[index])
         assert loss == pytest.approx(mine.item(), abs=1e-6)
         adam.zero_grad()

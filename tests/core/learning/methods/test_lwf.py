@@ -7,7 +7,7 @@ from streams import Bench, spied, watched
 
 from core.errors import InvalidRecipe
 from core.learning.methods import lwf
-from core.learning.methods.lwf import Lwf, compute_distillation
+from core.learning.methods.lwf import LearningWithoutForgetting, compute_distillation_loss
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
@@ -19,10 +19,10 @@ def gradient(terms, parameter):
 def test_the_distance_and_its_gradient_are_the_numbers_of_the_formula() -> None:
     z = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     old = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
-    value = compute_distillation(z, old, 2.0)
+    value = compute_distillation_loss(z, old, 2.0)
     value.backward()
     assert float(value.detach()) == pytest.approx(0.693147, abs=1e-6)
-    assert float(value.detach() - compute_distillation(old, old, 2.0)) == pytest.approx(
+    assert float(value.detach() - compute_distillation_loss(old, old, 2.0)) == pytest.approx(
         0.110944, abs=1e-6
     )  # KL
     assert z.grad[0].tolist() == pytest.approx([-0.115529, 0.115529], abs=1e-6)
@@ -34,25 +34,27 @@ def test_the_gradient_is_the_difference_of_softened_outputs_over_t_and_b_without
     generator = torch.Generator().manual_seed(0)
     z, old = (torch.randn(5, 4, dtype=torch.float64, generator=generator) for _ in range(2))
     z.requires_grad_()
-    compute_distillation(z, old, 3.0).backward()
+    compute_distillation_loss(z, old, 3.0).backward()
     wanted = ((z / 3).softmax(1) - (old / 3).softmax(1)) / (3 * 5)
     assert torch.allclose(z.grad, wanted.detach(), atol=1e-15)
 
 
 def test_a_student_like_its_teacher_has_no_gradient() -> None:
     z = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    compute_distillation(z, z.detach(), 2.0).backward()
+    compute_distillation_loss(z, z.detach(), 2.0).backward()
     assert float(z.grad.abs().max()) < 1e-16
 
 
 def test_outputs_of_probability_zero_are_no_trouble() -> None:
     z = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
-    compute_distillation(z, torch.tensor([[-1e4, 0.0, 1e4]]), 2.0).backward()
+    compute_distillation_loss(z, torch.tensor([[-1e4, 0.0, 1e4]]), 2.0).backward()
     assert torch.isfinite(z.grad).all()
 
 
 def test_the_first_task_is_plain_training(bench, monkeypatch) -> None:
-    seen = spied(monkeypatch, Lwf, lambda method, ctx, batch, terms: set(terms))
+    seen = spied(
+        monkeypatch, LearningWithoutForgetting, lambda method, ctx, batch, terms: set(terms)
+    )
     plain = bench.learn_task(1, method="finetune")
     ours = bench.learn_task(1, method="lwf")
     assert seen[0] == {"task"} and ours.network_digests == plain.network_digests
@@ -90,7 +92,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(
         frozen = not any(module.training for module in get_teacher_network(ctx).modules())
         return float(terms["distillation"].detach()), 0.5 * float(wanted), frozen
 
-    seen = spied(monkeypatch, Lwf, look)
+    seen = spied(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method=method)
     assert len(seen) == 4 and all(frozen for _, _, frozen in seen)
     assert [got for got, _, _ in seen] == pytest.approx([wanted for _, wanted, _ in seen], rel=1e-5)
@@ -104,7 +106,7 @@ def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(
 
     bench = Bench(tmp_path, classes=(("ant", "bee"), ("cat", "dog", "elk")))
     first = bench.learn_task(1, method="lwf")
-    seen = spied(monkeypatch, Lwf, look)
+    seen = spied(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method={"name": "lwf", "weight": "constant"})
     assert float(seen[0].abs().max()) < 1e-6  # nothing has moved yet
     assert float(seen[-1][:2].abs().max()) > 0
@@ -138,7 +140,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(
 
     bench = Bench(tmp_path, classes=classes)
     first = bench.learn_task(1, method="lwf")
-    seen = spied(monkeypatch, Lwf, look)
+    seen = spied(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.5, "weight": "by-classes"})
     assert seen and all(seen)
 
@@ -166,14 +168,17 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
             now, then = network.features(batch.x), before.features(batch.x)
             pairs = [(network.logits(now, t), before.logits(then, t)) for t in (1, 2)]
             excess = [
-                float(compute_distillation(z, old, 2.0) - compute_distillation(old, old, 2.0))
+                float(
+                    compute_distillation_loss(z, old, 2.0)
+                    - compute_distillation_loss(old, old, 2.0)
+                )
                 for z, old in pairs
             ]
         return excess + [
             float(gradient(terms, network.heads[t].weight).abs().max()) for t in ("1", "2")
         ]
 
-    seen = spied(monkeypatch, Lwf, look)
+    seen = spied(monkeypatch, LearningWithoutForgetting, look)
     bench.learn(spec)
     assert min(seen[-1]) > 0
 
@@ -211,7 +216,7 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(
     def look(result, method, ctx, batch):
         return ctx.stage, {n: t.clone() for n, t in ctx.network.state_dict().items()}
 
-    states = watched(monkeypatch, Lwf, "after_step", look)
+    states = watched(monkeypatch, LearningWithoutForgetting, "after_step", look)
     learned = bench.learn_task(2, first, method=WARM)
     steps = -(-bench.n // 4)
     assert [stage for stage, _ in states] == ["warm-up"] * steps + ["all"] * 2 * steps
@@ -230,7 +235,7 @@ def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) ->
     first = bench.learn_task(1, method=WARM)
     found = watched(
         monkeypatch,
-        Lwf,
+        LearningWithoutForgetting,
         "project_gradient",
         lambda result, method, ctx: (
             ctx.stage,

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from core.learning.methods.squared_loss import (
     RIDGE,
-    append_ones,
+    append_column_of_ones,
     compute_squared_errors,
     compute_target_residuals,
     fit_ridge_head,
@@ -69,7 +69,7 @@ def test_half_precision_outputs_are_compared_in_float32() -> None:
 
 
 def test_a_column_of_ones_stands_for_the_bias() -> None:
-    assert append_ones(torch.tensor([[2.0, 3.0]])).tolist() == [[2.0, 3.0, 1.0]]
+    assert append_column_of_ones(torch.tensor([[2.0, 3.0]])).tolist() == [[2.0, 3.0, 1.0]]
 
 
 def test_the_ridge_head_is_the_minimum_of_its_objective() -> None:

@@ -16,7 +16,7 @@ from streams import Bench, Learned, run
 from core.contract.manifest import Manifest
 from core.errors import InvalidRecipe
 from core.learning.data.dataset import DataError
-from core.learning.evaluation.predicting import load_network
+from core.learning.evaluation.predicting import load_version_network
 from core.learning.methods.vpt import Vpt
 from core.learning.networks.prompts import PromptedNetwork
 from core.learning.training.failures import classify_job_error
@@ -39,7 +39,7 @@ def logits(learned: Learned, task: int | None = None) -> torch.Tensor:
     """Of the version as it is stored: rebuilt from manifest and parts."""
     spec, version = learned.spec, learned.as_parent()
     known = {key: spec[key] for key in ("architecture", "image", "scenario")}
-    network = load_network(
+    network = load_version_network(
         Manifest.from_json({**known, **version["manifest"]}),
         {p["name"]: Path(p["path"]) for p in version["parts"]},
     )

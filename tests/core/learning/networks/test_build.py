@@ -19,7 +19,7 @@ from core.learning.networks import (
     list_expected_tensors,
 )
 from core.learning.networks.backbone import Backbone
-from core.learning.networks.init import fill_by_torch_rule, fill_weights
+from core.learning.networks.init import initialise_by_torch_rule, initialise_weights
 
 ROOT = Path(__file__).parents[4]
 
@@ -65,8 +65,10 @@ def test_a_network_is_built_without_importing_sympy() -> None:
 
 def test_a_module_without_a_rule_is_an_error() -> None:
     with pytest.raises(TypeError, match="Embedding"):
-        fill_weights(
-            torch.nn.Sequential(torch.nn.Embedding(2, 2)), fill_by_torch_rule, torch.Generator()
+        initialise_weights(
+            torch.nn.Sequential(torch.nn.Embedding(2, 2)),
+            initialise_by_torch_rule,
+            torch.Generator(),
         )
 
 

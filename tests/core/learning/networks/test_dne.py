@@ -14,18 +14,18 @@ from torch.utils.flop_counter import FlopCounterMode
 from bench.methods.dne_cost import compute_naive_attention
 from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, build_network
 from core.learning.networks.dne.chain import (
-    ChainOutputs,
+    ExpertChainOutputs,
     draw_drop_path_masks,
     run_expert_chain,
-    run_next_expert,
+    run_next_expert_of_chain,
 )
-from core.learning.networks.dne.expert import Expert, ExpertSizes, fill_expert_module
+from core.learning.networks.dne.expert import DneExpert, ExpertSizes, initialise_expert_module
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import PackedExperts
 from core.learning.networks.dne.spatial import SpatialAttention, compute_patch_offsets
 from core.learning.networks.dne.task_attention import TaskAttention
-from core.learning.networks.families import rebuild_network
-from core.learning.networks.init import fill_weights
+from core.learning.networks.families import rebuild_described_network
+from core.learning.networks.init import initialise_weights
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3, "patch": 2}
 FULL = ExpertSizes(layers=6, head_dim=32, expansion=4, channels=3, patch=4, grid=8, gated=True)
@@ -44,7 +44,7 @@ def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float3
     found = ExpandedNetwork(plain)
     stir(found.head, 1)
     for task, heads in enumerate(experts, 2):
-        found.schedule_next_expert(heads)
+        found.set_size_of_next_expert(heads)
         found.add_task_classes(task, [f"{task}{x}" for x in "ab"], "default", seeded(task))
         stir(found, task, by)
     return found.to(dtype).eval()
@@ -73,7 +73,7 @@ def test_a_later_expert_has_the_published_number_of_parameters(heads, earlier, c
     the feature.
     """
     with torch.device("meta"):
-        expert = Expert(heads, earlier, FULL)
+        expert = DneExpert(heads, earlier, FULL)
     ours = sum(p.numel() for p in expert.parameters())
     lambdas, norm, biases = 2 * 6 * (heads - 1), 2 * expert.width, 5 * heads
     assert ours - lambdas - norm + biases == count
@@ -107,9 +107,9 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the
     formula leaves out."""
     monkeypatch.setattr(TaskAttention, "forward", compute_naive_attention)
-    experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(5))]
+    experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
-        fill_weights(expert, fill_expert_module, seeded(t))
+        initialise_weights(expert, initialise_expert_module, seeded(t))
     x = torch.randn(1, 3, 32, 32, generator=seeded())
     with torch.no_grad(), nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
         counts = []
@@ -239,7 +239,7 @@ def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones(
     net, x = network((1, 2)), images()
     with torch.no_grad():
         before = run_expert_chain(net.list_experts(), x)
-        net.schedule_next_expert(2)
+        net.set_size_of_next_expert(2)
         net.add_task_classes(4, ["x"], "default", seeded(9))
         stir(net.experts[-1], 5)
         after = run_expert_chain(net.list_experts(), x)
@@ -309,10 +309,11 @@ def test_a_dropped_branch_leaves_its_input() -> None:
     expert, old = net.list_experts()[-1], net.compute_older_features(x).intermediates
     nothing = torch.zeros(2, 2, len(x))
     with torch.no_grad():
-        found = run_next_expert(expert, old, x, nothing).features[-1]
+        found = run_next_expert_of_chain(expert, old, x, nothing).features[-1]
         assert torch.equal(found, expert.norm(expert.token[0].expand(len(x), -1)))
         kept, plain = (
-            run_next_expert(expert, old, x, drops).features[-1] for drops in (nothing + 1, None)
+            run_next_expert_of_chain(expert, old, x, drops).features[-1]
+            for drops in (nothing + 1, None)
         )
         assert torch.equal(kept, plain)
 
@@ -362,9 +363,9 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
     """By the length of the difference: single channels of the chain itself are 2e-2 from
     float32.
     """
-    experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(3))]
+    experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(3))]
     for t, expert in enumerate(experts):
-        fill_weights(expert, fill_expert_module, seeded(t))
+        initialise_weights(expert, initialise_expert_module, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         wanted, found = run_expert_chain(experts, x), PackedExperts(experts).run_packed_chain(x)
@@ -420,7 +421,7 @@ def test_old_logits_start_as_the_same_bits_and_new_columns_as_zeros() -> None:
     net, x = network((1,)), images()
     with torch.no_grad():
         before = net(x)
-        net.schedule_next_expert(2)
+        net.set_size_of_next_expert(2)
         net.add_task_classes(3, ["x", "y"], "default", seeded(3))
         after = net(x)
     assert torch.equal(after[:, :4], before)
@@ -431,10 +432,10 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
     net, x = network((1,)), images()
     kept = copy.deepcopy(net)
     with torch.no_grad():
-        net.schedule_next_expert(2)
+        net.set_size_of_next_expert(2)
         net.add_task_classes(3, ["x"], "default", seeded(3))
         stir(net.experts[-1], 1)
-        old, new = net.compute_version_logits(x, [kept.head, net.head])
+        old, new = net.compute_logits_of_earlier_version(x, [kept.head, net.head])
         assert torch.equal(old, kept(x)) and torch.equal(new, net(x))
 
 
@@ -444,7 +445,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
 def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
     net, x = network((2, 1)), images()
     plain = build_network(SMALL, IMAGE, "class", HeadSpec(tuple(net.classes)), seed=5)
-    again = rebuild_network(plain, net.describe_for_manifest())
+    again = rebuild_described_network(plain, net.describe_for_manifest())
     again.load_parts(net.copy_parts())
     with torch.no_grad():
         assert torch.equal(again.eval()(x), net(x))
@@ -466,7 +467,7 @@ def test_an_experts_weights_are_a_function_of_the_seed() -> None:
         torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
     )
     inner = ExpandedNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
-    inner.schedule_next_expert(2)
+    inner.set_size_of_next_expert(2)
     inner.add_task_classes(2, ["b"], "zero", seeded())
     mixing = inner.experts[0].layers[0].mixing.inner
     assert (
@@ -485,11 +486,11 @@ def test_experts_are_for_their_own_architecture_and_one_classifier() -> None:
 
 def test_float64_follows_a_network_through_growth() -> None:
     net = network(dtype=torch.float64)
-    net.schedule_next_expert(1)
+    net.set_size_of_next_expert(1)
     net.add_task_classes(2, ["x"], "default", seeded())
     assert {p.dtype for p in net.parameters()} == {torch.float64}
     x = images(dtype=torch.float64)
     assert (
-        isinstance(net.compute_older_features(x).intermediates, ChainOutputs)
+        isinstance(net.compute_older_features(x).intermediates, ExpertChainOutputs)
         and net(x).sum().isfinite()
     )

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear import dual
-from core.learning.networks.linear.dual import Dual, MissingDualRule, use_dual_parameters
+from core.learning.networks.linear.dual import DualTensor, MissingDualRule, use_dual_parameters
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.torchvision_import import import_torchvision_models
 
@@ -70,7 +70,7 @@ def test_norms_that_are_not_folded_have_a_rule_as_well(case) -> None:
     at = {name: p.detach() for name, p in backbone.named_parameters()}
     moved = {name: 0.1 * torch.randn(p.shape, generator=g, dtype=p.dtype) for name, p in at.items()}
     with use_dual_parameters(backbone, moved):
-        out = backbone(Dual(x, None))
+        out = backbone(DualTensor(x, None))
     value, tangent = torch.func.jvp(
         lambda p: torch.func.functional_call(backbone, p, (x,)), (at,), (moved,)
     )
@@ -99,7 +99,7 @@ def test_norms_that_are_not_folded_have_a_rule_as_well(case) -> None:
 def test_a_rule_is_the_derivative_of_its_function(function) -> None:
     g = torch.Generator().manual_seed(0)
     x, dx = (torch.randn(2, 3, 5, 7, generator=g, dtype=torch.float64) for _ in range(2))
-    out = function(Dual(x, dx))
+    out = function(DualTensor(x, dx))
     value, tangent = torch.func.jvp(function, (x,), (dx,))
     assert torch.equal(out.x, value) or relative(out.x, value) <= 1e-15
     assert relative(out.dx, tangent) <= 1e-14
@@ -107,13 +107,15 @@ def test_a_rule_is_the_derivative_of_its_function(function) -> None:
 
 def test_at_zero_an_activation_takes_the_slope_of_its_negative_side() -> None:
     x, dx = torch.tensor([0.0, -0.0, 1.0]), torch.tensor([2.0, 2.0, 2.0])
-    assert functional.leaky_relu(Dual(x, dx), 0.1).dx.tolist() == pytest.approx([0.2, 0.2, 2.0])
+    assert functional.leaky_relu(DualTensor(x, dx), 0.1).dx.tolist() == pytest.approx(
+        [0.2, 0.2, 2.0]
+    )
 
 
 def test_what_does_not_move_costs_no_derivative() -> None:
     conv = nn.Conv2d(1, 2, 3)
     with use_dual_parameters(conv, {"weight": None, "bias": None}):
-        assert conv(Dual(torch.randn(1, 1, 5, 5), None)).dx is None
+        assert conv(DualTensor(torch.randn(1, 1, 5, 5), None)).dx is None
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_what_does_not_move_costs_no_derivative() -> None:
 )
 def test_a_function_without_a_rule_says_so(function, name) -> None:
     with pytest.raises(MissingDualRule, match=name):
-        function(Dual(torch.ones(3, 2), torch.ones(3, 2)))
+        function(DualTensor(torch.ones(3, 2), torch.ones(3, 2)))
 
 
 def test_a_module_has_its_parameters_back_whatever_happens_inside() -> None:
@@ -152,8 +154,8 @@ def with_bias_on_the_derivative(rule):
     def wrong(x, weight, bias=None, *args, **kwargs):
         out = rule(x, weight, bias, *args, **kwargs)
         shape = (1, -1) if out.x.dim() == 2 else (1, -1, 1, 1)
-        entry = not isinstance(x, Dual) or x.dx is None
-        return out if bias is None or entry else Dual(out.x, out.dx + bias.x.view(shape))
+        entry = not isinstance(x, DualTensor) or x.dx is None
+        return out if bias is None or entry else DualTensor(out.x, out.dx + bias.x.view(shape))
 
     return wrong
 
@@ -161,14 +163,14 @@ def with_bias_on_the_derivative(rule):
 def masked_by(chosen):
     def wrong(x, negative_slope=0.01, inplace=False):
         value = functional.leaky_relu(x.x, negative_slope)
-        return Dual(value, torch.where(chosen(x) > 0, x.dx, negative_slope * x.dx))
+        return DualTensor(value, torch.where(chosen(x) > 0, x.dx, negative_slope * x.dx))
 
     return wrong
 
 
 def pooled_by_itself(x, *args, **kwargs):
     kwargs.pop("return_indices", None)
-    return Dual(*(functional.max_pool2d(of, *args[:5], **kwargs) for of in (x.x, x.dx)))
+    return DualTensor(*(functional.max_pool2d(of, *args[:5], **kwargs) for of in (x.x, x.dx)))
 
 
 MUTANTS = {
@@ -206,7 +208,7 @@ def test_an_image_that_moves_is_seen() -> None:
     psi = displacement(network, 4)
     move(network, psi)
     with use_dual_parameters(network.backbone, dict(psi)):
-        out = network.backbone(Dual(x, 0.2 * x))
+        out = network.backbone(DualTensor(x, 0.2 * x))
     assert relative(out.dx, network.expand_by_forward_mode(x)[1]) > WRONG
 
 
@@ -220,7 +222,7 @@ def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
     unfolded = unfrozen.backbone
     moved = {name: psi.get(name) for name, _ in unfolded.named_parameters()}
     with use_dual_parameters(unfolded, moved):
-        out = unfolded(Dual(x, None))
+        out = unfolded(DualTensor(x, None))
     assert relative(out.x, network.expand_by_forward_mode(x)[0]) <= 1e-12
     assert relative(out.dx, network.expand_by_forward_mode(x)[1]) > WRONG
 

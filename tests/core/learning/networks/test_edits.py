@@ -9,7 +9,7 @@ from torch import nn
 
 from core.learning.networks import ImageSpec, build_network
 from core.learning.networks.backbone import Backbone
-from core.learning.networks.linear.edits import fold_batch_norms, replace_relu
+from core.learning.networks.linear.edits import fold_batch_norms, replace_relu_by_leaky_relu
 
 
 class Stack(Backbone):
@@ -82,7 +82,7 @@ def test_a_norm_that_no_convolution_can_take_in_is_refused(modules, reason) -> N
 def test_every_relu_becomes_leaky(case) -> None:
     network = plain(case)
     relus = sum(isinstance(m, nn.ReLU) for m in network.modules())
-    replace_relu(network.backbone, 0.2)
+    replace_relu_by_leaky_relu(network.backbone, 0.2)
     found = [m.negative_slope for m in network.modules() if isinstance(m, nn.LeakyReLU)]
     assert found == [0.2] * relus and relus > 0
     assert not any(isinstance(m, nn.ReLU) for m in network.modules())
@@ -90,7 +90,7 @@ def test_every_relu_becomes_leaky(case) -> None:
 
 def test_the_slope_is_that_of_the_negative_side() -> None:
     network = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "class").double()
-    replace_relu(network.backbone, 0.2)
+    replace_relu_by_leaky_relu(network.backbone, 0.2)
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     z = network.backbone.fc1(x.flatten(1))
     assert torch.allclose(network.backbone(x), torch.where(z > 0, z, 0.2 * z), rtol=1e-15)
@@ -98,7 +98,7 @@ def test_the_slope_is_that_of_the_negative_side() -> None:
 
 def test_slope_zero_leaves_the_activations() -> None:
     network = plain("resnet20")
-    replace_relu(network.backbone, 0)
+    replace_relu_by_leaky_relu(network.backbone, 0)
     assert not any(isinstance(m, nn.LeakyReLU) for m in network.modules())
 
 
@@ -106,5 +106,5 @@ def test_slope_zero_leaves_the_activations() -> None:
 def test_leaky_activations_store_nothing(case) -> None:
     network = plain(case)
     names = list(network.state_dict())
-    replace_relu(network.backbone, 0.1)
+    replace_relu_by_leaky_relu(network.backbone, 0.1)
     assert list(network.state_dict()) == names

@@ -24,7 +24,7 @@ from core.contract.manifest import Manifest
 from core.learning.evaluation import predicting
 from core.learning.methods.squared_loss import compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.networks.families import rebuild_network
+from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.linear.dual import MissingDualRule
 from core.learning.networks.linear.linearised import LinearisedNetwork
 
@@ -289,7 +289,7 @@ def test_a_stored_network_answers_with_the_same_bits(case, fixed_head, tmp_path)
     network = linearised(case, fixed_head=fixed_head)
     move(network, displacement(network, 4))
     network = network.float()
-    again = predicting.load_network(*stored(network, tmp_path, case))
+    again = predicting.load_version_network(*stored(network, tmp_path, case))
     x = images(case).float()
     with torch.no_grad():
         assert torch.equal(again(x), network(x))
@@ -313,14 +313,14 @@ def test_a_base_of_another_version_is_refused(tmp_path) -> None:
     other = {name: tensor + 1e-6 for name, tensor in network.copy_parts()["backbone.2"].items()}
     save_file(other, paths["backbone.2"])
     with pytest.raises(ValueError, match="not the base that the displacement was learned on"):
-        predicting.load_network(manifest, paths)
+        predicting.load_version_network(manifest, paths)
 
 
 def test_another_slope_is_another_network(tmp_path) -> None:
     network, x = linearised("mlp").float(), images("mlp").float()
     manifest, paths = stored(network, tmp_path, "mlp")
     steeper = manifest.network.model_copy(update={"slope": 0.5})
-    other = predicting.load_network(manifest.model_copy(update={"network": steeper}), paths)
+    other = predicting.load_version_network(manifest.model_copy(update={"network": steeper}), paths)
     assert not torch.equal(other(x), network(x))
 
 
@@ -328,7 +328,7 @@ def test_another_slope_is_another_network(tmp_path) -> None:
 def test_a_description_that_lacks_a_field_is_refused(field) -> None:
     description = {k: v for k, v in linearised("mlp").describe_for_manifest().items() if k != field}
     with pytest.raises(ValueError, match=f"lacks '{field}'"):
-        rebuild_network(plain("mlp"), description)
+        rebuild_described_network(plain("mlp"), description)
 
 
 def test_a_missing_part_is_refused() -> None:

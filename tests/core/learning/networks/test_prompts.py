@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_meta_backbone, build_network
-from core.learning.networks.families import rebuild_network
+from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.prompts import PromptedNetwork
 
 P, PATCHES = 3, 16
@@ -193,7 +193,7 @@ def test_a_network_comes_back_from_description_and_parts(x: Tensor, per_task: bo
     }
     heads = HeadSpec(tasks=((1, tuple(CLASSES)), (2, ("cat",))))
     empty = build_network(ARCHITECTURE, IMAGE, "task", heads, seed=9)
-    again = rebuild_network(empty, network.describe_for_manifest())
+    again = rebuild_described_network(empty, network.describe_for_manifest())
     again.load_parts(network.copy_parts())
     assert again.state_dict().keys() == network.state_dict().keys()
     assert torch.equal(again.eval()(x.float(), 2), network(x.float(), 2))
@@ -213,20 +213,23 @@ def test_loading_is_strict_about_prompts() -> None:
         network.load_parts({name: part for name, part in parts.items() if name != "prompts"})
     plain_one = build_network(ARCHITECTURE, IMAGE, "class", HeadSpec(tuple(CLASSES)))
     with pytest.raises(ValueError, match=r"prompts\.shared has shape"):
-        rebuild_network(plain_one, {**network.describe_for_manifest(), "prompts": 4}).load_parts(
-            parts
-        )
+        rebuild_described_network(
+            plain_one, {**network.describe_for_manifest(), "prompts": 4}
+        ).load_parts(parts)
 
 
 def test_what_cannot_be_rebuilt_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown network family 'adapters'"):
-        rebuild_network(plain(), {"family": "adapters"})
+        rebuild_described_network(plain(), {"family": "adapters"})
     with pytest.raises(ValueError, match="lacks 'deep'"):
-        rebuild_network(plain(), {"family": "vpt", "prompts": 1, "tasks": None})
+        rebuild_described_network(plain(), {"family": "vpt", "prompts": 1, "tasks": None})
     with pytest.raises(ValueError, match="vision transformer, not Mlp"):
         PromptedNetwork(build_network({"name": "mlp"}, IMAGE, "class"), 1, True)
     network = plain()
-    assert rebuild_network(network, None) is network and network.describe_for_manifest() is None
+    assert (
+        rebuild_described_network(network, None) is network
+        and network.describe_for_manifest() is None
+    )
 
 
 def test_depth_one_moves_prompts_and_heads_only() -> None:

@@ -28,7 +28,7 @@ from core.learning.networks.backbones.timm_names import (
     list_pretrained_names,
     load_weights_table,
 )
-from core.learning.networks.network import get_part_type
+from core.learning.networks.network import get_type_of_part_name
 from core.learning.timm_import import import_timm_models
 
 RESNET, VIT = "test_resnet.r160_in1k", "test_vit.r160_in1k"
@@ -157,7 +157,10 @@ def test_parts_rebuild_the_network() -> None:
     network = build_network(named(VIT), OWN, "class", seed=5)
     again = build_empty_network(named(VIT), OWN, "class")
     again.load_parts(network.copy_parts())
-    assert {get_part_type(part) for part in network.list_part_names()} == {"backbone", "head"}
+    assert {get_type_of_part_name(part) for part in network.list_part_names()} == {
+        "backbone",
+        "head",
+    }
     x = torch.randn(1, 3, 160, 160)
     assert torch.equal(again.eval()(x), network.eval()(x))
 

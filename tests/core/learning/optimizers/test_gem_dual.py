@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import nnls
 
 from core.learning.optimizers import gem_dual
-from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_dual
+from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_gem_dual_problem
 
 
 def tensor(*rows):
@@ -16,7 +16,7 @@ def tensor(*rows):
 
 def projected(g, rows, gamma):
     """(g + Gᵀv, v)."""
-    v = solve_dual(*compute_gram_and_dots(rows, g), gamma)
+    v = solve_gem_dual_problem(*compute_gram_and_dots(rows, g), gamma)
     return g + v @ rows, v
 
 

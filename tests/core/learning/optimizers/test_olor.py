@@ -13,7 +13,7 @@ from torch import nn
 from core.learning.networks import ImageSpec, build_meta_backbone
 from core.learning.optimizers.olor import (
     AnchoredParameter,
-    Olor,
+    OlorOptimizer,
     compute_parameter_rollback_shares,
     compute_rollback_share,
 )
@@ -41,7 +41,7 @@ def one(start, iota, make=None, peak=0.1, warn=never):
     return (
         parameter,
         optimizer,
-        Olor(optimizer, [peak], [AnchoredParameter(parameter, anchor, iota)], warn),
+        OlorOptimizer(optimizer, [peak], [AnchoredParameter(parameter, anchor, iota)], warn),
     )
 
 
@@ -67,7 +67,7 @@ def test_strength_zero_has_the_bits_of_the_stock_optimizer(name) -> None:
 def test_strength_one_at_the_peak_rate_holds_the_anchor_in_every_bit(name, dtype) -> None:
     held, free = (nn.Parameter(torch.linspace(-1, 1, 7, dtype=dtype)) for _ in range(2))
     anchor = held.detach().clone()
-    olor = Olor(
+    olor = OlorOptimizer(
         OPTIMIZERS[name]([held, free]), [0.1], [AnchoredParameter(held, anchor, 1.0)], never
     )
     for gradient in GRADIENTS[:10]:
@@ -179,7 +179,7 @@ def test_the_share_follows_the_rate_of_each_group_from_its_own_peak(second) -> N
     groups = [{"params": [slow], "lr": 0.1}, {"params": [fast], "lr": 2.0}]
     optimizer = torch.optim.SGD(groups)
     pulls = [AnchoredParameter(p, torch.ones(1), 0.2) for p in (slow, fast)]
-    olor = Olor(optimizer, [0.1, 2.0], pulls, never)
+    olor = OlorOptimizer(optimizer, [0.1, 2.0], pulls, never)
     optimizer.param_groups[1]["lr"] *= second
     slow.grad, fast.grad = torch.zeros_like(slow), torch.zeros_like(fast)
     olor.step()
@@ -242,7 +242,7 @@ def test_a_parameter_without_a_gradient_is_not_rolled_back_in_that_step() -> Non
 
 def test_rows_beyond_the_anchor_are_free() -> None:
     head = nn.Parameter(torch.zeros(3, 2))
-    olor = Olor(
+    olor = OlorOptimizer(
         torch.optim.SGD([head], 0.1), [0.1], [AnchoredParameter(head, torch.ones(2, 2), 0.5)], never
     )
     head.grad = torch.zeros_like(head)
@@ -253,7 +253,7 @@ def test_rows_beyond_the_anchor_are_free() -> None:
 def test_an_anchor_in_another_memory_layout_pulls_to_the_same_weights() -> None:
     weight = torch.arange(54.0).reshape(2, 3, 3, 3)
     theta = nn.Parameter(torch.zeros(2, 3, 3, 3).to(memory_format=torch.channels_last))
-    olor = Olor(
+    olor = OlorOptimizer(
         torch.optim.SGD([theta], 0.1), [0.1], [AnchoredParameter(theta, weight, 0.5)], never
     )
     theta.grad = torch.zeros_like(theta)

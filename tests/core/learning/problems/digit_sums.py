@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.problems.problem import DataError, Measure, Prediction, Problem
+from core.learning.problems.problem import DataError, Prediction, PrimaryMeasure, Problem
 from core.learning.problems.registration import register
 
 GREATEST = 36
@@ -41,7 +41,7 @@ class DigitSums(Problem[Sums]):
     name = "digit-sums"
     description = "The sum of the digits in an image."
     source = "a test"
-    primary_measure = Measure(
+    primary_measure = PrimaryMeasure(
         "closeness", "closeness", f"Mean over images of 1 - |error| / {FAR:g}, at least 0."
     )
     augmentations = ("none", "shift")

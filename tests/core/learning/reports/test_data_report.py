@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 from streams import Bench, Script, run
 
 from core.learning.reports import suspects as suspecting
-from core.learning.reports.data_findings import build_findings
-from core.learning.reports.data_report import DataHeld, join_blocking_findings
+from core.learning.reports.data_findings import build_data_findings
+from core.learning.reports.data_report import BatchHeldSignal, join_findings_that_hold_job
 from core.learning.reports.mmd import PERMUTATIONS
 from core.learning.reports.shift import (
     LabelledSample,
@@ -22,7 +22,7 @@ from core.learning.reports.shift import (
 from core.learning.reports.suspects import (
     estimate_label_probabilities,
     find_suspect_labels,
-    reduce_feature_width,
+    reduce_feature_count_randomly,
 )
 
 GENERATOR = torch.Generator()
@@ -97,7 +97,7 @@ def test_classes_of_few_images_are_not_judged() -> None:
 
 
 def test_wide_features_are_narrowed() -> None:
-    assert reduce_feature_width(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (
+    assert reduce_feature_count_randomly(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (
         2,
         suspecting.WIDEST,
     )
@@ -129,7 +129,7 @@ def test_a_shift_of_light_alone_is_told() -> None:
         bright, dark, by_class=True, generator=torch.Generator().manual_seed(0)
     )
     assert found is not None and found["p_light"] < 0.01 < found["p_features"]
-    (said,) = build_findings({"shift": found}, 80, 0)
+    (said,) = build_data_findings({"shift": found}, 80, 0)
     assert said["holds"] and "in brightness or contrast" in said["text"]
 
 
@@ -157,7 +157,7 @@ def test_other_classes_are_compared_as_a_whole_and_nobody_is_warned() -> None:
         sample(60, 0, ["elk"], 1), sample(60, 0, ["cat"], 2), by_class=True, generator=GENERATOR
     )
     assert found is not None and (found["of"], found["per_class"]) == ("all images", [])
-    assert build_findings({"shift": {**found, "p": 0.001}}, 60, 0) == []
+    assert build_data_findings({"shift": {**found, "p": 0.001}}, 60, 0) == []
 
 
 def test_too_few_images_tell_nothing() -> None:
@@ -169,17 +169,17 @@ def test_a_finding_holds_above_its_share_and_is_told_below_it() -> None:
     suspect = {"index": 3, "path": "train/a.png", "label": "cat", "suggested": "dog", "score": 99.0}
     for count, holds in ((3, False), (4, True)):
         report = {"suspects": [suspect], "suspects_count": count, "examined": 100}
-        (found,) = build_findings(report, 100, 0)
+        (found,) = build_data_findings(report, 100, 0)
         assert (found["kind"], found["holds"]) == ("suspects", holds)
         assert "train/a.png: cat, which looks like dog" in found["text"]
-        assert bool(join_blocking_findings({"findings": [found]})) == holds
+        assert bool(join_findings_that_hold_job({"findings": [found]})) == holds
 
 
 def test_a_recipe_that_holds_ends_the_job_before_it_learns(tmp_path) -> None:
     bench = Bench(tmp_path)
     spec = bench.spec(1, None, data_report="hold") | {"data": {"conflicts": 10}}
     events: list[dict] = []
-    with pytest.raises(DataHeld, match="10 images are under two classes, pixel for pixel"):
+    with pytest.raises(BatchHeldSignal, match="10 images are under two classes, pixel for pixel"):
         run(spec, events.append)
     assert [e["phase"] for e in events if e["event"] == "phase"][-1] == "inspect"
     assert told_in(events)["findings"][0]["holds"]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.precision import Inputs
-from core.learning.reports.data_findings import build_findings
+from core.learning.precision import InputNormaliser
+from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.mislabelled import LabelDoubts, find_mislabelled_classes
 from core.learning.reports.would_say import ParentPredictor
 
@@ -30,7 +30,9 @@ def parent() -> ParentPredictor:
         brightness = 0.75 * (x.mean((1, 2, 3)) + 2)  # inputs are in [-2, 2]
         return -((brightness[:, None] - torch.arange(4.0)) ** 2)
 
-    return ParentPredictor(network, predict, Inputs(None, 1, torch.device("cpu")), 1.0, 7, None)
+    return ParentPredictor(
+        network, predict, InputNormaliser(None, 1, torch.device("cpu")), 1.0, 7, None
+    )
 
 
 def make_part(*groups: tuple[str, str, int]) -> Dataset:
@@ -128,7 +130,7 @@ def test_doubted_images_come_with_the_predicted_class_and_its_odds(parent: Paren
 
 
 def test_a_sentence_names_both_classes_and_asks(parent: ParentPredictor) -> None:
-    (told,) = build_findings({"mislabelled": find(parent, make_part(*SWAPPED)).classes}, 60, 0)
+    (told,) = build_data_findings({"mislabelled": find(parent, make_part(*SWAPPED)).classes}, 60, 0)
     assert (told["kind"], told["holds"]) == ("suspects", True)
     assert told["text"].startswith(
         "Version 7 predicts shoe for 20 of 20 images labelled cap, cap for 16 of 20 images "
@@ -139,5 +141,5 @@ def test_a_sentence_names_both_classes_and_asks(parent: ParentPredictor) -> None
 
 def test_an_accepted_finding_holds_nothing(parent: ParentPredictor) -> None:
     classes = find(parent, make_part(*SWAPPED)).classes
-    (told,) = build_findings({"mislabelled": classes}, 60, 0, ["suspects"])
+    (told,) = build_data_findings({"mislabelled": classes}, 60, 0, ["suspects"])
     assert not told["holds"]

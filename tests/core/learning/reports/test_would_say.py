@@ -7,8 +7,8 @@ import torch
 
 from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.precision import Inputs
-from core.learning.reports.data_findings import build_findings
+from core.learning.precision import InputNormaliser
+from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
 
 KNOWN = ("cap", "shoe")
@@ -26,7 +26,7 @@ def parent(temperature: float = 1.0, sure_from: float | None = None) -> ParentPr
         return torch.stack([x.mean((1, 2, 3)), -x.mean((1, 2, 3))], 1)
 
     return ParentPredictor(
-        network, predict, Inputs(None, 1, torch.device("cpu")), temperature, 4, sure_from
+        network, predict, InputNormaliser(None, 1, torch.device("cpu")), temperature, 4, sure_from
     )
 
 
@@ -70,7 +70,9 @@ def test_without_new_classes_there_is_nothing_to_say() -> None:
 
 
 def test_a_person_reads_it() -> None:
-    (told,) = build_findings({"would_say": find_frequent_predictions(parent(), batch())}, 30, 0)
+    (told,) = build_data_findings(
+        {"would_say": find_frequent_predictions(parent(), batch())}, 30, 0
+    )
     assert (told["kind"], told["holds"]) == ("would_say", False)
     assert told["text"] == (
         "Version 4, which does not know these classes yet, takes 5 of 5 images of “glove” for “shoe”, "
@@ -86,7 +88,7 @@ def test_a_person_reads_it() -> None:
         "least": 0.9,
         "version": 4,
     }
-    assert build_findings({"would_say": [few]}, 100, 0) == []  # type: ignore[list-item]
+    assert build_data_findings({"would_say": [few]}, 100, 0) == []  # type: ignore[list-item]
 
 
 def test_the_report_of_a_job_has_it(bench) -> None:

@@ -25,7 +25,7 @@ from core.learning.state import load_tensors, save_tensors
 from core.learning.training import job
 from core.learning.training.control import PipeControl
 from core.learning.training.failures import classify_job_error
-from core.learning.training.loop import NonFinite
+from core.learning.training.loop import NonFiniteTrainingError
 
 ROOT = Path(__file__).parents[4]
 PIPE_BYTES = 4096
@@ -211,7 +211,7 @@ def test_validation_deploys_the_best_validated_epoch(bench) -> None:
 
 
 def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
-    with pytest.raises(NonFinite) as error:
+    with pytest.raises(NonFiniteTrainingError) as error:
         bench.learn_task(1, optimizer={"lr": 1e30})
     assert classify_job_error(error.value) == "non-finite"
 
@@ -225,7 +225,7 @@ def test_weights_that_the_last_step_ruined_are_not_published(bench, monkeypatch)
             ctx.network.head.weight.data[0, 0] = torch.nan
 
     monkeypatch.setattr(Finetune, "after_step", after_step)
-    with pytest.raises(NonFinite, match=r"head\.weight"):
+    with pytest.raises(NonFiniteTrainingError, match=r"head\.weight"):
         bench.learn_task(1, method="finetune")
 
 

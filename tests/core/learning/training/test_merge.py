@@ -12,11 +12,11 @@ from torch import nn
 
 from core.learning.memory.replay import compute_logits_by_head
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.replay.der import Der
+from core.learning.methods.replay.der import DarkExperienceReplay
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.interpolation import interpolate_weights
-from core.learning.networks.norms import estimate_norm_statistics
-from core.learning.training.merge import GRID, choose_first_within
+from core.learning.networks.norms import set_batch_norm_statistics_to_mean
+from core.learning.training.merge import GRID, choose_first_index_within
 
 RESNET = {"name": "resnet20", "width": 8}
 
@@ -58,7 +58,7 @@ def test_what_one_end_lacks_stays() -> None:
     ],
 )
 def test_the_smallest_weight_within_the_bound_of_the_best_is_chosen(counts, within, weight) -> None:
-    assert GRID[choose_first_within(counts, 10, within)] == weight
+    assert GRID[choose_first_index_within(counts, 10, within)] == weight
 
 
 def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not(tmp_path) -> None:
@@ -121,7 +121,7 @@ def test_estimated_statistics_are_means_over_batches_in_float64() -> None:
     randomised(network)
     first = next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d))
     batches = [torch.randn(n, 3, 8, 8, dtype=torch.float64) for n in (4, 6, 1)]
-    estimate_norm_statistics(network, [first], batches)
+    set_batch_norm_statistics_to_mean(network, [first], batches)
     conv = next(m for m in network.modules() if isinstance(m, nn.Conv2d))
     outputs = [conv(x).detach() for x in batches[:2]]  # one image has no variance
     slow_mean = sum(o.mean((0, 2, 3)) for o in outputs) / 2
@@ -134,9 +134,9 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
     tmp_path, monkeypatch
 ) -> None:
     checked = []
-    after_merge = Der.after_merge
+    after_merge = DarkExperienceReplay.after_merge
 
-    def compared(self: Der, ctx: Any) -> None:
+    def compared(self: DarkExperienceReplay, ctx: Any) -> None:
         held = self.state["buffer"].tensors
         old = {name: t.clone() for name, t in held.items()}
         after_merge(self, ctx)
@@ -150,7 +150,7 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
         torch.testing.assert_close(held["logits"][~earlier], logits)
         checked.append(int((~earlier).sum()))
 
-    monkeypatch.setattr(Der, "after_merge", compared)
+    monkeypatch.setattr(DarkExperienceReplay, "after_merge", compared)
     bench = Bench(tmp_path)
     bench.stream(2, method="der", merge={"weight": 0.5})
     assert len(checked) == 1 and checked[0] > 4

@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 from torch import nn
 
 from core.contract.architecture import Normalisation
-from core.learning.data.augment import Augmentation, draw_epoch_table
-from core.learning.optimizers.build import NamedOptimizer, compute_rate_factor
-from core.learning.precision import Inputs, choose_torch_device
+from core.learning.data.augment import Augmentation, draw_epoch_random_numbers
+from core.learning.optimizers.build import NamedOptimizer, compute_learning_rate_factor
+from core.learning.precision import InputNormaliser, choose_torch_device
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.recipe import OptimizerRecipe
-from core.learning.state import State, load_tensors, save_tensors
+from core.learning.state import MethodState, load_tensors, save_tensors
 
 CPU = torch.device("cpu")
 
 
 def test_a_table_depends_on_seed_task_and_epoch_alone() -> None:
-    assert torch.equal(draw_epoch_table(1, 2, 3, 5), draw_epoch_table(1, 2, 3, 5))
+    assert torch.equal(draw_epoch_random_numbers(1, 2, 3, 5), draw_epoch_random_numbers(1, 2, 3, 5))
     others = [
-        draw_epoch_table(2, 2, 3, 5),
-        draw_epoch_table(1, 3, 3, 5),
-        draw_epoch_table(1, 2, 4, 5),
+        draw_epoch_random_numbers(2, 2, 3, 5),
+        draw_epoch_random_numbers(1, 3, 3, 5),
+        draw_epoch_random_numbers(1, 2, 4, 5),
     ]
-    assert not any(torch.equal(draw_epoch_table(1, 2, 3, 5), other) for other in others)
+    assert not any(torch.equal(draw_epoch_random_numbers(1, 2, 3, 5), other) for other in others)
 
 
 def test_a_shift_moves_pixels_by_whole_steps_and_repeats_the_edge() -> None:
@@ -96,12 +96,12 @@ def test_a_validation_split_is_stratified_and_leaves_a_training_image_per_class(
 
 def test_rates_warm_up_linearly_then_fall_to_zero_by_cosine() -> None:
     recipe = OptimizerRecipe(warmup_steps=4)
-    assert [compute_rate_factor(recipe, s, 12) for s in range(4)] == [0.25, 0.5, 0.75, 1.0]
-    assert compute_rate_factor(recipe, 4, 12) == 1.0 and compute_rate_factor(
+    assert [compute_learning_rate_factor(recipe, s, 12) for s in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert compute_learning_rate_factor(recipe, 4, 12) == 1.0 and compute_learning_rate_factor(
         recipe, 8, 12
     ) == pytest.approx(0.5)
-    assert 0 < compute_rate_factor(recipe, 11, 12) < 0.05
-    assert compute_rate_factor(OptimizerRecipe(schedule="constant"), 11, 12) == 1.0
+    assert 0 < compute_learning_rate_factor(recipe, 11, 12) < 0.05
+    assert compute_learning_rate_factor(OptimizerRecipe(schedule="constant"), 11, 12) == 1.0
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
@@ -228,7 +228,9 @@ def test_inputs_are_scaled_per_channel(normalise) -> None:
     std = torch.tensor(normalise["std"] if normalise else [0.25] * 3)
     wanted = ((images.float() / 255 - mean) / std).permute(0, 3, 1, 2)
     assert torch.allclose(
-        Inputs(normalise and Normalisation.from_json(normalise), 3, CPU)(images), wanted, atol=1e-5
+        InputNormaliser(normalise and Normalisation.from_json(normalise), 3, CPU)(images),
+        wanted,
+        atol=1e-5,
     )
 
 
@@ -251,12 +253,12 @@ def test_tensor_files_carry_no_metadata_and_equal_tensors_give_equal_bytes(tmp_p
 
 
 def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
-    state = State()
+    state = MethodState()
     state["own"].tensors["x"] = torch.ones(2)
     state["own"].json["n"] = 3
     generator = state["own"].get_named_generator("g", 7)
     torch.rand(3, generator=generator)
-    copy = State()
+    copy = MethodState()
     copy.load_content(state.collect_tensors_by_type(), state.collect_json_by_type(), CPU)
     assert copy["own"].json == {"n": 3} and torch.equal(copy["own"].tensors["x"], torch.ones(2))
     again = copy["own"].get_named_generator("g", 0)
@@ -265,4 +267,4 @@ def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
 
 def test_a_type_of_state_that_is_not_known_is_refused() -> None:
     with pytest.raises(KeyError, match="unknown type"):
-        State()["cache"]
+        MethodState()["cache"]

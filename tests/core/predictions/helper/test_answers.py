@@ -11,22 +11,22 @@ from safetensors.torch import save_file
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.predictions.helper import networks as kept
-from core.predictions.helper.answers import RequestRefused, predict_request_images
+from core.predictions.helper.answers import PredictionRefused, predict_request_images
 from core.predictions.helper.graphs import GraphMaker
-from core.predictions.helper.networks import LoadedVersion, Networks
+from core.predictions.helper.networks import LoadedVersion, LoadedVersionCache
 
 ARCHITECTURE = {"name": "mlp", "hidden": [5]}
 ASKED = {"owner": "own", "task": None, "top_k": 10, "turn_s": 60}
 
 
-def said(networks: Networks, header: dict, pixels: np.ndarray) -> list[dict]:
+def said(networks: LoadedVersionCache, header: dict, pixels: np.ndarray) -> list[dict]:
     """What a version says of images. The header holds its manifest too."""
     manifest = json.dumps(header["manifest"]).encode()
     items, _ = predict_request_images(networks, header, manifest, pixels.tobytes())
     return [json.loads(item) for item in items]
 
 
-def loaded(networks: Networks, header: dict) -> LoadedVersion:
+def loaded(networks: LoadedVersionCache, header: dict) -> LoadedVersion:
     manifest = json.dumps(header["manifest"]).encode()
     return networks.load_version(header["owner"], header["version_id"], manifest, header["parts"])
 
@@ -49,7 +49,7 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
         "classes": ["ant", "bee"], "heads": [], "method": {"name": "icarl", "hyper": {"exemplars": 9}},
     }  # fmt: skip
     header = {"version_id": "ver", "version": 1, "manifest": manifest, "parts": paths, **ASKED}
-    networks = Networks(GraphMaker(1))
+    networks = LoadedVersionCache(GraphMaker(1))
     for _ in range(2):  # loaded, and then kept
         found = said(networks, header, pixels.numpy())
         assert [p["label"] for p in found[:2]] == ["ant", "bee"] and len(found) == 6
@@ -72,8 +72,8 @@ def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper
         "version_id": "ver", "version": 1, "manifest": manifest, **ASKED,
         "parts": {"head": str(tmp_path / "deleted")},
     }  # fmt: skip
-    with pytest.raises(RequestRefused) as refused:
-        said(Networks(GraphMaker(1)), header, np.zeros((1, 4, 4, 1), np.uint8))
+    with pytest.raises(PredictionRefused) as refused:
+        said(LoadedVersionCache(GraphMaker(1)), header, np.zeros((1, 4, 4, 1), np.uint8))
     assert refused.value.kind == "gone"
 
 
@@ -87,7 +87,7 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
     headers = []
     for version in (1, 2, 3):
         if version > 1:
-            network.schedule_next_expert(1)
+            network.set_size_of_next_expert(1)
             generator = torch.Generator().manual_seed(version)
             network.add_task_classes(version, [f"{version}a", f"{version}b"], "default", generator)
         parts = {name: str(tmp_path / name) for name in network.copy_parts()}
@@ -102,9 +102,11 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
         headers.append({"version_id": f"v{version}", "version": version, "manifest": manifest, "parts": parts,
                         **ASKED})  # fmt: skip
     pixels = torch.arange(5 * 64).remainder(251).reshape(5, 8, 8, 1).to(torch.uint8).numpy()
-    together = Networks(GraphMaker(1))
+    together = LoadedVersionCache(GraphMaker(1))
     for header in (*headers, *headers[::-1]):
-        assert said(together, header, pixels) == said(Networks(GraphMaker(1)), header, pixels)
+        assert said(together, header, pixels) == said(
+            LoadedVersionCache(GraphMaker(1)), header, pixels
+        )
     networks = [loaded(together, header).network for header in headers]
     places = {t.data_ptr() for one in networks for t in one.state_dict().values()}
     assert (
@@ -116,7 +118,7 @@ def test_what_no_kept_version_uses_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "KEPT_VERSIONS", 1)
-    networks = Networks(GraphMaker(1))
+    networks = LoadedVersionCache(GraphMaker(1))
     for seed in (1, 2):
         network = build_network(
             ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=seed
@@ -152,22 +154,22 @@ def header(tmp_path: Path) -> dict:
 
 def test_the_most_probable_labels_come_first_and_as_many_as_asked_for(header: dict) -> None:
     image = np.zeros((1, 4, 4, 1), np.uint8)
-    (all_of_them,) = said(Networks(GraphMaker(1)), header, image)
+    (all_of_them,) = said(LoadedVersionCache(GraphMaker(1)), header, image)
     assert list(all_of_them["probabilities"]) == ["b", "c", "d", "a"]
     assert abs(sum(all_of_them["probabilities"].values()) - 1) < 1e-6
-    (two,) = said(Networks(GraphMaker(1)), {**header, "top_k": 2}, image)
+    (two,) = said(LoadedVersionCache(GraphMaker(1)), {**header, "top_k": 2}, image)
     assert list(two["probabilities"]) == ["b", "c"]
     assert two["probability"] == two["probabilities"]["b"] == all_of_them["probability"]
 
 
 def test_a_turn_that_has_taken_its_time_answers_the_first_images_alone(header: dict) -> None:
     images = np.zeros((9, 4, 4, 1), np.uint8)
-    assert len(said(Networks(GraphMaker(1)), header, images)) == 9
-    assert len(said(Networks(GraphMaker(1)), {**header, "turn_s": 0}, images)) == 1
+    assert len(said(LoadedVersionCache(GraphMaker(1)), header, images)) == 9
+    assert len(said(LoadedVersionCache(GraphMaker(1)), {**header, "turn_s": 0}, images)) == 1
 
 
 def test_an_owner_with_many_versions_loses_his_own_and_not_another_owners(header: dict) -> None:
-    networks = Networks(GraphMaker(1))
+    networks = LoadedVersionCache(GraphMaker(1))
     loaded(networks, {**header, "owner": "modest", "version_id": "modest"})
     for number in range(3 * kept.KEPT_VERSIONS):
         loaded(networks, {**header, "owner": "greedy", "version_id": f"greedy-{number}"})
@@ -206,14 +208,21 @@ def test_probabilities_have_the_temperature_of_the_manifest_and_are_sure_from_a_
             **ASKED,
         }
         found = [
-            p["probabilities"]["bee"] for p in said(Networks(GraphMaker(1)), header, pixels.numpy())
+            p["probabilities"]["bee"]
+            for p in said(LoadedVersionCache(GraphMaker(1)), header, pixels.numpy())
         ]
         assert np.allclose(found, (logits / (value or 1)).softmax(1)[:, 1], atol=1e-5)
         probabilities = (logits / (value or 1)).softmax(1).amax(1)
         least = float(probabilities.median())
         promised = {**header, "sure": {"threshold": least - 1e-4}}
-        sure = [p["sure"] for p in said(Networks(GraphMaker(1)), promised, pixels.numpy())]
+        sure = [
+            p["sure"] for p in said(LoadedVersionCache(GraphMaker(1)), promised, pixels.numpy())
+        ]
         assert sure == (probabilities >= least).tolist() and len(set(sure)) == 2
         unknown = {**header, "sure": {"threshold": None}}
-        assert {p["sure"] for p in said(Networks(GraphMaker(1)), unknown, pixels.numpy())} == {None}
-        assert all("sure" not in p for p in said(Networks(GraphMaker(1)), header, pixels.numpy()))
+        assert {
+            p["sure"] for p in said(LoadedVersionCache(GraphMaker(1)), unknown, pixels.numpy())
+        } == {None}
+        assert all(
+            "sure" not in p for p in said(LoadedVersionCache(GraphMaker(1)), header, pixels.numpy())
+        )

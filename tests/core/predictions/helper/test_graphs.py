@@ -12,24 +12,24 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from core.learning.export.engine import Engine
+from core.learning.export.engine import PredictionEngine
 from core.learning.export.graph import ExportFailed
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.predictions.helper import graphs
 from core.predictions.helper.answers import predict_request_images
 from core.predictions.helper.graphs import GraphMaker
-from core.predictions.helper.networks import Networks
+from core.predictions.helper.networks import LoadedVersionCache
 
 SAYS = """
 import json, os, sys
-from core.processes.messages import read_message, write_message
-header = json.loads(read_message(sys.stdin.buffer))
-read_message(sys.stdin.buffer)
-assert header["tasks"] == [[None, 100]] and len(read_message(sys.stdin.buffer)) == 100 * 16
+from core.processes.messages import read_framed_message, write_framed_message
+header = json.loads(read_framed_message(sys.stdin.buffer))
+read_framed_message(sys.stdin.buffer)
+assert header["tasks"] == [[None, 100]] and len(read_framed_message(sys.stdin.buffer)) == 100 * 16
 {then}
 """
 REFUSES = SAYS.format(
-    then='write_message(sys.stdout.buffer, b\'{"detail": "It answers otherwise."}\')'
+    then='write_framed_message(sys.stdout.buffer, b\'{"detail": "It answers otherwise."}\')'
 )
 DIES = SAYS.format(then="os._exit(9)")
 SLEEPS = "import sys; sys.stdin.buffer.read()"
@@ -54,14 +54,14 @@ def header(tmp_path: Path) -> dict:
 
 
 @pytest.fixture
-def made() -> Iterator[Callable[[Sequence[str]], Networks]]:
+def made() -> Iterator[Callable[[Sequence[str]], LoadedVersionCache]]:
     """Versions in memory whose graphs a command makes, Python code."""
     all_of_them: list[GraphMaker] = []
 
-    def make(*command: str) -> Networks:
+    def make(*command: str) -> LoadedVersionCache:
         maker = GraphMaker(1, command) if command else GraphMaker(1)
         all_of_them.append(maker)
-        return Networks(maker)
+        return LoadedVersionCache(maker)
 
     yield make
     for maker in all_of_them:
@@ -71,7 +71,7 @@ def made() -> Iterator[Callable[[Sequence[str]], Networks]]:
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint8)
 
 
-def ask(networks: Networks, header: dict, images: int = 100) -> tuple[list[dict], str]:
+def ask(networks: LoadedVersionCache, header: dict, images: int = 100) -> tuple[list[dict], str]:
     manifest = json.dumps(header["manifest"]).encode()
     items, engine = predict_request_images(
         networks,
@@ -82,7 +82,7 @@ def ask(networks: Networks, header: dict, images: int = 100) -> tuple[list[dict]
     return [json.loads(item) for item in items], engine
 
 
-def wait_for(condition: Callable[[], object], networks: Networks) -> None:
+def wait_for(condition: Callable[[], object], networks: LoadedVersionCache) -> None:
     end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
@@ -180,7 +180,7 @@ def test_fused_layers_that_answer_otherwise_are_not_used(header, made) -> None:
     exact = ask(networks, header)
     graph = networks._kept["ver"].graph
     graph.fuse = lambda task: lambda images, task: np.full((len(images), 4), 0.25, np.float32)
-    networks.graphs.abandon_graph(graph, "it cannot be made")
+    networks.graphs.predict_by_network_instead_of_graph(graph, "it cannot be made")
     assert ask(networks, header) == ask(networks, header) == exact
     assert graph.engine is None and graph.trial is None
 
@@ -192,7 +192,7 @@ def test_a_graph_that_fails_while_it_answers_is_given_up_for_the_network(header,
     def fail(images: np.ndarray, task: int | None) -> np.ndarray:
         raise ExportFailed("out of memory")
 
-    networks._kept["ver"].graph.engine = Engine("onnxruntime", fail, 1e-5)
+    networks._kept["ver"].graph.engine = PredictionEngine("onnxruntime", fail, 1e-5)
     assert ask(networks, header, 1) == before
     assert networks.graphs.notes == [{"version": "ver", "reason": "out of memory"}]
 

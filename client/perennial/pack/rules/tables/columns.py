@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import ReadingOptions, Remedy, RuleError
+from perennial.pack.rules.entries import ReadingOptions, ReadingRemedy, UnreadableBatchError
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.images import ImageNames
-from perennial.pack.rules.tables.records import SAMPLE, Records
-from perennial.pack.rules.tables.values import parse_part_word
+from perennial.pack.rules.tables.records import SAMPLE, TableRecords
+from perennial.pack.rules.tables.values import parse_dataset_part_word
 from perennial.pack.rules.tables.words import format_column_names, quote_option_value
 
 _IMAGE_WORDS = (
@@ -52,7 +52,7 @@ Find = Callable[[str], int]
 """Function that returns the number of the image that a text names; negative for none."""
 
 
-class Columns(NamedTuple):
+class TableColumns(NamedTuple):
     """Positions of columns; `part` is -1 without one."""
 
     image: int
@@ -65,14 +65,14 @@ class NotALabelTable(Exception):
 
 
 def choose_table_columns(
-    records: Records, options: ReadingOptions, find: Find, images: ImageNames, *, is_own: bool
-) -> Columns:
+    records: TableRecords, options: ReadingOptions, find: Find, images: ImageNames, *, is_own: bool
+) -> TableColumns:
     """Choose the columns of image, label and part in a table that lists some of `images`.
 
     `find` finds an image by a name as this table writes it. `is_own` is true if the table is named
     as the label table, even if it lists no images.
 
-    Raises NotALabelTable, and RuleError if several columns fit; the message names them and the
+    Raises NotALabelTable, and UnreadableBatchError if several columns fit; the message names them and the
     option.
     """
     sample = records.sample_entry_values()
@@ -92,10 +92,10 @@ def choose_table_columns(
         not (is_own or options.image_column or _has_mostly_image_endings(sample, image))
         and 2 * len({i for i in sample_images if i >= 0}) <= min(SAMPLE, len(images)),
     )
-    return Columns(image, label, part)
+    return TableColumns(image, label, part)
 
 
-def find_named_column(records: Records, name: str) -> int:
+def find_named_column(records: TableRecords, name: str) -> int:
     """Return the position of the column that an option names, or -1.
 
     Case matters only if two names differ by case.
@@ -107,7 +107,7 @@ def find_named_column(records: Records, name: str) -> int:
 
 
 def _find_image_column(
-    records: Records, options: ReadingOptions, sample: list[Sequence[object]], find: Find
+    records: TableRecords, options: ReadingOptions, sample: list[Sequence[object]], find: Find
 ) -> tuple[int, list[int]]:
     """Return the column with the most images and the image of each sampled row; -1 without any.
 
@@ -120,7 +120,7 @@ def _find_image_column(
     best, best_found, best_key = -1, list[int](), (0, 0)
     candidates: list[tuple[int, list[int]]] = []
     for at in _find_possible_image_columns(records, sample) if chosen < 0 else [chosen]:
-        row_images = [_find_image_number(row[at], find) for row in sample]
+        row_images = [_find_number_of_named_image(row[at], find) for row in sample]
         different = len({i for i in row_images if i >= 0})
         if not different:
             continue
@@ -143,7 +143,7 @@ def _find_image_column(
     return best, best_found
 
 
-def _find_named_image_column(records: Records) -> int:
+def _find_named_image_column(records: TableRecords) -> int:
     """Return the column named like one of images, beside one named like labels; -1 for none."""
     image_columns = [
         at for at, column in enumerate(records.columns) if is_image_column_name(column)
@@ -156,7 +156,9 @@ def _find_named_image_column(records: Records) -> int:
     )
 
 
-def _find_possible_image_columns(records: Records, sample: list[Sequence[object]]) -> list[int]:
+def _find_possible_image_columns(
+    records: TableRecords, sample: list[Sequence[object]]
+) -> list[int]:
     """Return the columns that may contain images.
 
     If some have values with the ending of an image, only those are returned.
@@ -176,7 +178,7 @@ def _has_image_ending(value: object) -> bool:
     return isinstance(value, str) and value.partition("?")[0].strip().lower().endswith(_ENDINGS)
 
 
-def _find_image_number(value: object, find: Find) -> int:
+def _find_number_of_named_image(value: object, find: Find) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return -1
     text = str(value).strip()
@@ -217,11 +219,13 @@ def _is_label_column_name(column: str) -> bool:
     )
 
 
-def _find_part_column(records: Records, sample: list[Sequence[object]], excluded: set[int]) -> int:
+def _find_part_column(
+    records: TableRecords, sample: list[Sequence[object]], excluded: set[int]
+) -> int:
     for at, column in enumerate(records.columns):
         word = _normalise_column_name(column)
         if at not in excluded and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
-            words = [parse_part_word(str(row[at] or "")) for row in sample]
+            words = [parse_dataset_part_word(str(row[at] or "")) for row in sample]
             is_of_parts = sum(word is not None for word in words) * 2 >= len(words)
             # A column `split` cannot mean anything else.
             if words and (is_of_parts or word == "split"):
@@ -230,7 +234,7 @@ def _find_part_column(records: Records, sample: list[Sequence[object]], excluded
 
 
 def _find_label_column(
-    records: Records,
+    records: TableRecords,
     options: ReadingOptions,
     sample: list[Sequence[object]],
     excluded: set[int],
@@ -298,9 +302,9 @@ def _contains_image_folders(
 
 
 def _refuse_unlikely_labels(
-    records: Records, label: int, sample: list[Sequence[object]], folders: list[str]
+    records: TableRecords, label: int, sample: list[Sequence[object]], folders: list[str]
 ) -> None:
-    """Raise RuleError if the only column beside the images may not be labels.
+    """Raise UnreadableBatchError if the only column beside the images may not be labels.
 
     It may not if it differs in each row, or contradicts folders that look like classes.
     """
@@ -310,21 +314,24 @@ def _refuse_unlikely_labels(
         f"-o layout=folders"
     )
     if len(sample) >= _FEW and len({str(row[label]) for row in sample}) == len(sample):
-        raise RuleError(
+        raise UnreadableBatchError(
             f"The column {quote_name(name)} of {quote_name(file)} differs in each row. {settles}.",
             "labels",
         )
     if records.header and _normalise_column_name(name) in _DETAIL_WORDS:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"The column {quote_name(name)} of {quote_name(file)} seems to tell of the files, and not of "
             f"what they show. {settles}.",
             "labels",
         )
     if (
         records.header
-        and len({folder for folder in folders if folder and parse_part_word(folder) is None}) > 1
+        and len(
+            {folder for folder in folders if folder and parse_dataset_part_word(folder) is None}
+        )
+        > 1
     ):
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{quote_name(file)} names images that lie in several folders, and its column {quote_name(name)} "
             f"says something else. "
             f"{settles}.",
@@ -332,12 +339,14 @@ def _refuse_unlikely_labels(
         )
 
 
-def _refuse_decimal_labels(records: Records, label: int, sample: list[Sequence[object]]) -> None:
-    """Raise RuleError if most labels are different decimal numbers: each would be a class."""
+def _refuse_decimal_labels(
+    records: TableRecords, label: int, sample: list[Sequence[object]]
+) -> None:
+    """Raise UnreadableBatchError if most labels are different decimal numbers: each would be a class."""
     values = {text for row in sample if (text := str(row[label]).strip())}
     if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
         name = records.columns[label]
-        raise RuleError(
+        raise UnreadableBatchError(
             f"The column {quote_name(name)} of {quote_name(records.file.name)} has numbers with decimals, "
             f"nearly each another: classes are learned, and no numbers. If each is a class, say -o "
             f"label={quote_option_value(name)}.",
@@ -350,14 +359,16 @@ def _is_decimal(text: str) -> bool:
     return bool(dot) and whole.isdecimal() and decimals.isdecimal() and bool(decimals.strip("0"))
 
 
-def _build_error(records: Records, names: list[str], kind: str, option: str) -> RuleError:
+def _build_error(
+    records: TableRecords, names: list[str], kind: str, option: str
+) -> UnreadableBatchError:
     example = quote_option_value(names[0])
-    return RuleError(
+    return UnreadableBatchError(
         f"{quote_name(records.file.name)} has several columns that may be the one {kind}: "
         f"{format_column_names(names)}. Say which with -o {option}={example} (?{option}={example}).",
         "labels",
         [
-            Remedy(option, name, f"Take {quote_name(name)} as the column {kind}")
+            ReadingRemedy(option, name, f"Take {quote_name(name)} as the column {kind}")
             for name in names[:_MOST_REMEDIES]
         ],
     )

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import RuleError
+from perennial.pack.rules.entries import UnreadableBatchError
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.found import Rows
+from perennial.pack.rules.tables.found import TableEntryCollector
 from perennial.pack.rules.tables.values import find_part_in_folders
 
 TITLE = "labels in the names of files"
@@ -42,7 +42,7 @@ _OF_CAMERAS = frozenset(
 )
 
 
-class Pattern(NamedTuple):
+class FileNamePattern(NamedTuple):
     """A pattern in pieces: those before the label, and those after it from last to first."""
 
     before: tuple[str, ...]
@@ -52,24 +52,26 @@ class Pattern(NamedTuple):
         """Return the label in a file name without its ending, or "" if the name does not fit."""
         start, end = 0, len(stem)
         for at, piece in enumerate(self.before):
-            start = _match_from_front(stem, start, piece, self.before[at + 1 :])
+            start = _find_pattern_piece_from_front(stem, start, piece, self.before[at + 1 :])
             if start < 0:
                 return ""
         for at, piece in enumerate(self.after):
-            end = _match_from_back(stem, end, piece, self.after[at + 1 :], start)
+            end = _find_pattern_piece_from_back(stem, end, piece, self.after[at + 1 :], start)
             if end < start:
                 return ""
         return stem[start:end].strip()
 
 
-def parse_name_pattern(text: str) -> Pattern:
-    """Parse the pattern of an option. Raises RuleError."""
+def parse_name_pattern(text: str) -> FileNamePattern:
+    """Parse the pattern of an option. Raises UnreadableBatchError."""
     example = "such as {label}_{number}"
     if len(text) > MAX_PATTERN_CHARS:
-        raise RuleError(f"names_pattern is longer than {MAX_PATTERN_CHARS} characters.", "labels")
+        raise UnreadableBatchError(
+            f"names_pattern is longer than {MAX_PATTERN_CHARS} characters.", "labels"
+        )
     pieces = [piece for piece in _FIELD.split(text) if piece]
     if pieces.count("{label}") != 1:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"names_pattern is {quote_name(text)}; it must have {{label}} in it once, {example}. "
             "Regular expressions are read by the command line and the Python client, for folders.",
             "labels",
@@ -80,7 +82,7 @@ def parse_name_pattern(text: str) -> Pattern:
     if fields.count("{any}") > 1 or any(
         "{" in p or "}" in p for p in pieces if not _FIELD.fullmatch(p)
     ):
-        raise RuleError(
+        raise UnreadableBatchError(
             f"names_pattern is {quote_name(text)}; its fields are {{label}}, {{number}} and, once, "
             f"{{any}}, {example}.",
             "labels",
@@ -89,18 +91,18 @@ def parse_name_pattern(text: str) -> Pattern:
         # Anything right beside the label would leave open where the label ends.
         _is_unbounded_field(before[-1:], "{any}")
         or _is_unbounded_field(after[-1:], "{any}")
-        or _has_adjacent_fields(before)
-        or _has_adjacent_fields(after)
+        or _has_adjacent_pattern_fields(before)
+        or _has_adjacent_pattern_fields(after)
     ):
-        raise RuleError(
+        raise UnreadableBatchError(
             f"names_pattern is {quote_name(text)}; fields must have text between them, {example}.",
             "labels",
         )
-    return Pattern(before, after)
+    return FileNamePattern(before, after)
 
 
 def label_images_by_name(
-    pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Rows
+    pattern: FileNamePattern, names: Sequence[str], images: Iterable[int], rows: TableEntryCollector
 ) -> None:
     """Label the images whose names fit; the others become bad entries."""
     for i in images:
@@ -118,7 +120,9 @@ def label_images_by_name(
             rows.add_bad_entry(names[i], "does not fit the pattern of names")
 
 
-def find_teachable_machine_pattern(names: Sequence[str], images: Sequence[int]) -> Pattern | None:
+def find_teachable_machine_pattern(
+    names: Sequence[str], images: Sequence[int]
+) -> FileNamePattern | None:
     """Return the pattern of Teachable Machine's samples if nearly all images have such names."""
     with_mark = sum("-!-" in names[i] for i in images)
     return parse_name_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
@@ -149,11 +153,11 @@ def _is_unbounded_field(last: tuple[str, ...], field: str) -> bool:
     return last == (field,)
 
 
-def _has_adjacent_fields(pieces: tuple[str, ...]) -> bool:
+def _has_adjacent_pattern_fields(pieces: tuple[str, ...]) -> bool:
     return any(a.startswith("{") and b.startswith("{") for a, b in pairwise(pieces))
 
 
-def _match_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
+def _find_pattern_piece_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
     """Return the position after a piece; negative if it does not fit.
 
     `{any}` extends to the last occurrence of the next piece.
@@ -169,7 +173,9 @@ def _match_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> 
     return at + len(piece) if stem.startswith(piece, at) else -1
 
 
-def _match_from_back(stem: str, at: int, piece: str, then: tuple[str, ...], start: int) -> int:
+def _find_pattern_piece_from_back(
+    stem: str, at: int, piece: str, then: tuple[str, ...], start: int
+) -> int:
     """Return the position before a piece, from the back; negative if it does not fit."""
     if piece == "{number}":
         begin = at

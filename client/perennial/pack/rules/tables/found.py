@@ -4,9 +4,9 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from perennial.pack.rules.entries import BadEntry, Part, RuleError, TableRow
+from perennial.pack.rules.entries import BadEntry, Part, TableRow, UnreadableBatchError
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.values import Labels
+from perennial.pack.rules.tables.values import LabelParser
 
 MAX_TABLE_BYTES = 32 << 20
 """Largest label file in bytes, and largest total of all candidates in a batch."""
@@ -65,15 +65,15 @@ class FoundTable:
         return f"{quote_name(self.names[0])}{more} ({self.kind})"
 
 
-class Rows:
+class TableEntryCollector:
     """Collector of the entries of one kind's files.
 
-    Raises RuleError beyond the limit of entries.
+    Raises UnreadableBatchError beyond the limit of entries.
     """
 
     def __init__(self, kind: str, max_entries: int) -> None:
         self.table = FoundTable(kind)
-        self.labels = Labels()
+        self.labels = LabelParser()
         self._max_entries = max_entries
         self._entries = 0
 
@@ -117,7 +117,7 @@ class Rows:
     def _count_table_entry(self) -> None:
         self._entries += 1
         if self._entries > self._max_entries:
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"{self.table.title} has more than {self._max_entries:,} entries. Send it in "
                 f"several batches.",
                 "too_large",
@@ -125,4 +125,4 @@ class Rows:
 
 
 Read = Callable[[int], bytes]
-"""Function that returns the bytes of a file by its number. Raises RuleError if it is unreadable."""
+"""Function that returns the bytes of a file by its number. Raises UnreadableBatchError if it is unreadable."""

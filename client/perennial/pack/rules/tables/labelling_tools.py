@@ -10,19 +10,19 @@
 from collections.abc import Sequence
 
 from perennial.pack.rules.entries import Part
-from perennial.pack.rules.tables.documents import JsonText, NotJson
-from perennial.pack.rules.tables.found import Rows
+from perennial.pack.rules.tables.documents import JsonTextReader, NotJson
+from perennial.pack.rules.tables.found import TableEntryCollector
 from perennial.pack.rules.tables.records import (
     CELLS,
     LINES,
     LIST,
-    Records,
+    TableRecords,
     iterate_json_entries,
     read_whole_text,
-    treat_header_as_entry,
+    treat_header_row_as_entry,
 )
-from perennial.pack.rules.tables.source import Source
-from perennial.pack.rules.tables.values import parse_part_word
+from perennial.pack.rules.tables.source import TableSource
+from perennial.pack.rules.tables.values import parse_dataset_part_word
 
 ROBOFLOW_TITLE = "Roboflow export"
 _ROBOFLOW_NAME = "_classes.csv"
@@ -30,7 +30,7 @@ _ONE, _ZERO = frozenset({"1", "1.0"}), frozenset({"0", "0.0", ""})
 _MOST_LISTED = 5
 
 
-def read_roboflow_table(source: Source) -> bool:
+def read_roboflow_table(source: TableSource) -> bool:
     """Read labels from a Roboflow table of classes; return False if the file is not one."""
     records = source.records
     if (
@@ -50,8 +50,8 @@ def _are_zero_one_flags(row: Sequence[object]) -> bool:
     return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
 
 
-def _read_one_hot_rows(source: Source, records: Records) -> None:
-    rows = source.begin_rows(ROBOFLOW_TITLE)
+def _read_one_hot_rows(source: TableSource, records: TableRecords) -> None:
+    rows = source.begin_entry_collector(ROBOFLOW_TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
@@ -71,18 +71,18 @@ def _read_one_hot_rows(source: Source, records: Records) -> None:
 EDGE_IMPULSE_TITLE = "Edge Impulse export"
 
 
-def read_edge_impulse_export(source: Source) -> bool:
+def read_edge_impulse_export(source: TableSource) -> bool:
     """Read labels from an Edge Impulse export; return False if the file is not one."""
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
-    rows: Rows | None = None
-    text = JsonText(read_whole_text(source.file))
+    rows: TableEntryCollector | None = None
+    text = JsonTextReader(read_whole_text(source.file))
     try:
         for key in text.iterate_object_keys():
             if key == "files" and text.peek_character() == "[":
-                rows = source.begin_rows(EDGE_IMPULSE_TITLE)
+                rows = source.begin_entry_collector(EDGE_IMPULSE_TITLE)
                 for number in text.iterate_array_positions():
-                    _read_file_entry(
+                    _read_labelled_file_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
                     )
             else:
@@ -95,7 +95,7 @@ def read_edge_impulse_export(source: Source) -> bool:
     return rows is not None
 
 
-def _read_file_entry(value: object, where: str, rows: Rows) -> None:
+def _read_labelled_file_entry(value: object, where: str, rows: TableEntryCollector) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
         rows.add_bad_entry(where, "is no JSON object")
@@ -116,13 +116,13 @@ def _read_file_entry(value: object, where: str, rows: Rows) -> None:
 
 
 def _parse_category_as_part(value: dict[object, object]) -> Part:
-    return parse_part_word(str(value.get("category", ""))) or ""
+    return parse_dataset_part_word(str(value.get("category", ""))) or ""
 
 
 MAKE_SENSE_TITLE = "make-sense export"
 
 
-def read_make_sense_export(source: Source) -> bool:
+def read_make_sense_export(source: TableSource) -> bool:
     """Read labels from a Make Sense export; return False if the file is not one."""
     records = source.records
     if records is None:
@@ -131,15 +131,15 @@ def read_make_sense_export(source: Source) -> bool:
         first = source.first_entry
         if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
             return False
-        rows = source.begin_rows(MAKE_SENSE_TITLE)
+        rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
         for where, value in source.iterate_object_entries(rows, LIST):
             rows.add_label_entry(value.get("image"), value.get("annotations"), where)
         return True
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form != CELLS or len(records.columns) != 2 or not _is_list_cell(records.columns[1]):
         return False
-    rows = source.begin_rows(MAKE_SENSE_TITLE)
-    for entry in treat_header_as_entry(records):
+    rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
+    for entry in treat_header_row_as_entry(records):
         if entry.problem or not _is_list_cell(str(entry.values[1])):
             rows.add_bad_entry(entry.where, entry.problem or "has labels without brackets")
         else:
@@ -156,7 +156,7 @@ SAGEMAKER_TITLE = "SageMaker manifest"
 _REF, _ABOUT = "source-ref", "-metadata"
 
 
-def read_sagemaker_manifest(source: Source) -> bool:
+def read_sagemaker_manifest(source: TableSource) -> bool:
     """Read labels from a SageMaker manifest; return False if the file is not one."""
     if source.form not in (LINES, LIST, "object"):
         return False
@@ -165,7 +165,7 @@ def read_sagemaker_manifest(source: Source) -> bool:
     first = next((value for _, value in iterate_json_entries(source.file, form)), None)
     if not isinstance(first, dict) or _REF not in first:
         return False
-    rows = source.begin_rows(SAGEMAKER_TITLE)
+    rows = source.begin_entry_collector(SAGEMAKER_TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         names = _list_entry_classes(value)
         if names is None:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from perennial.pack.rules.tables import cells
-from perennial.pack.rules.tables.documents import JsonText, NotJson, parse_jsonl_line
+from perennial.pack.rules.tables.documents import JsonTextReader, NotJson, parse_jsonl_line
 from perennial.pack.rules.tables.found import TableFile
 
 SAMPLE = 1000
@@ -18,7 +18,7 @@ _JSON_LINES = (".jsonl", ".ndjson", ".manifest")
 CELLS, LIST, LINES = "cells", "list", "lines"
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """An entry of a label table.
 
     Attributes:
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Records:
+class TableRecords:
     """A file as records.
 
     Attributes:
@@ -52,7 +52,7 @@ class Records:
     header: bool = True
     separator: str = ","
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[TableEntry]:
         """Yield all entries in order. Each iteration reads the file again."""
         return self._iterate_cell_rows() if self.form == CELLS else self._iterate_objects()
 
@@ -64,14 +64,14 @@ class Records:
         max_entries = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
         return [entry.values for entry in islice(self, max_entries) if not entry.problem]
 
-    def read_all_rows(self) -> Iterator[Entry]:
+    def read_all_rows(self) -> Iterator[TableEntry]:
         """Yield all rows of cells, regardless of their lengths."""
         for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
         ):
-            yield Entry(f"line {line_number} of {self.file.name}", values, problem, line_count)
+            yield TableEntry(f"line {line_number} of {self.file.name}", values, problem, line_count)
 
-    def _iterate_cell_rows(self) -> Iterator[Entry]:
+    def _iterate_cell_rows(self) -> Iterator[TableEntry]:
         width, name, passed = len(self.columns), self.file.name, not self.header
         for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
@@ -86,17 +86,17 @@ class Records:
                     values = values[:width]
                 else:
                     problem = f"has {len(values):,} cells instead of {width:,}"
-            yield Entry(where, values, problem, line_count if problem else 1)
+            yield TableEntry(where, values, problem, line_count if problem else 1)
 
-    def _iterate_objects(self) -> Iterator[Entry]:
+    def _iterate_objects(self) -> Iterator[TableEntry]:
         columns = self.columns
         for where, value in iterate_json_entries(self.file, self.form):
             if isinstance(value, NotJson):
-                yield Entry(where, (), str(value))
+                yield TableEntry(where, (), str(value))
             elif isinstance(value, dict):
-                yield Entry(where, [value.get(column) for column in columns], "")
+                yield TableEntry(where, [value.get(column) for column in columns], "")
             else:
-                yield Entry(where, (), "is no JSON object")
+                yield TableEntry(where, (), "is no JSON object")
 
 
 def iterate_json_entries(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
@@ -111,7 +111,7 @@ def iterate_json_entries(file: TableFile, form: str) -> Iterator[tuple[str, obje
                     yield where, error
         return
     try:
-        document = JsonText(read_whole_text(file))
+        document = JsonTextReader(read_whole_text(file))
         for number in document.iterate_array_positions():
             yield f"entry {number} of {file.name}", document.read_value()
     # The place is lost after an error, so that no further entry can be read.
@@ -149,14 +149,14 @@ def _is_jsonl(file: TableFile) -> bool:
         return False
 
 
-def open_records(file: TableFile, form: str) -> Records | None:
+def open_table_records(file: TableFile, form: str) -> TableRecords | None:
     """Return a table file as records, or None if it does not have two columns."""
     if form in (LIST, LINES):
         columns: dict[str, None] = {}
         for _, value in islice(iterate_json_entries(file, form), SAMPLE):
             if isinstance(value, dict) and len(columns) < _MOST_KEYS:
                 columns |= dict.fromkeys(islice(value, _MOST_KEYS - len(columns)))
-        return Records(file, form, list(columns)) if len(columns) >= 2 else None
+        return TableRecords(file, form, list(columns)) if len(columns) >= 2 else None
     # In other files than lists of text, blanks belong to the cells.
     separator = cells.find_cell_separator(file.data, with_blanks=file.ending == ".txt")
     if not separator:
@@ -165,10 +165,12 @@ def open_records(file: TableFile, form: str) -> Records | None:
     first = next(cells.read_table_rows(file.data, separator), None)
     if first is None or not 2 <= len(first.cells) <= _MOST_COLUMNS:
         return None
-    return Records(file, CELLS, [cell.strip() for cell in first.cells], separator=separator)
+    return TableRecords(file, CELLS, [cell.strip() for cell in first.cells], separator=separator)
 
 
-def treat_header_as_entry(records: Records) -> Records:
+def treat_header_row_as_entry(records: TableRecords) -> TableRecords:
     """Return the same records, with the first row as an entry in place of a header."""
     names = [str(number) for number in range(1, len(records.columns) + 1)]
-    return Records(records.file, records.form, names, header=False, separator=records.separator)
+    return TableRecords(
+        records.file, records.form, names, header=False, separator=records.separator
+    )

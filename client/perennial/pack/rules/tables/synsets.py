@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables import cells
-from perennial.pack.rules.tables.found import Rows, TableFile
+from perennial.pack.rules.tables.found import TableEntryCollector, TableFile
 from perennial.pack.rules.tables.values import find_part_in_folders
 
 TITLE = "ImageNet folders"
@@ -22,8 +22,8 @@ def has_synset_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
     return any(_ID.fullmatch(folder) for i in remaining for folder in names[i].split("/")[:-1])
 
 
-def label_by_synset(
-    file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: Rows
+def label_images_by_synset_table(
+    file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: TableEntryCollector
 ) -> bool:
     """Read the mapping of ids to names and label the images of each folder.
 
@@ -55,7 +55,9 @@ def label_by_synset(
     return True
 
 
-def add_tiny_imagenet_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
+def add_tiny_imagenet_validation(
+    file: TableFile, mapping: TableFile, rows: TableEntryCollector
+) -> None:
     """Add the images of Tiny ImageNet's validation part: a file and an id per line."""
     labels = _read_synset_names(mapping)
     rows.begin_table_file(file)

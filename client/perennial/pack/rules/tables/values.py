@@ -42,7 +42,7 @@ class LabelValue(NamedTuple):
 NOTHING = LabelValue("", "")
 
 
-class Labels:
+class LabelParser:
     """Conversion of values to labels, with a cache for equal values."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def has_invalid_utf8(text: str) -> bool:
     return not text.isascii() and _SURROGATES.search(text) is not None
 
 
-def parse_part_word(word: str) -> Part | None:
+def parse_dataset_part_word(word: str) -> Part | None:
     """Return the part that a word means, in any case: "" for unassigned, None for other words."""
     return _PARTS.get(word.strip().lower())
 
@@ -115,7 +115,7 @@ def find_part_in_path(path: str) -> Part:
 def find_part_in_folders(path: str, folders: int) -> Part:
     """Return the part that one of the first `folders` folders of a path is named after, or ""."""
     for folder in reversed(path.split("/")[:folders]):
-        part = parse_part_word(folder)
+        part = parse_dataset_part_word(folder)
         if part:
             return part
     return ""

@@ -24,6 +24,6 @@ def quote_option_value(text: str) -> str:
     )
 
 
-def format_share(share: float) -> str:
+def format_share_as_percent(share: float) -> str:
     """Return a share in percent: `5 %`, `12.5 %`."""
     return f"{100 * share:.3g} %"

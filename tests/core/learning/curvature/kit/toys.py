@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from core.learning.curvature.estimate import CurvatureEstimator
-from core.learning.curvature.fisher import make_basis_cotangents
+from core.learning.curvature.fisher import make_basis_vector_cotangents
 from core.learning.curvature.layers import list_layer_names
 
 
@@ -33,7 +33,7 @@ def layers(network):
     return list_layer_names(network, [name for name, _ in network.named_parameters()])
 
 
-def measure(network, x, kind, cotangents=make_basis_cotangents, names=None, batch=None):
+def measure(network, x, kind, cotangents=make_basis_vector_cotangents, names=None, batch=None):
     """The estimate after x in chunks of `batch`."""
     estimate = CurvatureEstimator(network, network, dict.fromkeys(names or layers(network), kind))
     for chunk in x.split(batch or len(x)):
@@ -41,7 +41,7 @@ def measure(network, x, kind, cotangents=make_basis_cotangents, names=None, batc
     return estimate
 
 
-def blocks(network, x, kind, cotangents=make_basis_cotangents, names=None, batch=None):
+def blocks(network, x, kind, cotangents=make_basis_vector_cotangents, names=None, batch=None):
     return measure(network, x, kind, cotangents, names, batch).build_blocks()
 
 
@@ -59,7 +59,7 @@ def joined(weight, bias=None):
     return d if bias is None else torch.cat([d, bias[:, None]], 1)
 
 
-def slow_gradients(network, layer, x, cotangents=make_basis_cotangents):
+def slow_gradients(network, layer, x, cotangents=make_basis_vector_cotangents):
     """M [N, probes, o, w] of a layer."""
     asked = [parameter for parameter in parameters_of(network, layer) if parameter is not None]
     rows = []
@@ -73,7 +73,7 @@ def slow_gradients(network, layer, x, cotangents=make_basis_cotangents):
 
 def slow_exact(network, layer, x):
     """The exact block [o w, o w]."""
-    m = slow_gradients(network, layer, x, make_basis_cotangents).flatten(2)
+    m = slow_gradients(network, layer, x, make_basis_vector_cotangents).flatten(2)
     return torch.einsum("nri,nrj->ij", m, m) / len(x)
 
 

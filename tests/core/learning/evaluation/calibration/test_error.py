@@ -12,7 +12,7 @@ from core.learning.evaluation.calibration.error import (
     measure_calibration,
     sort_predictions_into_bins,
 )
-from core.learning.evaluation.calibration.held_out import Logits
+from core.learning.evaluation.calibration.held_out import HeldOutLogits
 
 SEEDS = 40
 
@@ -26,10 +26,12 @@ def draw(n: int, seed: int, sure: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     return probabilities.numpy(), (rows == logits.targets).numpy()
 
 
-def said(n: int, seed: int) -> Logits:
+def said(n: int, seed: int) -> HeldOutLogits:
     generator = torch.Generator().manual_seed(seed)
     values = 2 * torch.randn(n, 5, generator=generator, dtype=torch.float64)
-    return Logits(values, torch.multinomial(values.softmax(1), 1, generator=generator).squeeze(1))
+    return HeldOutLogits(
+        values, torch.multinomial(values.softmax(1), 1, generator=generator).squeeze(1)
+    )
 
 
 def test_the_raw_error_is_that_of_a_slow_version() -> None:
@@ -82,7 +84,7 @@ def test_images_do_not_judge_the_temperature_that_was_fitted_to_them() -> None:
     assert sum(one is not None and one.low <= 0 <= one.high for one in found) >= 0.9 * SEEDS
     logits = said(400, 3)
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
-    drawn = Logits(logits.values.clone(), logits.targets.clone())
+    drawn = HeldOutLogits(logits.values.clone(), logits.targets.clone())
     drawn.values[order[:200]] *= 3  # the halves ask for different temperatures
     told = measure_calibration(drawn, 1.0)
     assert told is not None and told.low > 0

@@ -7,13 +7,13 @@ from torch.nn import functional
 from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.calibration.held_out import (
-    Logits,
-    choose_logits_stride,
+    HeldOutLogits,
+    choose_stride_of_stored_logits,
     concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature, fit_temperature
 from core.learning.evaluation.evaluate import compute_task_logits
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 
 NONE = torch.zeros(0, dtype=torch.int64)
 
@@ -110,7 +110,7 @@ PARENT = Temperature(value=3.0, source="held-out", images=90)
 )
 def test_the_best_source_that_there_is(held_out, left_out, parent, source, images) -> None:
     scores, targets = draw(100, 3, 5.0)
-    logits = Logits(scores[:held_out].float(), targets[:held_out])
+    logits = HeldOutLogits(scores[:held_out].float(), targets[:held_out])
     chosen = choose_temperature(
         logits,
         lambda: None if left_out is None else (scores[:left_out], targets[:left_out]),
@@ -125,8 +125,8 @@ def test_the_best_source_that_there_is(held_out, left_out, parent, source, image
 
 
 def test_tasks_with_heads_of_their_own_are_joined() -> None:
-    one = Logits(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))
-    two = Logits(torch.tensor([[3.0, 4.0, 5.0]]), torch.tensor([2]))
+    one = HeldOutLogits(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))
+    two = HeldOutLogits(torch.tensor([[3.0, 4.0, 5.0]]), torch.tensor([2]))
     both = concatenate_task_logits({1: one, 2: two})
     assert both.values.tolist() == [[1.0, 2.0, -torch.inf], [3.0, 4.0, 5.0]]
     assert both.targets.tolist() == [1, 2]
@@ -135,7 +135,7 @@ def test_tasks_with_heads_of_their_own_are_joined() -> None:
 
 @pytest.mark.parametrize(("most", "stride"), [(70, 1), (69, 2), (20, 4)])
 def test_of_more_logits_than_fit_every_second_is_taken(most: int, stride: int) -> None:
-    assert choose_logits_stride([(10, 3), (20, 2)], most) == stride
+    assert choose_stride_of_stored_logits([(10, 3), (20, 2)], most) == stride
 
 
 def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -> None:
@@ -149,7 +149,7 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
         task: Dataset.read_dataset_file(bench.dataset(task, "held_out"), bench.task_classes(task))
         for task in (1, 2)
     }
-    inputs = Inputs(None, 1, torch.device("cpu"))
+    inputs = InputNormaliser(None, 1, torch.device("cpu"))
     logits = {
         task: compute_task_logits(network, data, task, method.predict_logits, inputs)
         for task, data in parts.items()
@@ -172,7 +172,9 @@ def test_of_too_many_logits_some_are_fitted_to_and_all_images_are_answered(
 ) -> None:
     bench.n_held_out = 200
     whole = bench.learn_task(1, method="finetune")
-    monkeypatch.setattr("core.learning.evaluation.evaluator.choose_logits_stride", lambda sizes: 2)
+    monkeypatch.setattr(
+        "core.learning.evaluation.evaluator.choose_stride_of_stored_logits", lambda sizes: 2
+    )
     some = bench.learn_task(1, method="finetune")
     assert (whole.result["temperature"]["images"], some.result["temperature"]["images"]) == (
         200,

@@ -6,7 +6,7 @@ from penalties import held
 from pydantic import ValidationError
 from streams import Bench, watched
 
-from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.methods.penalties.ewc_online import EwcOnline
 
 
@@ -99,9 +99,11 @@ def test_the_limit_leaves_no_trace_in_what_is_stored(bench) -> None:
 KFAC = {"name": "ewc-online", "curvature": "kfac", "lambda": 1.0}
 
 
-def layers(learned) -> Curvature:
+def layers(learned) -> LayerCurvatures:
     stored = {k.removeprefix("factors/"): t for k, t in learned.tensors("curvature").items()}
-    return Curvature.from_tensors(stored, learned.result["method"]["state"]["curvature"]["layers"])
+    return LayerCurvatures.from_tensors(
+        stored, learned.result["method"]["state"]["curvature"]["layers"]
+    )
 
 
 def test_factors_merge_as_a_mean_over_tasks_and_are_counted(bench) -> None:

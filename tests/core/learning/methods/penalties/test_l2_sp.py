@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from core.learning.methods.penalties.l2_sp import L2Sp
-from core.learning.optimizers.olor import AnchoredParameter, Olor
-from core.learning.state import State
+from core.learning.optimizers.olor import AnchoredParameter, OlorOptimizer
+from core.learning.state import MethodState
 
 
 class Ctx:
@@ -31,7 +31,7 @@ class Ctx:
 
 
 def method(**hyper):
-    return L2Sp(L2Sp.Hyper(**{"alpha": 0.3, "beta": 0.2, **hyper}), State())
+    return L2Sp(L2Sp.Hyper(**{"alpha": 0.3, "beta": 0.2, **hyper}), MethodState())
 
 
 def numbers(*shape, seed=0):
@@ -90,7 +90,7 @@ def test_a_step_of_sgd_differs_from_olors_by_the_share_of_the_gradient_alone() -
     method(alpha=alpha).add_penalty_gradients(ctx)
     torch.optim.SGD([ours], rate).step()
     pull = AnchoredParameter(rolled, start, rate * alpha)
-    Olor(torch.optim.SGD([rolled], rate), [rate], [pull], lambda message: None).step()
+    OlorOptimizer(torch.optim.SGD([rolled], rate), [rate], [pull], lambda message: None).step()
     wanted = before - rate * gradient - rate * alpha * (before - start)
     torch.testing.assert_close(ours.detach(), wanted, rtol=0, atol=1e-15)
     difference = (rolled - ours).detach()

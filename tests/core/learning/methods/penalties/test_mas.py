@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from core.learning.curvature.per_sample import PerSampleGradients
-from core.learning.methods.penalties.mas import Mas
+from core.learning.methods.penalties.mas import MemoryAwareSynapses
 
 
 def importance(network, x):
@@ -52,7 +52,7 @@ def test_examples_with_opposite_gradients_do_not_cancel() -> None:
 
 def test_what_is_stored_is_the_mean_over_the_whole_training_part(bench, monkeypatch) -> None:
     """One backward per example, on the weights that are published."""
-    seen, end = {}, Mas.end_task
+    seen, end = {}, MemoryAwareSynapses.end_task
 
     def end_task(self, ctx, batches):
         batches = list(batches)
@@ -68,7 +68,7 @@ def test_what_is_stored_is_the_mean_over_the_whole_training_part(bench, monkeypa
         seen.update({name: value / len(x) for name, value in total.items()})
         seen["n"] = len(x)
 
-    monkeypatch.setattr(Mas, "end_task", end_task)
+    monkeypatch.setattr(MemoryAwareSynapses, "end_task", end_task)
     own = bench.learn_task(1, method="mas").tensors("own")
     assert seen.pop("n") == bench.n
     for name, wanted in seen.items():
@@ -88,7 +88,7 @@ def test_importance_is_the_sum_over_tasks(bench) -> None:
 
 
 def test_labels_are_not_used(bench, monkeypatch) -> None:
-    end, found = Mas.end_task, []
+    end, found = MemoryAwareSynapses.end_task, []
 
     def end_task(self, ctx, batches):
         batches = list(batches)
@@ -103,6 +103,6 @@ def test_labels_are_not_used(bench, monkeypatch) -> None:
         assert sum(moved) > 0 and any(bool(t.any()) for t in first.values())
         found.append(all(torch.equal(t, self.stored_tensors[key]) for key, t in first.items()))
 
-    monkeypatch.setattr(Mas, "end_task", end_task)
+    monkeypatch.setattr(MemoryAwareSynapses, "end_task", end_task)
     bench.learn_task(1, method="mas")
     assert found == [True]

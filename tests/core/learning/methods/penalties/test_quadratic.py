@@ -9,7 +9,7 @@ from recipes import resolve
 from streams import Bench
 
 from core.errors import InvalidRecipe
-from core.learning.state import State, load_tensors, save_tensors
+from core.learning.state import MethodState, load_tensors, save_tensors
 
 # name, a strength of 3, and the penalty's factor before Σ importance (θ - anchor)²
 METHODS = [
@@ -196,7 +196,7 @@ def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_pa
         name, random(3).float(), random(3, seed=1).abs().float(), {"lr": 0.5}, **hyper
     )
     save_tensors(method.state.collect_tensors_by_type()[method.section], tmp_path / "x.safetensors")
-    state = State()
+    state = MethodState()
     state.load_content(
         {method.section: load_tensors(tmp_path / "x.safetensors")}, {}, torch.device("cpu")
     )

@@ -7,7 +7,7 @@ from recipes import resolve
 from streams import Script
 
 from core.errors import InvalidRecipe
-from core.learning.methods.penalties.si import Si
+from core.learning.methods.penalties.si import SynapticIntelligence
 from core.learning.state import load_tensors
 
 
@@ -105,7 +105,7 @@ def test_the_gradient_of_the_penalty_carries_c_once() -> None:
 
 
 def test_clipping_changes_what_moved_and_not_the_gradient_that_counts(bench, monkeypatch) -> None:
-    seen, step = [], Si.after_step
+    seen, step = [], SynapticIntelligence.after_step
 
     def after_step(self, ctx, batch):
         name, weight = "head.weight", ctx.trainable["head.weight"]
@@ -119,7 +119,7 @@ def test_clipping_changes_what_moved_and_not_the_gradient_that_counts(bench, mon
         added = self.stored_tensors[f"path.{name}"] - before
         seen.append((gradient.norm() > weight.grad.norm(), added, gradient * moved))
 
-    monkeypatch.setattr(Si, "after_step", after_step)
+    monkeypatch.setattr(SynapticIntelligence, "after_step", after_step)
     bench.learn_task(1, method="si", optimizer={"clip": 1e-3})
     assert all(smaller for smaller, _, _ in seen)
     for _, added, product in seen:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from core.learning.methods.replay import a_gem
 from core.learning.methods.replay.a_gem import AGem
-from core.learning.state import State
+from core.learning.state import MethodState
 
 
 class Ctx:
@@ -24,7 +24,7 @@ class Ctx:
 def projected(monkeypatch, gradient, reference):
     """What a step's gradient becomes beside a reference gradient."""
     monkeypatch.setattr(a_gem, "compute_memory_gradient", lambda *_: torch.tensor(reference))
-    method, ctx = AGem(AGem.Hyper(), State()), Ctx(gradient)
+    method, ctx = AGem(AGem.Hyper(), MethodState()), Ctx(gradient)
     held = method.state["buffer"].tensors
     held |= {name: torch.ones(1, dtype=torch.int64) for name in ("images", "labels", "tasks")}
     method.project_gradient(ctx)

@@ -4,8 +4,8 @@ import torch
 from streams import spied, watched
 from torch.nn import functional
 
-from core.learning.memory.reservoir import Reservoir
-from core.learning.methods.replay.er_ace import ErAce, compute_batch_cross_entropy
+from core.learning.memory.reservoir import ReservoirBuffer
+from core.learning.methods.replay.er_ace import ExperienceReplayAce, compute_batch_cross_entropy
 
 
 def as_in_mammoth(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -46,8 +46,8 @@ def test_the_logits_of_absent_classes_get_no_gradient() -> None:
 def test_replayed_images_compete_with_all_classes_and_both_losses_add_up(
     bench, monkeypatch
 ) -> None:
-    drawn = watched(monkeypatch, Reservoir, "draw_items", lambda found, *_: found[0].labels)
-    seen = watched(monkeypatch, ErAce, "forward", lambda logits, *_: logits)
+    drawn = watched(monkeypatch, ReservoirBuffer, "draw_items", lambda found, *_: found[0].labels)
+    seen = watched(monkeypatch, ExperienceReplayAce, "forward", lambda logits, *_: logits)
 
     def look(method, ctx, batch, terms):
         if "replay" not in terms:
@@ -55,6 +55,6 @@ def test_replayed_images_compete_with_all_classes_and_both_losses_add_up(
         expected = functional.cross_entropy(seen[-1].detach().float()[len(batch.y) :], drawn[-1])
         return torch.equal(terms["replay"].detach(), expected)
 
-    checked = spied(monkeypatch, ErAce, look)
+    checked = spied(monkeypatch, ExperienceReplayAce, look)
     bench.stream(2, method="er-ace")
     assert checked.count(True) > 12 and False not in checked

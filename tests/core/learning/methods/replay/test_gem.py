@@ -10,7 +10,7 @@ from torch.nn import functional
 from core.learning.methods.replay import gem
 from core.learning.methods.replay.gem import Gem
 from core.learning.recipe import Recipe
-from core.learning.state import State, load_tensors
+from core.learning.state import MethodState, load_tensors
 
 
 class Ctx:
@@ -33,7 +33,7 @@ def remembering(monkeypatch, rows, **hyper) -> Gem:
     mean.
     """
     rows = torch.as_tensor(rows)
-    method = Gem(Gem.Hyper(**hyper), State())
+    method = Gem(Gem.Hyper(**hyper), MethodState())
     tasks = torch.arange(1, len(rows) + 1)
     method.state["buffer"].tensors |= {"images": tasks, "labels": tasks, "tasks": tasks}
 
@@ -96,10 +96,10 @@ def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(
 
 
 def test_beyond_twenty_constraints_the_oldest_tasks_share_one() -> None:
-    assert gem._group_tasks_by_constraint(list(range(1, 21))) == [[k] for k in range(1, 21)]
-    merged = gem._group_tasks_by_constraint([*range(1, 24), 30])
+    assert gem._group_tasks_by_gem_constraint(list(range(1, 21))) == [[k] for k in range(1, 21)]
+    merged = gem._group_tasks_by_gem_constraint([*range(1, 24), 30])
     assert merged == [[1, 2, 3, 4, 5], *([k] for k in range(6, 24)), [30]] and len(merged) == 20
-    assert gem._group_tasks_by_constraint([]) == []
+    assert gem._group_tasks_by_gem_constraint([]) == []
 
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])

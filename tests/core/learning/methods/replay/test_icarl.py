@@ -9,17 +9,17 @@ from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learning.evaluation import predicting
-from core.learning.evaluation.evaluate import EvaluationImages, score_images
-from core.learning.memory.exemplars import Exemplars
+from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
+from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.methods.replay import icarl
 from core.learning.methods.replay.icarl import Icarl
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.precision import Inputs
-from core.learning.state import State, load_tensors
+from core.learning.precision import InputNormaliser
+from core.learning.state import MethodState, load_tensors
 
 CPU = torch.device("cpu")
-INPUTS = Inputs(None, 1, CPU)
+INPUTS = InputNormaliser(None, 1, CPU)
 CLASSES = ("ant", "bee", "cat")
 
 
@@ -42,8 +42,8 @@ def pixels(n, seed=0):
 
 def with_means(net, images, labels):
     """A method whose means are those of these exemplars."""
-    method = Icarl(Icarl.Hyper(), State())
-    exemplars = Exemplars(method.state["exemplars"])
+    method = Icarl(Icarl.Hyper(), MethodState())
+    exemplars = ExemplarBuffer(method.state["exemplars"])
     for label in labels.unique().tolist():
         exemplars.append_images({label: images[labels == label]}, 1, 99)
     with torch.no_grad():
@@ -236,7 +236,9 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
         for kind, named in method.state.collect_tensors_by_type().items()
     }
     for _ in range(2):
-        score_images(net, EvaluationImages(images, labels), None, method.predict_logits, INPUTS)
+        score_image_predictions(
+            net, EvaluationImages(images, labels), None, method.predict_logits, INPUTS
+        )
     after = method.state.collect_tensors_by_type()
     assert after.keys() == before.keys() == {"exemplars", "own"}
     for kind, named in before.items():

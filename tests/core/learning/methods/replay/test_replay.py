@@ -10,13 +10,16 @@ import torch
 from streams import Bench, spied, watched
 from torch.nn import functional
 
-from core.learning.memory.replay import compute_items_cross_entropy, compute_items_distillation
-from core.learning.memory.reservoir import Reservoir
+from core.learning.memory.replay import (
+    compute_replay_cross_entropy,
+    compute_replay_distillation_loss,
+)
+from core.learning.memory.reservoir import ReservoirBuffer
 from core.learning.methods import registry
-from core.learning.methods.replay.der_pp import DerPlusPlus
-from core.learning.methods.replay.er import Er
+from core.learning.methods.replay.der_pp import DarkExperienceReplayPlusPlus
+from core.learning.methods.replay.er import ExperienceReplay
 from core.learning.state import load_tensors
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 BUFFERED = ("er", "er-ace", "der", "der++", "gem", "a-gem")
 FOR_EVERY_NETWORK = [
@@ -35,17 +38,17 @@ def recorded(monkeypatch, method):
 
 def watched_draws(monkeypatch):
     """The items of every draw, in order."""
-    return watched(monkeypatch, Reservoir, "draw_items", lambda drawn, *_: drawn[0])
+    return watched(monkeypatch, ReservoirBuffer, "draw_items", lambda drawn, *_: drawn[0])
 
 
 def test_the_first_batch_of_the_stream_is_plain_training(bench, monkeypatch) -> None:
-    steps = recorded(monkeypatch, DerPlusPlus)
+    steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
     bench.learn_task(1, method="der++")
     assert set(steps[0]) == {"task"} and set(steps[1]) == {"task", "logits", "labels"}
 
 
 def test_without_beta_it_is_der_draw_for_draw(bench, monkeypatch) -> None:
-    steps = recorded(monkeypatch, DerPlusPlus)
+    steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
     pp = bench.stream(2, method={"name": "der++", "alpha": 0.3, "beta": 0.0})
     assert set(steps[-1]) == {"task", "logits"}
     der = bench.stream(2, method="der")
@@ -72,12 +75,12 @@ def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> Non
         x = ctx.inputs(items.images)
         wanted = {
             "logits": method.hyper.alpha
-            * compute_items_distillation([(None, ctx.network(x))], items.logits),
+            * compute_replay_distillation_loss([(None, ctx.network(x))], items.logits),
             "labels": method.hyper.beta * functional.cross_entropy(ctx.network(x), items.labels),
         }
         return max(float((terms[name] - value).detach().abs()) for name, value in wanted.items())
 
-    checked = spied(monkeypatch, DerPlusPlus, look)
+    checked = spied(monkeypatch, DarkExperienceReplayPlusPlus, look)
     bench.learn_task(2, first, method={"name": "der++", "draws": "shared"}, augment="none")
     assert len(checked) == 12 and max(checked) < 1e-5
 
@@ -94,7 +97,7 @@ def test_with_a_single_replayed_term_shared_draws_change_no_bit(bench, hyper) ->
 def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method="er")
     draws = watched_draws(monkeypatch)
-    logits = watched(monkeypatch, Er, "forward", lambda found, *_: found)
+    logits = watched(monkeypatch, ExperienceReplay, "forward", lambda found, *_: found)
 
     def look(method, ctx, batch, terms):
         labels = torch.cat([batch.y, *[items.labels for items in draws]])
@@ -102,7 +105,7 @@ def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch
         assert labels.shape == logits[-1].shape[:1]
         return float((terms["task"] - functional.cross_entropy(logits[-1], labels)).detach())
 
-    checked = spied(monkeypatch, Er, look)
+    checked = spied(monkeypatch, ExperienceReplay, look)
     bench.learn_task(2, first, method="er")
     assert len(checked) == 12 and max(map(abs, checked)) < 1e-6
 
@@ -111,7 +114,7 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
     bench, monkeypatch
 ) -> None:
     seen = []
-    original = DerPlusPlus.loss_terms
+    original = DarkExperienceReplayPlusPlus.loss_terms
 
     def loss_terms(self, ctx, batch):
         state = self.state["buffer"].get_named_generator("reservoir", 0).get_state()
@@ -125,7 +128,7 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
             assert set(terms) == {"task", "labels"}
         return terms
 
-    monkeypatch.setattr(DerPlusPlus, "loss_terms", loss_terms)
+    monkeypatch.setattr(DarkExperienceReplayPlusPlus, "loss_terms", loss_terms)
     bench.learn_task(1, method={"name": "der++", "alpha": 0.0, "beta": 1.0}, augment="none")
     assert seen and all(got == pytest.approx(wanted, rel=1e-5) for got, wanted in seen)
 
@@ -160,9 +163,9 @@ def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn_task(1, method="der++")
-    steps = recorded(monkeypatch, DerPlusPlus)
+    steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
     bench.learn_task(2, first, method="der++", epochs=1)
-    monkeypatch.setattr(Context, "are_rows_independent", False)
+    monkeypatch.setattr(TaskTrainingContext, "are_rows_independent", False)
     bench.learn_task(2, first, method="der++", epochs=1)
     joint, single = steps[: len(steps) // 2], steps[len(steps) // 2 :]
     assert [pytest.approx(terms, rel=1e-4) for terms in single] == joint
@@ -174,7 +177,7 @@ def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkey
     def look(logits, method, net, x, task):
         return net.training, len(x)
 
-    seen = watched(monkeypatch, DerPlusPlus, "forward", look)
+    seen = watched(monkeypatch, DarkExperienceReplayPlusPlus, "forward", look)
     first = bench.learn_task(1, method="der++", epochs=1)
     bench.learn_task(2, first, method="der++", epochs=1)
     # the first batch, the second with its two draws, and all together once statistics are fixed
@@ -194,7 +197,7 @@ def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypa
     def look(method, ctx, batch, terms):
         return method._open_reservoir(ctx).offered_count, len(batch.y)
 
-    seen = spied(monkeypatch, DerPlusPlus, look)
+    seen = spied(monkeypatch, DarkExperienceReplayPlusPlus, look)
     learned = bench.learn_task(1, method="der++")
     assert [offered for offered, _ in seen] == [0, *accumulate(size for _, size in seen[:-1])]
     originals = load_tensors(Path(learned.spec["task"]["train"]))["images"]
@@ -241,7 +244,7 @@ def test_replay_leaves_batch_statistics_alone(tmp_path) -> None:
 def test_distillation_has_zero_as_target_of_units_that_came_later() -> None:
     now = torch.tensor([[1.0, 2.0, 9.0], [0.0, 0.0, 5.0]])
     stored = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
-    assert float(compute_items_distillation([(None, now)], stored)) == pytest.approx(
+    assert float(compute_replay_distillation_loss([(None, now)], stored)) == pytest.approx(
         (1 + 4 + 81 + 1 + 25) / 6
     )
 
@@ -250,12 +253,14 @@ def test_distillation_over_heads_counts_each_items_own_units() -> None:
     narrow, wide = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0, 3.0]])
     stored = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     groups = [(torch.tensor([1]), narrow), (torch.tensor([0]), wide)]
-    assert float(compute_items_distillation(groups, stored)) == pytest.approx((1 + 4 + 4) / 5)
+    assert float(compute_replay_distillation_loss(groups, stored)) == pytest.approx((1 + 4 + 4) / 5)
 
 
 def test_distillation_of_one_width_is_the_mean_squared_error() -> None:
     a, b = torch.randn(4, 3), torch.randn(4, 3)
-    assert torch.allclose(compute_items_distillation([(None, a)], b), functional.mse_loss(a, b))
+    assert torch.allclose(
+        compute_replay_distillation_loss([(None, a)], b), functional.mse_loss(a, b)
+    )
 
 
 @pytest.mark.slow
@@ -275,7 +280,7 @@ def test_cross_entropy_over_heads_is_the_mean_over_items() -> None:
         functional.cross_entropy(a, labels[[0, 2]], reduction="sum")
         + functional.cross_entropy(b, labels[[1]])
     ) / 3
-    assert torch.allclose(compute_items_cross_entropy(groups, labels), wanted)
+    assert torch.allclose(compute_replay_cross_entropy(groups, labels), wanted)
 
 
 CYCLE = list(itertools.pairwise([*BUFFERED, BUFFERED[0]]))
@@ -308,7 +313,7 @@ def test_a_buffer_that_is_not_taken_over_is_warned_of(bench) -> None:
 def test_items_without_logits_get_those_of_the_parent(tmp_path, monkeypatch, scenario) -> None:
     bench, found = Bench(tmp_path, scenario), {}
     first = bench.learn_task(1, method="er")
-    begin = DerPlusPlus.begin_task
+    begin = DarkExperienceReplayPlusPlus.begin_task
 
     def begin_task(self, ctx):
         begin(self, ctx)
@@ -317,8 +322,8 @@ def test_items_without_logits_get_those_of_the_parent(tmp_path, monkeypatch, sce
             logits = ctx.network(ctx.inputs(held["images"]), 1 if scenario == "task" else None)
         found.update(stored=held["logits"], wanted=logits, widths=set(held["widths"].tolist()))
 
-    monkeypatch.setattr(DerPlusPlus, "begin_task", begin_task)
-    steps = recorded(monkeypatch, DerPlusPlus)
+    monkeypatch.setattr(DarkExperienceReplayPlusPlus, "begin_task", begin_task)
+    steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
     bench.learn_task(2, first, method="der++")
     assert torch.allclose(found["stored"], found["wanted"][:, :2], atol=1e-6)
     assert found["widths"] == {2} and float(found["stored"].abs().max()) > 0.1
