@@ -14,10 +14,12 @@ from sqlalchemy.orm import Session, aliased
 from core.bases.hub import unfinished
 from core.contract.jobs.snapshot import StoredState
 from core.database import jobs as job_rows
+from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import TERMINAL, UNFINISHED, JobState
 from core.database.tables import (
     Alias,
+    Edit,
     EditedPart,
     Event,
     ExportedDownload,
@@ -244,7 +246,8 @@ def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bo
     """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
     if JobState(job.state) != JobState.FAILED:
         return False
-    if job.task_id is None:
+    # A failed edit is sent again instead.
+    if job.task_id is None or job.kind == JobKind.EDIT:
         return False
     model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
     if model.deleted_at is not None or task.data_deleted_at is not None or job.finished_at is None:
@@ -256,6 +259,17 @@ def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bo
     )
     if session.execute(erased).first() is not None:
         return False  # replayed images of that task may be in it
+    removed = (
+        select(Edit.id)
+        .where(
+            Edit.model_id == model.id,
+            Edit.version > (job.parent_version or 0),
+            Edit.undo_until.is_(None),
+        )
+        .limit(1)
+    )
+    if session.execute(removed).first() is not None:
+        return False  # images that the edit removed may be in it
     return job.finished_at >= db.now(session) - days * retention.DAY_S
 
 

@@ -1,17 +1,22 @@
 """Edits of a model through HTTP: each ends as a model that was sent the corrected batches."""
 
-import io
 import signal
-import zipfile
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from perennial.errors import Conflict, Invalid
+from tests.e2e.edited import (
+    METHODS,
+    begin,
+    describe,
+    edit,
+    name_model,
+    send_corrected,
+    unpack,
+)
 from tests.e2e.holder import Holder
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.rest import Json, Rest
@@ -19,26 +24,6 @@ from tools.service import RunningService
 
 pytestmark = pytest.mark.slow
 
-_NUMBERS = count()
-ANALYTIC: Json = {"name": "analytic", "projection": 64}
-METHODS: dict[str, Json] = {
-    "ridge": {**ANALYTIC, "head": "ridge"},
-    "lda": {**ANALYTIC, "head": "lda", "projection": 0},
-    "ncm": {**ANALYTIC, "head": "ncm"},
-    "auto": ANALYTIC,
-    "er": {"name": "er", "buffer": 30},
-    "der++": {"name": "der++", "buffer": 30},
-    "dlcft": {"name": "dlcft", "buffer": 30},
-    "dne": {"name": "dne", "exemplars": 30},
-    "slca": {"name": "slca"},
-}
-FIELDS: dict[str, Json] = {
-    "dne": {
-        "architecture": {"name": "dne", "layers": 3, "head_dim": 8, "heads": 4, "patch": 2},
-        "image": {"size": 16, "channels": 1},
-    }
-}
-"""Of models whose method needs another network."""
 OPERATIONS: dict[str, list[Json]] = {
     "relabel": [
         {"relabel": {"task": 1, "image": 3, "label": "1"}},
@@ -66,69 +51,6 @@ OPERATIONS: dict[str, list[Json]] = {
         {"relabel": {"task": 3, "image": 5, "label": "1"}},
     ],
 }
-
-
-def begin(client: Rest, method: Json, weeks: int = 3) -> str:
-    """A model that learned some batches."""
-    name = f"edited-{next(_NUMBERS)}"
-    create(client, name, method, **FIELDS.get(method["name"], {}))
-    learn(client, name, *WEEKS[:weeks])
-    return name
-
-
-def edit(client: Rest, model: str, operations: Sequence[Json], **fields: Any) -> Json:
-    """Send an edit, and return it once it has succeeded."""
-    path = f"/v1/models/{model}/edits"
-    sent = client.call("POST", path, json={"operations": list(operations), **fields}).json()
-    end = client.wait(sent["job"])
-    assert end.state == "succeeded", end.error
-    return client.get(f"{path}/{sent['number']}")
-
-
-def send_corrected(client: Rest, model: str, method: Json) -> str:
-    """A model that is sent the batches of another one as they are now, with their parts."""
-    other = f"{model}-corrected"
-    create(client, other, method, **FIELDS.get(method["name"], {}))
-    for task in client.items(f"/v1/models/{model}/tasks"):
-        if task["standing"] == "discarded":
-            # Its number is not used again: seeds depend on it.
-            learn_nothing(client, other)
-            continue
-        path, files = f"/v1/models/{model}/tasks/{task['number']}", {}
-        for split, folder in (("train", "train"), ("held_out", "test")):
-            for image in client.get(f"{path}/images?split={split}&limit=200")["items"]:
-                png = client.call("GET", f"{path}/images/{split}/{image['index']}.png").content
-                files[f"{folder}/{image['label']}/{image['index']:04}.png"] = png
-        learn(client, other, pack(files))
-    return other
-
-
-def learn_nothing(client: Rest, model: str) -> None:
-    """Send a batch whose job is cancelled before it begins."""
-    first = client.submit(model, WEEKS[4])
-    client.call("POST", f"/v1/jobs/{first.id}/cancel")
-    assert client.wait(first).state == "cancelled"
-
-
-def describe(client: Rest, model: str) -> Json:
-    """The newest version: classes, digests of what answers, and its row of the matrix."""
-    newest = client.read_versions(model)[-1]
-    manifest = newest["manifest"]
-    cells = {
-        task["number"]: client.get(f"/v1/models/{model}/tasks/{task['number']}")["accuracy_now"]
-        for task in client.items(f"/v1/models/{model}/tasks")
-        if task["standing"] == "learned"
-    }
-    return {
-        "classes": manifest["classes"],
-        "parts": {
-            part["name"]: part["sha256"]
-            for part in manifest["parts"]
-            if part["type"] not in ("statistics", "features")
-        },
-        "temperature": manifest["temperature"],
-        "accuracy": cells,
-    }
 
 
 IN_EACH_BUILD = ("auto", "several at once")
@@ -196,7 +118,7 @@ def test_a_temperature_is_not_taken_from_held_out_images_that_were_removed(clien
 
 def test_sums_go_on_after_their_classes_got_other_names_alone(client: Rest) -> None:
     method = {**METHODS["auto"], "keep": "sums"}
-    names = [f"edited-{next(_NUMBERS)}" for _ in range(2)]
+    names = [name_model() for _ in range(2)]
     for name in names:
         create(client, name, method, training_data_days=0)
         learn(client, name, WEEKS[0])
@@ -317,7 +239,7 @@ def accuracies(client: Rest, model: str) -> dict[int, dict[int, float]]:
 def test_a_class_gets_another_name_though_neither_images_nor_features_are_kept(
     client: Rest,
 ) -> None:
-    name = f"edited-{next(_NUMBERS)}"
+    name = name_model()
     create(client, name, METHODS["er"], training_data_days=0)
     learn(client, name, *WEEKS[:2])
     newest = client.read_versions(name)[-1]["manifest"]
@@ -333,12 +255,6 @@ def test_a_class_gets_another_name_though_neither_images_nor_features_are_kept(
     # The next batch may use either name, and the next version is measured on the renamed class.
     learn(client, name, WEEKS[2])
     assert accuracies(client, name)[4].keys() == {1, 2, 3}
-
-
-def unpack(batch: bytes) -> dict[str, bytes]:
-    """Files of an archive by name."""
-    with zipfile.ZipFile(io.BytesIO(batch)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from core.contract.manifest import FEATURES
 from core.ingest.findings.traces import read_image_traces
 from core.learning.analytic.rows import digest_each_image
 from core.statistics.near import hash_images_perceptually
+from tests.e2e.edited import METHODS, begin, describe, edit, send_corrected
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.e2e.test_deleted_data import contents, png
-from tests.e2e.test_edits import METHODS, begin, describe, edit, send_corrected
 from tests.rest import Json, Rest
 from tools.service import RunningService
 

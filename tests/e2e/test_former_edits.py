@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.edited import begin, describe, edit, send_corrected
 from tests.e2e.small import WEEKS, learn, take_first_image
-from tests.e2e.test_edits import begin, describe, edit, send_corrected
 from tests.migrations import databases
 from tests.rest import Rest
 from tools import service

@@ -7,8 +7,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from perennial.errors import Conflict, Invalid
+from tests.e2e.edited import FIELDS, edit
 from tests.e2e.small import WEEKS, create, learn
-from tests.e2e.test_edits import FIELDS, accuracies, edit
+from tests.e2e.test_edits import accuracies
 from tests.rest import Json, Rest
 from tools.service import RunningService
 

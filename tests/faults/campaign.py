@@ -50,7 +50,7 @@ from servers import servers
 from core.failpoints import POINTS
 
 ARMED_S = 12.0
-"""A point that nobody came by for so long is armed again later."""
+"""For a process to come by a point."""
 RANDOM_EVERY = 4
 DEADLINE_S = 180.0
 """For a lane to end after the last kill."""
@@ -85,7 +85,17 @@ class Report:
 
 
 class Campaign:
-    """Hurts a site until there were `kills` deaths, while lanes learn."""
+    """Hurts a site until there were `kills` deaths, while lanes learn.
+
+    Attributes:
+        armed_at_once: points that wait for a process to come by, at the same time.
+        armed_s: for how long one waits; then it is armed again later.
+        deadline_s: for the lanes to end after the last kill, and for all that follows.
+    """
+
+    armed_at_once = 1
+    armed_s = ARMED_S
+    deadline_s = DEADLINE_S
 
     def __init__(
         self, site: Site, kills: int, lanes: int, seed: int, seconds: float = float("inf")
@@ -109,7 +119,7 @@ class Campaign:
         keeper = threading.Thread(target=self._keep, daemon=True)
         keeper.start()
         try:
-            self._deadline = time.monotonic() + DEADLINE_S
+            self._deadline = time.monotonic() + self.deadline_s
             self._begin()
             self._deadline = float("inf")
             lanes = [
@@ -119,7 +129,7 @@ class Campaign:
             for lane in lanes:
                 lane.start()
             self._hurt()
-            self._deadline = time.monotonic() + DEADLINE_S
+            self._deadline = time.monotonic() + self.deadline_s
             for lane in lanes:
                 lane.join()
             if self._errors:
@@ -153,6 +163,10 @@ class Campaign:
         """Return how many versions were compared."""
         made = self.report
         return check(self._site, made.models, made.jobs, retried=made.retried, mended=made.mended)
+
+    def _list_victims(self) -> list[psutil.Process]:
+        """Return the processes one of which may be killed at random now."""
+        return self._site.all()
 
     def _list_points(self) -> list[str]:
         # No model here has weights of the Hub, is exported or edited, no batch comes in pieces
@@ -203,44 +217,66 @@ class Campaign:
 
     def _hurt(self) -> None:
         points, turn = self._list_points(), 0
+        armed: dict[str, float] = {}
+        """Armed point → when it is given up."""
         while not self._enough():
             if turn % len(points) == 0:
                 self._draw.shuffle(points)
             if turn % RANDOM_EVERY == 0:
                 self._kill_someone()
             if not self._enough():
-                self._kill_at(points[turn % len(points)])
+                self._arm(points[turn % len(points)], armed)
+                self._wait_for_deaths(armed, self.armed_at_once - 1)
             turn += 1
+        for point in armed:
+            (self._site.points / point).unlink(missing_ok=True)
 
     def _kill_someone(self) -> None:
         time.sleep(self._draw.uniform(0.1, 1.5))
-        processes = self._site.all()
+        processes = self._list_victims()
         if processes:
             with suppress(psutil.NoSuchProcess):
                 self._draw.choice(processes).kill()
                 self.report.kills["at random"] += 1
 
-    def _kill_at(self, point: str) -> None:
-        armed = self._site.points / point
-        armed.touch()
-        until = time.monotonic() + ARMED_S
-        while armed.exists() and time.monotonic() < until and not self._errors:
-            if point == "release-asked":
+    def _arm(self, point: str, armed: dict[str, float]) -> None:
+        if point not in armed:
+            (self._site.points / point).touch()
+            armed[point] = time.monotonic() + self.armed_s
+
+    def _wait_for_deaths(self, armed: dict[str, float], left: int) -> None:
+        """Count deaths at armed points until at most `left` points are armed."""
+        while True:
+            for point, until in list(armed.items()):
+                path = self._site.points / point
+                if path.exists() and time.monotonic() < until and not self._errors:
+                    continue
+                del armed[point]
+                try:
+                    path.unlink()
+                except FileNotFoundError:
+                    self.report.kills[point] += 1
+            if len(armed) <= left or self._enough():
+                return
+            if "release-asked" in armed:
                 self._ask_to_stop()
             time.sleep(0.05)
-        try:
-            armed.unlink()
-        except FileNotFoundError:
-            self.report.kills[point] += 1
 
     def _ask_to_stop(self) -> None:
         """A worker that has a job gives it back when it is asked to end."""
+        for process in self._list_busy_workers():
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+                return
+
+    def _list_busy_workers(self) -> list[psutil.Process]:
+        found = []
         for name in WORKERS:
             process = self._site.processes[name]
             with suppress(psutil.NoSuchProcess):
                 if len(process.children(recursive=True)) > 1:  # a zygote and a job process
-                    process.terminate()
-                    return
+                    found.append(process)
+        return found
 
 
 def main(kind: type[Campaign] = Campaign, description: str | None = __doc__) -> int:

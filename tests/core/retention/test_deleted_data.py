@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Alias, Model, Part, Task, Version
+from core.database.tables import Alias, Edit, Model, Part, Task, Version
+from core.ids import new_id
 from core.scheduling import claim as claims
 
 
@@ -150,3 +151,51 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(
     desk.remove_unwanted_runs()
     assert bool(desk.keys("snapshots/")) is not erased
     assert (desk.job(job).snapshot is None) is erased
+
+
+def add_edit(desk: Any, model: str, version: int, undo_until: float | None) -> None:
+    """The row of an edit that made a version."""
+    job = desk.submit(model)
+    with desk.db.write() as session:
+        session.add(
+            Edit(
+                id=new_id("edt"),
+                model_id=model,
+                number=1,
+                job_id=job,
+                operations=[],
+                way="relearn",
+                tasks=[1],
+                parent=1,
+                version=version,
+                undo_until=undo_until,
+                created_at=0.0,
+            )
+        )
+
+
+@pytest.mark.parametrize(("undo_until", "kept"), [(None, False), (1e12, True)])
+def test_a_failed_job_keeps_no_snapshot_with_images_that_an_edit_removed_since(
+    desk: Any, undo_until: float | None, kept: bool
+) -> None:
+    model = desk.model()
+    learn(desk, model, "1")
+    job = desk.submit(model)
+    claim = desk.claim()
+    desk.register(claim, "images of task 1")
+    claims.fail_job(desk.db, claim, "code", "x")
+    desk.remove_unwanted_runs()
+    assert desk.keys("snapshots/")
+    add_edit(desk, model, 2, undo_until)
+    desk.remove_unwanted_runs()
+    assert bool(desk.keys("snapshots/")) is kept
+    assert (desk.job(job).snapshot is not None) is kept
+
+
+def test_a_failed_edit_keeps_no_snapshot_since_it_is_not_retried(desk: Any) -> None:
+    job, claim = desk.begin()
+    desk.register(claim)
+    desk.set(job, kind="edit")
+    claims.fail_job(desk.db, claim, "lost", "x")
+    desk.remove_unwanted_runs()
+    assert desk.keys("snapshots/") == [] and desk.job(job).snapshot is None
