@@ -341,7 +341,7 @@ def _find_used_digests(db: Database) -> None:
     from core.retention import references
 
     with db.read() as session:
-        references.find_used_digests(
+        references.find_digests_still_in_use(
             session, [make_digest(kind, n) for n in range(40) for kind in "bcdef"]
         )
 

@@ -111,7 +111,7 @@ def _find_imagenet_weights(
             f"{json.dumps(architecture)}."
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    problem = imagenet_base.find_imagenet_base_problem()
+    problem = imagenet_base.explain_missing_imagenet_base()
     if problem:
         raise _make_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
     return imagenet_base.describe_imagenet_weights(catalogue["pretrained"][imagenet_base.MODEL])

@@ -160,7 +160,7 @@ def load_version_pair_to_compare(
         query = select(Task).where(Task.model_id == owner.id, Task.number.in_(numbers))
         tasks = {one.number: one for one in session.scalars(query)}
         if task is not None:
-            _require_held_out(owner, tasks.get(task), task)
+            _require_held_out_images_retained(owner, tasks.get(task), task)
         compared, left_out = _separate_comparable_and_left_out_tasks(owner, tasks, sides, cells)
         missing = [one for one in left_out if one["reason"] == "answers_missing"]
         if missing and not compared:
@@ -286,7 +286,7 @@ def _find_prediction_digests(
     return {number: digest for number, digest in session.execute(query)}
 
 
-def _require_held_out(model: Model, task: Task | None, number: int) -> None:
+def _require_held_out_images_retained(model: Model, task: Task | None, number: int) -> None:
     """Check that the task exists and its held-out images are retained."""
     if task is None:
         raise NotFound(f"The model has no task {number}.")

@@ -54,7 +54,7 @@ def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClass
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def store_result_totals(
+def store_feature_totals_of_result(
     blobs: BlobStorage, result: ResultFolder[JobResult]
 ) -> StoredTaskTotals | None:
     """Store the sums over all tasks of a result; return None if its method has none."""

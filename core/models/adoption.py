@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from core.admission.applicability import PLAIN, NextTaskStart, list_warnings_of_next_task_start
 from core.bases.base_advice import (
-    explain_base_mismatch,
+    explain_architecture_mismatch_of_base,
     get_base_architecture,
     have_images_same_shape,
 )
@@ -197,7 +197,10 @@ def add_versions_of_adopted_classifier(
         adopted.uploaded_for["image"], model.image
     ):
         raise _make_adoption_error(
-            "base", explain_base_mismatch(adopted.uploaded_for, model.architecture, model.image)
+            "base",
+            explain_architecture_mismatch_of_base(
+                adopted.uploaded_for, model.architecture, model.image
+            ),
         )
     model.image = keep_model_decoding(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")

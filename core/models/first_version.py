@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.bases import packaged
 from core.bases.base_advice import (
     describe_architecture,
-    explain_base_mismatch,
+    explain_architecture_mismatch_of_base,
     format_creation_request,
     get_base_architecture,
     have_images_same_shape,
@@ -118,7 +118,7 @@ def _build_uploaded_base_part(
         row.architecture["image"], model.image
     ):
         raise _build_base_error(
-            explain_base_mismatch(row.architecture, model.architecture, model.image)
+            explain_architecture_mismatch_of_base(row.architecture, model.architecture, model.image)
         )
     model.image = keep_model_decoding(row.architecture["image"], model.image)
     normalise = _parse_normalisation(row.architecture.get("normalise") or usual)

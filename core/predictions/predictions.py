@@ -123,7 +123,7 @@ class VersionCache:
             parameters = {
                 "own": actor.owner_id,
                 "model": model,
-                "version": _parse_version_text(version),
+                "version": _parse_version_number_or_alias(version),
             }
             query = _build_version_query(is_id(model, "mdl"), _detect_version_naming(version))
             row = session.connection().execute(query, parameters).first()
@@ -189,7 +189,7 @@ def _check_requested_task(manifest: Manifest, scenario: str, number: int, task: 
 Naming = Literal["number", "latest", "alias"]
 
 
-def _parse_version_text(version: str) -> int | str:
+def _parse_version_number_or_alias(version: str) -> int | str:
     """Return the version number, if `find_version` would read the text as one, else the text."""
     is_number = version.isascii() and version.isdecimal() and len(version) <= NUMBER_DIGITS
     # `find_version` reads a number with a leading zero as an alias, too.
@@ -197,7 +197,7 @@ def _parse_version_text(version: str) -> int | str:
 
 
 def _detect_version_naming(version: str) -> Naming:
-    if isinstance(_parse_version_text(version), int):
+    if isinstance(_parse_version_number_or_alias(version), int):
         return "number"
     return "latest" if version == LATEST else "alias"
 

@@ -41,7 +41,7 @@ from core.publishing.version_rows import (
 from core.publishing.version_warnings import (
     VersionFindings,
     describe_missing_tasks,
-    find_version_warnings,
+    list_warnings_of_new_version,
 )
 from core.retention import retention
 from core.retention.answers import remove_predictions
@@ -124,7 +124,7 @@ def _publish_in_transaction(
             return None
         version, size = write_version_rows(publishing, made, comparison)
         findings = VersionFindings(document, comparison, made.confused)
-        warned = find_version_warnings(session, model, job, version, findings)
+        warned = list_warnings_of_new_version(session, model, job, version, findings)
         version.warnings = [*describe_missing_tasks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:

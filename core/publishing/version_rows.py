@@ -27,7 +27,7 @@ from core.execution.held_out_features import (
     store_result_features,
 )
 from core.execution.result import ResultFolder, ResultPartFile, read_result_folder
-from core.execution.totals import StoredTaskTotals, store_result_totals
+from core.execution.totals import StoredTaskTotals, store_feature_totals_of_result
 from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import JobClaim, lock_claimed_job
@@ -111,7 +111,7 @@ def store_result_files(
         stored,
         sealed,
         store_result_features(blobs, result_folder),
-        store_result_totals(blobs, result_folder),
+        store_feature_totals_of_result(blobs, result_folder),
         count_confused_pairs(result_folder),
         record.read_edit_result(result),
     )
@@ -164,12 +164,12 @@ def _restore_deleted_blobs(session: Session, blobs: BlobStorage, made: StoredRes
         files[made.totals.sha256] = made.totals.path
     if made.predictions.blob is not None:
         files[made.predictions.blob.sha256] = made.predictions.path
-    for sha256 in sorted(set(files) - references.find_used_digests(session, list(files))):
+    for sha256 in sorted(set(files) - references.find_digests_still_in_use(session, list(files))):
         # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
     edited = [] if made.edit is None else record.list_digests_of_edited_files(made.edit)
-    for sha256 in sorted(set(edited) - references.find_used_digests(session, edited)):
+    for sha256 in sorted(set(edited) - references.find_digests_still_in_use(session, edited)):
         if blobs.has(sha256):
             continue
         path = made.folder.folder / record.STORED / sha256
@@ -302,5 +302,5 @@ def delete_stored_objects_without_rows(
     stored |= set() if made.edit is None else record.list_former_digests(made.edit)
     stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
     with db.read() as session:
-        unused = sorted(stored - references.find_used_digests(session, sorted(stored)))
+        unused = sorted(stored - references.find_digests_still_in_use(session, sorted(stored)))
     retention.delete_unused_blobs(db, blobs, unused)

@@ -133,7 +133,7 @@ def delete_unused_blobs(db: Database, blobs: BlobStorage, digests: list[str]) ->
     with db.write() as session:
         # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
         references.lock_references_exclusively(session)
-        unused = sorted(set(digests) - references.find_used_digests(session, digests))
+        unused = sorted(set(digests) - references.find_digests_still_in_use(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)
         hit_failpoint("sweep-uncommitted")

@@ -24,7 +24,7 @@ def delete_unreferenced_blobs(db: Database, blobs: BlobStorage, digests: Sequenc
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
             references.lock_references_exclusively(session)
-            used = references.find_used_digests(session, batch)
+            used = references.find_digests_still_in_use(session, batch)
             for digest in batch:
                 if digest not in used:
                     blobs.delete(digest)

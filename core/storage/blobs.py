@@ -196,7 +196,7 @@ class BlobStorage:
         cached = self._get_cached_path(sha256)
         # Several requests for one version would otherwise download the same blob at once.
         with _verifying[int(sha256[:2], 16)]:
-            status = _find_file_status(cached)
+            status = _get_file_status_or_none(cached)
             if status is not None:
                 if _is_cached_copy_sound(sha256, cached, status):
                     _record_last_use(cached, status)
@@ -388,7 +388,7 @@ def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[by
         yield pending
 
 
-def _find_file_status(path: Path) -> os.stat_result | None:
+def _get_file_status_or_none(path: Path) -> os.stat_result | None:
     """Return the status of a file; None if there is none."""
     try:
         status = path.stat()

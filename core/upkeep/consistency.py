@@ -301,7 +301,7 @@ def _is_object_referenced(session: Session, named: ReferencedObject) -> bool:
     """Return True if a row refers to the object."""
     area, _, name = named.key.partition("/")
     if area == "blobs":
-        return bool(references.find_used_digests(session, [name.rpartition("/")[2]]))
+        return bool(references.find_digests_still_in_use(session, [name.rpartition("/")[2]]))
     if area == "archives":
         return archives.find_archive_digest(session, named.key) is not None
     if named.key.startswith(chunks.PREFIX):
@@ -368,14 +368,14 @@ def _repair_damaged_blob(
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
         references.lock_references_exclusively(session)
-        if copy is not None and references.find_used_digests(session, [sha256]):
+        if copy is not None and references.find_digests_still_in_use(session, [sha256]):
             store.put_file(key, copy)
             return
         info = store.stat(key)
         if info is not None and _is_object_sound(store, ReferencedObject(key, None, sha256, "")):
             return  # it is there again, and a wrong size in a row cannot be repaired here
         session.execute(delete(ExportedDownload).where(ExportedDownload.sha256 == sha256))
-        if not references.find_used_digests(session, [sha256]):
+        if not references.find_digests_still_in_use(session, [sha256]):
             blobs.delete(sha256)
 
 

@@ -129,7 +129,7 @@ def build_sweep_steps(
             db, store, chunks.PREFIX, chunks.find_referenced_upload_piece_keys, extent.grace_days
         ),
         "archive that nothing names": lambda: retention.delete_unreferenced_objects(
-            db, store, archives.PREFIX, archives.find_used_archives, extent.grace_days
+            db, store, archives.PREFIX, archives.find_archives_still_in_use, extent.grace_days
         ),
         "blob that nothing names": lambda: _delete_unreferenced_blobs(
             db, store, blobs, extent.grace_days, extent.whole
@@ -431,6 +431,6 @@ def _delete_unreferenced_copies(db: Database, blobs: BlobStorage) -> None:
     for start in range(0, len(copies), _BATCH):
         batch = copies[start : start + _BATCH]
         with db.read() as session:
-            used = references.find_used_digests(session, batch)
+            used = references.find_digests_still_in_use(session, batch)
         for digest in set(batch) - used:
             blobs.remove_cached_file(digest)

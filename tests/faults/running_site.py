@@ -389,7 +389,7 @@ def require_nothing_left(site: Site, db: Database, store: ObjectStorage) -> None
     ]
     with db.read() as session:
         stored = [info.key.rpartition("/")[2] for info in store.list("blobs/")]
-        left += set(stored) - references.find_used_digests(session, stored)
+        left += set(stored) - references.find_digests_still_in_use(session, stored)
     for name in (API, *WORKERS):
         left += [
             str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")

@@ -163,7 +163,9 @@ def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
 
 
 def _read_feature_rows(blobs: BlobStorage, facts: EditFacts, number: int) -> FeatureRows:
-    main, rest = (facts.features.get(name) for name in rewrite.get_feature_part_names(number))
+    main, rest = (
+        facts.features.get(name) for name in rewrite.get_names_of_task_feature_parts(number)
+    )
     assert main is not None, "checked when the facts were read"
     rows = rewrite.read_feature_rows(
         number,

@@ -167,7 +167,7 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
         return False
     rows = source.begin_entry_collector(SAGEMAKER_TITLE)
     for where, value in source.iterate_object_entries(rows, form):
-        names = _list_entry_classes(value)
+        names = _list_classes_of_labelled_entry(value)
         if names is None:
             rows.add_bad_entry(where, "has annotations that are no classes of whole images")
         else:
@@ -175,7 +175,7 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
     return True
 
 
-def _list_entry_classes(entry: dict[str, object]) -> list[object] | None:
+def _list_classes_of_labelled_entry(entry: dict[str, object]) -> list[object] | None:
     """Return the classes of an entry, or None if it has only other annotations, such as boxes."""
     classes: list[object] = []
     other_annotations = 0
