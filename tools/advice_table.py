@@ -320,8 +320,8 @@ ENTRIES = (
         "images",
           "Send more of them.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    AdviceRow("shift", ("core/learning/reports/data_findings.py:_build_class_shift_finding",), "images of known classes differ "
-        "from earlier ones",
+    AdviceRow("shift", ("core/learning/reports/data_findings.py:_build_class_shift_finding",),
+          "images of known classes differ from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
     AdviceRow("would-say", ("core/learning/reports/data_findings.py:_find_misread_classes",),
           "production would predict known classes for images of new ones",
