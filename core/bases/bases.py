@@ -46,7 +46,7 @@ from core.requests.times import format_rfc3339
 from core.retention import references
 from core.retention.unused import delete_unreferenced_blobs
 from core.settings import Settings
-from core.storage.blobs import BlobStorage
+from core.storage.blobs import Blobs
 from core.usage import quota, stored_bytes
 
 UNSAID = BaseImageSettings()
@@ -223,7 +223,7 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
         return {"items": items, "next_cursor": bases.next_cursor}
 
 
-def delete_base(db: Database, blobs: BlobStorage, actor: Actor, base_id: str) -> None:
+def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     """Delete a base, and its bytes unless something else refers to them.
 
     Raises:

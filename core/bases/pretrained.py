@@ -31,7 +31,7 @@ from core.packaged import imagenet_base
 from core.requests.actor import Actor, UseCaseTransaction
 from core.retention import references
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.text.nearest import suggest_nearest_path
 from core.usage import quota
 
@@ -132,7 +132,7 @@ def require_room_for_weights(
 
 def add_version_or_fetch_job(
     transaction: UseCaseTransaction,
-    blobs: BlobStorage,
+    blobs: Blobs,
     model: Model,
     weights: PretrainedWeights,
     recipe: RecipeOut,

@@ -45,7 +45,7 @@ from core.requests.actor import Actor, UseCaseTransaction
 from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.usage import stored_bytes
 
 Rename = Callable[[str], str | None]
@@ -147,7 +147,7 @@ def store_adopted_parts(
         delete_unreferenced_blobs(resources.db, resources.blobs, digests)
 
 
-def _store_version_one_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> AdoptedClassifier:
+def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
     """Store the parts of version 1, and return the classifier with them."""
     source = blobs.fetch_verified_file(adopted.sha256)
     present = {tensor.name for tensor in read_safetensors_header(source)}
@@ -172,7 +172,7 @@ def _store_version_one_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> 
 
 def add_versions_of_adopted_classifier(
     transaction: UseCaseTransaction,
-    blobs: BlobStorage,
+    blobs: Blobs,
     model: Model,
     adopted: AdoptedClassifier,
     seed: int,

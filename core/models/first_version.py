@@ -28,7 +28,7 @@ from core.packaged import packaged_base
 from core.recipe.images import ModelImageSettings
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.retention import references
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 _BACKBONE = ("backbone", "base")
 """Part types that another model can start from.
@@ -39,7 +39,7 @@ Heads, prompts, buffers and other parts are not taken over.
 
 def add_version_zero(
     transaction: UseCaseTransaction,
-    blobs: BlobStorage,
+    blobs: Blobs,
     model: Model,
     seed: int,
     images: ModelImageSettings,
@@ -67,7 +67,7 @@ def add_version_zero(
 
 def _collect_base_parts(
     session: Session,
-    blobs: BlobStorage,
+    blobs: Blobs,
     actor: Actor,
     model: Model,
     seed: int,

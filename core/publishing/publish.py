@@ -46,7 +46,7 @@ from core.publishing.version_warnings import (
 from core.retention import retention
 from core.retention.answers import remove_predictions
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
 
 
@@ -73,7 +73,7 @@ def publish_result(
     # An earlier call may have committed without its caller learning of it, as in an outage.
     done = _find_published_version(db, claim)
     if done is None:
-        blobs = BlobStorage(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
+        blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
         made = store_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _find_digests_to_be_replaced(db, claim, made.edit)
@@ -103,7 +103,7 @@ def _find_published_version(db: Database, claim: JobClaim) -> JobVersionStatus |
 
 def _publish_in_transaction(
     db: Database,
-    blobs: BlobStorage,
+    blobs: Blobs,
     claim: JobClaim,
     made: StoredResult,
     comparison: ProductionComparison,
@@ -244,4 +244,4 @@ def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -
             store.delete(info.key)
     assert claim.task_id is not None, "the job learned a task"
     # Copies in a machine's cache are left to the sweep, so no folder is needed.
-    retention.delete_task_blobs(db, BlobStorage(store, Path()), claim.task_id)
+    retention.delete_task_blobs(db, Blobs(store, Path()), claim.task_id)

@@ -41,7 +41,7 @@ from core.publishing.manifest import LearningJobRows, build_manifest
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
 from core.retention import references, retention
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,7 @@ class PublishingTransaction:
     now: float
 
 
-def store_result_files(
-    db: Database, blobs: BlobStorage, claim: JobClaim, result: Path
-) -> StoredResult:
+def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path) -> StoredResult:
     """Store the files of a result: parts, predictions, features and totals."""
     result_folder = read_result_folder(result)
     stored = []
@@ -118,7 +116,7 @@ def store_result_files(
 
 
 def begin_publishing(
-    db: Database, session: Session, blobs: BlobStorage, claim: JobClaim, made: StoredResult
+    db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredResult
 ) -> PublishingTransaction:
     """Lock the rows that publishing changes, and return them.
 
@@ -152,7 +150,7 @@ def write_version_rows(
     return version, size
 
 
-def _restore_deleted_blobs(session: Session, blobs: BlobStorage, made: StoredResult) -> None:
+def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
     """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
@@ -291,7 +289,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
 
 
 def delete_stored_objects_without_rows(
-    db: Database, blobs: BlobStorage, made: StoredResult, former: set[str]
+    db: Database, blobs: Blobs, made: StoredResult, former: set[str]
 ) -> None:
     """Delete stored objects without a row: predictions and features of deleted images, totals.
 

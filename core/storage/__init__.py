@@ -7,12 +7,12 @@ the secret of an access key. Importing it does not load the S3 client; opening a
 from pathlib import Path
 
 from core.settings import Settings
-from core.storage.blobs import VERIFIED, BlobStorage
+from core.storage.blobs import VERIFIED, Blobs
 from core.storage.folder import FolderStore
 from core.storage.objects import ObjectInfo, ObjectStorage
 from core.storage.timed import TimedStore
 
-__all__ = ["BlobStorage", "ObjectInfo", "ObjectStorage", "open_object_store"]
+__all__ = ["Blobs", "ObjectInfo", "ObjectStorage", "open_object_store"]
 
 
 def open_object_store(settings: Settings, *, waited_for: bool = False) -> ObjectStorage:

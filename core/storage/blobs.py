@@ -41,10 +41,10 @@ A job may be about to open it.
 
 _log = logging.getLogger(__name__)
 VERIFIED = VerifiedObjects()
-"""Verified files and objects, shared by all `BlobStorage` of this process. `open_remote_bucket` sets its age."""
+"""Verified files and objects, shared by all `Blobs` of this process. `open_remote_bucket` sets its age."""
 _UNTRIMMED: dict[tuple[Path, int], int] = {}
 """Bytes cached since the last trim, by cache folder and size; shared like `VERIFIED`, since each job
-makes its own `BlobStorage`."""
+makes its own `Blobs`."""
 # Locks by the first byte of the digest: of several threads that verify one blob, only one reads it.
 _verifying = [threading.RLock() for _ in range(256)]
 
@@ -68,7 +68,7 @@ class DamageMarks(Protocol):
         ...
 
 
-class BlobStorage:
+class Blobs:
     """Blobs on a store. Safe for threads, and for processes that share one cache folder.
 
     Args:

@@ -21,7 +21,7 @@ from core.requests.pages import ListPage, read_query_page
 from core.retention import answers, retention
 from core.retention.totals import remove_model_totals
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
 from core.trials.rows import forget_trial_results, lock_trial_jobs
@@ -56,7 +56,7 @@ def read_task(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
 
 
 def delete_task_data(
-    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str, number: int
+    db: Database, store: ObjectStorage, blobs: Blobs, actor: Actor, model: str, number: int
 ) -> None:
     """Delete a task's images: archive, training part and held-out part.
 

@@ -52,7 +52,7 @@ from core.lineage.class_numbers import GONE, renumber_former_classes
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 class EditChain:
@@ -65,7 +65,7 @@ class EditChain:
     def __init__(
         self,
         db: Database,
-        blobs: BlobStorage,
+        blobs: Blobs,
         settings: Settings,
         claim: JobClaim,
         facts: EditFacts,

@@ -29,7 +29,7 @@ from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.retention import damage
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
         )
         # Learning from damaged parts would carry the damage into every later version.
         keys = [
-            BlobStorage.make_blob_key(part.sha256)
+            Blobs.make_blob_key(part.sha256)
             for part in (*parts, *base_parts)
             if not part.deleted_at
         ]
