@@ -3,12 +3,7 @@
 from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.records import (
-    CELLS,
-    LINES,
-    TableRecords,
-    treat_header_row_as_entry,
-)
+from perennial.pack.rules.tables.records import CELLS, LINES, TableRecords, treat_header_row_as_entry
 from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import parse_dataset_part_word
 
