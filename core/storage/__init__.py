@@ -1,6 +1,6 @@
 """Objects by key in a folder or in S3, with content-addressed blobs on either.
 
-`open_remote_bucket` reads the store's URL from the settings. Nothing in this package logs, prints or raises
+`open_object_store` reads the store's URL from the settings. Nothing in this package logs, prints or raises
 the secret of an access key. Importing it does not load the S3 client; opening an S3 store does.
 """
 

@@ -41,7 +41,7 @@ A job may be about to open it.
 
 _log = logging.getLogger(__name__)
 VERIFIED = VerifiedObjects()
-"""Verified files and objects, shared by all `Blobs` of this process. `open_remote_bucket` sets its age."""
+"""Verified files and objects, shared by all `Blobs` of this process. `open_object_store` sets its age."""
 _UNTRIMMED: dict[tuple[Path, int], int] = {}
 """Bytes cached since the last trim, by cache folder and size; shared like `VERIFIED`, since each job
 makes its own `Blobs`."""
