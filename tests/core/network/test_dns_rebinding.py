@@ -51,7 +51,8 @@ PORT = 21953
 allowed, inside = [], []
 for target, *given in ((serve,), (receive, "127.0.0.1", allowed), (receive, "127.0.0.2", inside)):
     threading.Thread(target=target, args=given, daemon=True).start()
-way = SendingSettings(parse_networks("127.0.0.1/32"), 5.0)  # 127.0.0.1 stands for the public Internet, 127.0.0.2 for the inside
+# 127.0.0.1 stands for the public Internet, 127.0.0.2 for the inside
+way = SendingSettings(parse_networks("127.0.0.1/32"), 5.0)
 sent, refused = 0, []
 for name in ["receiver"] * 40 + ["both"] * 5:
     try:

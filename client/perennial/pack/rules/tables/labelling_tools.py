@@ -18,8 +18,8 @@ from perennial.pack.rules.tables.records import (
     LIST,
     TableRecords,
     iterate_json_entries,
+    read_header_as_entry,
     read_whole_text,
-    treat_header_row_as_entry,
 )
 from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import parse_dataset_part_word
@@ -139,7 +139,7 @@ def read_make_sense_export(source: TableSource) -> bool:
     if records.form != CELLS or len(records.columns) != 2 or not _is_list_cell(records.columns[1]):
         return False
     rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
-    for entry in treat_header_row_as_entry(records):
+    for entry in read_header_as_entry(records):
         if entry.problem or not _is_list_cell(str(entry.values[1])):
             rows.add_bad_entry(entry.where, entry.problem or "has labels without brackets")
         else:
