@@ -102,7 +102,7 @@ from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from core.versions.metrics import KEPT_BYTES
 
 log = structlog.get_logger(__name__)
@@ -267,9 +267,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.damage = DatabaseDamageMonitor(find_sqlite_file(settings))
     app.state.damage.start_database_check()
     app.state.store = store
-    app.state.blobs = BlobStorage(
-        store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db)
-    )
+    app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     app.state.doorbell = WorkerNotifier(settings, db)
     app.state.polling = PollingReads(settings.resolved_database_url)
     app.state.uploads = {}

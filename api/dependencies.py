@@ -30,7 +30,7 @@ from core.requests.resources import UseCaseResources
 from core.requests.response_cache import ResponseCache
 from core.settings import Settings
 from core.storage import ObjectStorage
-from core.storage.blobs import BlobStorage
+from core.storage.blobs import Blobs
 
 
 class ScopeDependency:
@@ -53,7 +53,7 @@ async def _get_store(request: Request) -> ObjectStorage:
     return request.app.state.store  # type: ignore[no-any-return]
 
 
-async def _get_blobs(request: Request) -> BlobStorage:
+async def _get_blobs(request: Request) -> Blobs:
     return request.app.state.blobs  # type: ignore[no-any-return]
 
 
@@ -91,7 +91,7 @@ class ServiceParts:
 
     db: Database
     store: ObjectStorage
-    blobs: BlobStorage
+    blobs: Blobs
     settings: Settings
     bell: WorkerNotifier
     catalogue: LazyCatalogue
@@ -126,7 +126,7 @@ Write = Annotated[Actor, Depends(ScopeDependency("write"))]
 Admin = Annotated[Actor, Depends(ScopeDependency("admin"))]
 Db = Annotated[Database, Depends(_get_database)]
 ObjectStore = Annotated[ObjectStorage, Depends(_get_store)]
-BlobStore = Annotated[BlobStorage, Depends(_get_blobs)]
+BlobStore = Annotated[Blobs, Depends(_get_blobs)]
 Config = Annotated[Settings, Depends(_get_settings)]
 CatalogueOf = Annotated[LazyCatalogue, Depends(_get_catalogue)]
 ShapeWork = Annotated[HeavyWorkQueue, Depends(_get_shape_work_queue)]

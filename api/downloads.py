@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from api import problems
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 
 # A presigned URL works without a key, so it expires soon.
 PRESIGNED_S = 900
@@ -100,7 +100,7 @@ def build_file_response(
 def redirect_to_store(
     request: Request,
     store: ObjectStorage,
-    blobs: BlobStorage,
+    blobs: Blobs,
     sha256: str,
     media_type: str,
     filename: str,
@@ -119,7 +119,7 @@ def redirect_to_store(
     if request.method != "GET" or _matches_digest(request.headers.get("if-none-match"), sha256):
         return None
     url = store.make_download_url(
-        BlobStorage.make_blob_key(sha256),
+        Blobs.make_blob_key(sha256),
         PRESIGNED_S,
         {
             "content-disposition": f'attachment; filename="{filename}"',

@@ -34,7 +34,7 @@ def parse_strict_json(data: bytes, what: str = "The body") -> Any:
             parse_constant=_refuse_json_constant,
             parse_int=_parse_json_integer,
             parse_float=_parse_json_float,
-            object_pairs_hook=_build_json_object,
+            object_pairs_hook=_build_object_without_repeated_names,
         )
     except json.JSONDecodeError as error:
         raise Invalid(
@@ -85,7 +85,7 @@ def _parse_json_float(digits: str) -> float:
     return value
 
 
-def _build_json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object_without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     # Python keeps the last of repeated names, and another program may keep the first.
     if len(value) != len(pairs):

@@ -4,6 +4,6 @@ uvicorn --factory perennial_service.asgi:create_app --http perennial_service.asg
 """
 
 from api.app import create_app
-from api.server.connection import LimitedHttpConnection
+from api.server.connection import LimitedHttpConnection as Connection
 
-__all__ = ["LimitedHttpConnection", "create_app"]
+__all__ = ["Connection", "create_app"]

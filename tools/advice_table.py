@@ -239,7 +239,7 @@ ENTRIES = (
     AdviceRow("base-fits", ("core/bases/base_advice.py:make_error",
           "core/bases/base_advice.py:format_creation_request",
                         "core/bases/base_advice.py:_advise_on_network_stem",
-                        "core/bases/base_advice.py:explain_base_mismatch"), "an uploaded base fits "
+                        "core/bases/base_advice.py:explain_architecture_mismatch_of_base"), "an uploaded base fits "
                             "another architecture",
           "Send the file as POST /v1/bases?architecture=resnet18&image_size=32&channels=3.",
           "tests/core/bases/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
@@ -320,8 +320,8 @@ ENTRIES = (
         "images",
           "Send more of them.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    AdviceRow("shift", ("core/learning/reports/data_findings.py:_find_class_shift",), "images of known classes differ "
-        "from earlier ones",
+    AdviceRow("shift", ("core/learning/reports/data_findings.py:_build_class_shift_finding",),
+          "images of known classes differ from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
     AdviceRow("would-say", ("core/learning/reports/data_findings.py:_find_misread_classes",),
           "production would predict known classes for images of new ones",

@@ -194,7 +194,7 @@ def verify_download_predictions(client: Perennial, model: str, file: Path) -> No
     images, expected_labels = _write_ten_digits(folder)
     # In a process of its own, so that the model card's code shows what it can do alone.
     done = subprocess.run(
-        [sys.executable, "-c", extract_loading_code(folder) + PREDICT, *images],
+        [sys.executable, "-c", extract_loading_code_of_model_card(folder) + PREDICT, *images],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -219,7 +219,7 @@ print(json.dumps([config["classes"][row] for row in rows.tolist()]))
 """
 
 
-def extract_loading_code(folder: Path) -> str:
+def extract_loading_code_of_model_card(folder: Path) -> str:
     """Return the model card's Python before its example: it loads the network and reads images."""
     blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     return "\n".join(blocks).split("with torch.inference_mode():")[0]

@@ -88,7 +88,7 @@ def _check_store(settings: Settings) -> str:
 def _check_imagenet_base(settings: Settings) -> str:
     if settings.default_base != imagenet_base.NAME:
         return f"{settings.default_base} (PERENNIAL_DEFAULT_BASE)"
-    problem = imagenet_base.find_imagenet_base_problem()
+    problem = imagenet_base.explain_missing_imagenet_base()
     if problem:
         raise OSError(f"{problem}; new models start from {packaged_base.PACKAGED} until then.")
     return f"{imagenet_base.NAME}, from the package {imagenet_base.PACKAGE}"

@@ -36,7 +36,7 @@ from core.errors import PerennialError
 from core.files.private import UMASK
 from core.requests.times import format_rfc3339
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage, open_object_store
+from core.storage import Blobs, ObjectStorage, open_object_store
 from core.text.counts import format_count
 from core.upkeep import consistency
 from core.upkeep.sweep import SweepExtent, run_sweep
@@ -97,7 +97,7 @@ def _run_sweep_command(
             list_sweep_removals(db, store, settings, grace_days=grace_days), options.json
         )
         return 0
-    blobs = BlobStorage(store, settings.make_folder("cache"))
+    blobs = Blobs(store, settings.make_folder("cache"))
     run_sweep(db, store, blobs, settings, SweepExtent(grace_days, whole=True))
     return 0
 
@@ -107,7 +107,7 @@ def _run_store_check_command(
 ) -> int:
     drifts = consistency.find_store_inconsistencies(db, store, settings, verify=options.verify)
     if options.repair and drifts:
-        blobs = BlobStorage(store, settings.make_folder("cache"))
+        blobs = Blobs(store, settings.make_folder("cache"))
         consistency.repair_store_inconsistencies(db, store, blobs, settings, drifts)
         # Compared again, since not everything can be repaired.
         remaining = consistency.find_store_inconsistencies(

@@ -252,7 +252,7 @@ def decode_labelled_archive(
     return ReviewedImages(path.name, task, data)
 
 
-def measure_interpolation_points(
+def measure_accuracies_along_interpolation(
     network: Network,
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
@@ -300,7 +300,8 @@ def main(arguments: list[str]) -> None:
                 Normalisation.from_json(new.config["normalise"]), image.channels, device
             )
             _print_interpolation_accuracies(
-                sets, measure_interpolation_points(network, new.tensors, end, sets, inputs)
+                sets,
+                measure_accuracies_along_interpolation(network, new.tensors, end, sets, inputs),
             )
     except (PerennialError, OSError, ValueError) as error:
         raise SystemExit(f"cannot review: {error}") from error

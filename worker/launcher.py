@@ -196,7 +196,7 @@ def build_service_processes(prepared: PreparedService, port: int) -> list[Servic
             "--port",
             str(port),
             "--http",
-            "api.server.connection:Connection",
+            "api.server.connection:LimitedHttpConnection",
         ),
         *("--no-access-log", "--log-level", "warning", "--no-server-header"),
         # Sooner than this process would kill it, so that the server ends in order.

@@ -33,7 +33,7 @@ from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from core.trials.choosing import choose_best_of_overdue_trials
 from core.upkeep import scrub, sweep
 from core.upkeep.scrub import Scrubber
@@ -82,7 +82,7 @@ class Worker:
         statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
         self.db = Database(settings.resolved_database_url, statement_s=statement_s)
         self.store = open_object_store(settings)
-        self.blobs = BlobStorage(self.store, settings.make_folder("cache"))
+        self.blobs = Blobs(self.store, settings.make_folder("cache"))
         self._folder = WorkFolder(settings.make_folder("work"), self.name)
         self._command = zygote_command
         self._zygote: ForkServer | None = None

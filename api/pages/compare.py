@@ -16,7 +16,7 @@ from core.comparisons.compared_tasks import VersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
 from core.errors import Gone, Invalid, PredictionsMissing
 from core.models import models
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.versions.history import read_version_history
 
 router = APIRouter(include_in_schema=False)
@@ -191,7 +191,7 @@ def _parse_task_number(text: str | None) -> int | None:
 
 
 def _load_comparison(
-    blobs: BlobStorage, pair: VersionPair, look: ComparisonSelection, cursor: str | None
+    blobs: Blobs, pair: VersionPair, look: ComparisonSelection, cursor: str | None
 ) -> ComparisonWithImages:
     result = compare.compare_versions(blobs, pair)
     images = compare.list_compared_images(

@@ -18,7 +18,11 @@ from api.pages.parts.checks import (
 )
 from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
 from api.pages.parts.render import get_root_path, render_page
-from api.pages.parts.svg import draw_coverage_curve, draw_reliability_diagram, draw_version_tree
+from api.pages.parts.svg import (
+    draw_precision_coverage_curve,
+    draw_reliability_diagram,
+    draw_version_tree,
+)
 from api.pages.rebase import find_rebase_shown_on_model_page
 from api.schemas.common import ModelPath
 from core.admission import recipe_preview
@@ -144,7 +148,9 @@ def _load_accuracy_matrix_page_data(
     return {
         "summary": model_metrics["summary"],
         "reliability": [] if measured is None else draw_reliability_diagram(measured["bins"]),
-        "coverage": "" if measured is None else draw_coverage_curve(measured.get("curve", [])),
+        "coverage": ""
+        if measured is None
+        else draw_precision_coverage_curve(measured.get("curve", [])),
         "production": current,
         "checked": describe_gate_comparison_with_production(
             None if current is None or current.number == 0 else current.gate

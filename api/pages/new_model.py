@@ -205,7 +205,7 @@ def _render_model_form(
         "said": error.detail if error else None,
         "scenarios": SCENARIOS,
         "gates": GATES,
-        "photos": photos and not imagenet_base.find_imagenet_base_problem(),
+        "photos": photos and not imagenet_base.explain_missing_imagenet_base(),
         "recommended": catalogue["recommended"],
         "pretrained": sorted(catalogue["pretrained"]),
     }

@@ -23,7 +23,7 @@ from api.pages.parts.recipe_form import RecipeForm
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.trials_form import NO_TRIALS, TrialsForm, read_trials_form
 from api.schemas.common import ModelPath
-from api.uploads.assembled import join_upload_pieces
+from api.uploads.assembled import receive_joined_upload_pieces
 from api.uploads.body import ReceivedUpload
 from api.uploads.body import receive_body_into_spool as receive
 from api.uploads.head import UploadRules
@@ -150,7 +150,7 @@ async def check_upload(
         whole_uploads.find_whole_upload, db, actor, inputs.get("upload", "")
     )
     with upload.take_place_for_upload_in_progress():
-        async with join_upload_pieces(
+        async with receive_joined_upload_pieces(
             db, store, actor, whole, detect_upload_format, settings
         ) as file:
             submission = await order.build_submission(file, None, whole)

@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.errors import Invalid, PerennialError, Unavailable
 from core.models import models
 from core.requests.actor import Actor
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.tasks import settling, task_images, tasks
 from core.versions import metrics
 from core.versions.metrics import MatrixWindow
@@ -152,7 +152,7 @@ def _load_accuracy_history(
 
 
 def _load_sample_images(
-    db: Database, blobs: BlobStorage, actor: Actor, model: str, task: TaskOut
+    db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
 ) -> ClassSampleIndices:
     """Return images to show, from the training part while it is retained, else the held-out
     part.
@@ -171,9 +171,7 @@ def _load_sample_images(
     return ClassSampleIndices("held_out", {}, why)
 
 
-def _choose_sample_rows(
-    blobs: BlobStorage, part: task_images.TaskImagePart
-) -> dict[str, list[int]]:
+def _choose_sample_rows(blobs: Blobs, part: task_images.TaskImagePart) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
         images = task_images.list_part_images(blobs, part, label=label, limit=TILES, cursor=None)[

@@ -18,7 +18,7 @@ from core.predictions.predictions import (
 )
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ async def predict_requested_images(
     request: Request,
     asked: PredictRequestTarget,
     db: Database,
-    blobs: BlobStorage,
+    blobs: Blobs,
     settings: Settings,
 ) -> tuple[bytes, SentImages, QueuePlace]:
     """Return the JSON response, the images that were sent, and the place, which the caller

@@ -32,7 +32,7 @@ _ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
 class PredictionResult:
     """Predictions as JSON, one per image, and the engines that computed them.
 
-    See `core.contract.responses.versions.predict.Engine`.
+    See `core.contract.responses.versions.predict.EngineName`.
     """
 
     items: list[bytes] = field(default_factory=list)

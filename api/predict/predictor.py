@@ -23,7 +23,7 @@ from core.contract.responses.versions.sure import SureOut
 from core.errors import ImageInvalid, Invalid
 from core.predictions.predictions import PredictableVersion
 from core.settings import Settings
-from core.storage.blobs import BlobStorage
+from core.storage.blobs import Blobs
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class PredictionRequest:
 
     @staticmethod
     def fetch_question(
-        version: PredictableVersion, blobs: BlobStorage, task: int | None, top_k: int
+        version: PredictableVersion, blobs: Blobs, task: int | None, top_k: int
     ) -> "PredictionRequest":
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.

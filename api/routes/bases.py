@@ -20,7 +20,7 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.uploads.body import ReceivedUpload
 from api.uploads.head import UploadRules
-from api.uploads.upload import UploadReception, make_upload_dependency
+from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from api.uploads.weights import (
     BaseUploadOptions,
     load_expected_tensors,
@@ -126,7 +126,7 @@ async def _parse_base_query(
 async def create_base(
     asked: Annotated[BaseUploadOptions, Depends(_parse_base_query)],
     actor: Write,
-    upload: Annotated[UploadReception, Depends(make_upload_dependency(WEIGHTS))],
+    upload: Annotated[UploadReception, Depends(make_upload_reception_dependency(WEIGHTS))],
     service: Service,
     work: ShapeWork,
 ) -> Response:

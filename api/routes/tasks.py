@@ -31,7 +31,7 @@ from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
 from api.schemas.tasks import MAX_SECONDS_MEANING, MAX_TRIAL_S, FromUpload, Settle
 from api.strict_json import parse_strict_json
-from api.uploads.assembled import join_upload_pieces
+from api.uploads.assembled import receive_joined_upload_pieces
 from api.uploads.body import ReceivedUpload, require_announced_digest
 from api.uploads.head import UploadRequestHead, UploadRules
 from api.uploads.order import (
@@ -43,7 +43,7 @@ from api.uploads.order import (
     parse_trials,
 )
 from api.uploads.repeat import UploadIdempotency
-from api.uploads.upload import UploadReception, make_upload_dependency
+from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
@@ -213,7 +213,7 @@ async def _parse_batch_query(
 async def submit_batch(
     batch_request: Annotated[BatchRequestOptions, Depends(_parse_batch_query)],
     actor: Write,
-    upload: Annotated[UploadReception, Depends(make_upload_dependency(ARCHIVE))],
+    upload: Annotated[UploadReception, Depends(make_upload_reception_dependency(ARCHIVE))],
     store: ObjectStore,
     bell: Bell,
     catalogue: CatalogueOf,
@@ -293,7 +293,7 @@ async def _process_resumable_upload(
             return repeat.find_response_by_body(request)
         await to_thread.run_sync(order.refuse_batch_by_length, None)
         whole = await to_thread.run_sync(whole_uploads.find_whole_upload, db, actor, fields.upload)
-        async with join_upload_pieces(
+        async with receive_joined_upload_pieces(
             db, order.store, actor, whole, detect_upload_format, settings
         ) as file:
             response = await _validate_or_submit_file(order, file, request, whole)

@@ -16,7 +16,7 @@ from api.problems import describe_problem_responses
 from api.uploads import tus
 from api.uploads.head import UploadRules, parse_sha256_field
 from api.uploads.piece import check_piece_size, hold_upload_lease, receive_upload_piece
-from api.uploads.upload import UploadReception, make_upload_dependency
+from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.errors import BodyTooLarge, UnsupportedType
 from core.requests import idempotency
@@ -189,7 +189,7 @@ def read_upload_offset(upload: UploadPath, actor: Read, db: Db) -> Response:
 async def append_to_upload(
     upload: UploadPath,
     actor: Write,
-    sent: Annotated[UploadReception, Depends(make_upload_dependency(PIECE))],
+    sent: Annotated[UploadReception, Depends(make_upload_reception_dependency(PIECE))],
     store: ObjectStore,
 ) -> Response:
     """Send the next piece. The received part of an interrupted piece is kept: HEAD says where to

@@ -6,7 +6,7 @@ bytes of a head before they are parsed. A connection without a response in progr
 deadline, and a client must read what it is sent (`api.server.delivery`). Bodies have limits of their own
 (`api.uploads`, `api.authentication.guard`). A refused client receives the reason, after the responses to its
 earlier requests, before its connection is closed. Start it with `uvicorn --http
-api.server.connection:Connection`.
+api.server.connection:LimitedHttpConnection`.
 """
 
 import asyncio

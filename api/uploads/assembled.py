@@ -22,7 +22,7 @@ _assemblies = CapacityLimiter(2)
 
 
 @asynccontextmanager
-async def join_upload_pieces(
+async def receive_joined_upload_pieces(
     db: Database,
     store: ObjectStorage,
     actor: Actor,

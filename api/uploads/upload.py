@@ -105,7 +105,9 @@ class UploadReception:
                 return response
 
 
-def make_upload_dependency(terms: UploadRules) -> Callable[..., Awaitable[UploadReception]]:
+def make_upload_reception_dependency(
+    terms: UploadRules,
+) -> Callable[..., Awaitable[UploadReception]]:
     """Return a dependency for `Depends`: an upload of a route with these terms."""
 
     async def make_upload_reception(

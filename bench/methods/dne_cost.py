@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.methods.optimizer_step import measure_work_seconds
-from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, build_network
+from core.learning.networks import HeadSpec, ImageSpec, build_backbone_without_memory, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import PackedExperts, is_packing_faster
 from core.learning.networks.dne.task_attention import TaskAttention
@@ -144,7 +144,8 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     rival = sum(
-        p.nbytes for p in build_meta_backbone({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
+        p.nbytes
+        for p in build_backbone_without_memory({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
     )
     for heads in options.heads:
         network, classifiers = build_random_expert_chain(options.tasks, heads)

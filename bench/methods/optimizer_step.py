@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.optimizers.build import NamedOptimizer
-from core.learning.optimizers.olor import AnchoredParameter, compute_parameter_rollback_shares
+from core.learning.optimizers.olor import AnchoredParameter, compute_rollback_share_by_parameter
 from core.learning.precision import move_network_to_device, use_training_precision
 from core.learning.recipe import OlorRecipe, OptimizerRecipe
 
@@ -111,7 +111,7 @@ def list_backbone_anchors(network: Network) -> list[AnchoredParameter]:
     default.
     """
     parameters = dict(network.named_parameters())
-    found = compute_parameter_rollback_shares(
+    found = compute_rollback_share_by_parameter(
         list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001)
     )
     return [

@@ -37,7 +37,7 @@ from bench.service.side import Side, create_filled_side, serve_side
 from core.database.session import Database
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from core.upkeep import sweep, task_files
 
 CLIENTS = 4
@@ -312,7 +312,7 @@ def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
 def _list_worker_steps(side: Side) -> dict[str, Callable[[], object]]:
     """Return the steps of workers on a database, by name."""
     db, store = Database(side.settings.resolved_database_url), open_object_store(side.settings)
-    blobs = BlobStorage(store, side.settings.make_folder("cache"))
+    blobs = Blobs(store, side.settings.make_folder("cache"))
     # All events are of this morning.
     settings = side.settings.model_copy(update={"event_days": 10_000.0})
 
@@ -341,7 +341,7 @@ def _find_used_digests(db: Database) -> None:
     from core.retention import references
 
     with db.read() as session:
-        references.find_used_digests(
+        references.find_digests_still_in_use(
             session, [make_digest(kind, n) for n in range(40) for kind in "bcdef"]
         )
 

@@ -19,7 +19,7 @@ from core.contract.jobs.snapshot import StoredAnytimeState
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 
 BASE = make_id("bas", 0)
 ANYTIME_JOB = make_id("job", 0)
@@ -41,7 +41,7 @@ def add_real_files(db: Database, store: ObjectStorage, settings: Settings, size:
             "tasks": np.ones(200, np.int64),
         },
     }
-    blobs = BlobStorage(store, settings.make_folder("cache"))
+    blobs = Blobs(store, settings.make_folder("cache"))
     with tempfile.TemporaryDirectory() as folder, db.write() as session:
         model = make_id("mdl", 0)
         newest = session.scalars(

@@ -52,7 +52,7 @@ from core.predictions.predictions import find_version_to_predict
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.storage import open_object_store
-from core.storage.blobs import BlobStorage
+from core.storage.blobs import Blobs
 from perennial import Perennial
 from perennial.types import Unusable
 from tools import service
@@ -258,7 +258,7 @@ def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bar
     with db.read() as session:
         owner_id = session.scalars(select(Owner.id).where(Owner.name == owner)).one()
     found = find_version_to_predict(db, Actor(owner_id, None, "read"), "photos", "production", None)
-    blobs = BlobStorage(open_object_store(settings), settings.make_folder("cache"))
+    blobs = Blobs(open_object_store(settings), settings.make_folder("cache"))
     paths = {name: Path(path) for name, path in found.fetch_part_paths(blobs).items()}
     db.close()
     manifest = found.manifest

@@ -25,7 +25,7 @@ from bench.service.side import Side, create_filled_side, serve_side
 from core.database.session import Database
 from core.database.tables import Task
 from core.ingest.dataset import write_dataset
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 
 IMAGES, SIDE = 1000, 32
 """Held-out images of the task that is asked, and their pixels a side."""
@@ -102,7 +102,7 @@ def _add_held_out_images(side: Side) -> None:
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
     db = Database(side.settings.resolved_database_url)
-    blobs = BlobStorage(open_object_store(side.settings), side.settings.make_folder("cache"))
+    blobs = Blobs(open_object_store(side.settings), side.settings.make_folder("cache"))
     path = side.settings.data_dir / "images"
     write_dataset(path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels])
     sha256, _ = blobs.put_file(path, move=True)

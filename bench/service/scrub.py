@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.database.tables import Base, Owner, ScrubProgress
 from core.ids import new_id
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from core.upkeep.scrub import Scrubber
 from perennial import Perennial
 from tools import digits, service
@@ -114,7 +114,7 @@ def _count_scrubbed_bytes(db: Database) -> int:
 def _write_random_bases(settings: Settings, size: int) -> None:
     """Store bases of random bytes that rows refer to."""
     db = Database(settings.resolved_database_url)
-    blobs = BlobStorage(open_object_store(settings), settings.make_folder("cache"))
+    blobs = Blobs(open_object_store(settings), settings.make_folder("cache"))
     source = settings.make_folder("spool") / "base"
     with db.read() as session:
         owner = session.query(Owner.id).limit(1).scalar()

@@ -120,7 +120,7 @@ def serve_side(side: Side) -> Iterator[None]:
         "--port",
         str(port),
     ]
-    command += ["--http", "api.server.connection:Connection", "--no-server-header"]
+    command += ["--http", "api.server.connection:LimitedHttpConnection", "--no-server-header"]
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": str(side.settings.data_dir),

@@ -34,7 +34,7 @@ from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Owner, Task, Version
 from core.ids import new_id
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from tools import service
 
 GOAL = 0.9375
@@ -141,7 +141,7 @@ def _run_workers(settings: Settings, broker: str, count: int, seconds: float) ->
 
 def _insert_decoded_tasks(db: Database, settings: Settings, count: int) -> None:
     """Add models with one decoded task each; the chores of the workers announce the jobs."""
-    blobs = BlobStorage(open_object_store(settings), settings.make_folder("cache"))
+    blobs = Blobs(open_object_store(settings), settings.make_folder("cache"))
     path = settings.data_dir / "dataset"
     path.write_bytes(b"never read")
     sha256, _ = blobs.put_file(path)

@@ -184,7 +184,7 @@ def prepare_batch_source(batch: BatchIn, **options: Any) -> TransferSource:
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
     is_archive = path.is_file() and FORMATS.has_archive_ending(path.name)
-    if is_archive and _are_reading_options(options) and not _is_webdataset_shard(path):
+    if is_archive and _has_known_reading_options_only(options) and not _is_webdataset_shard(path):
         return FileSource.from_path(path, _encode_reading_options(options))
     return _pack_as_tar(path, options)
 
@@ -198,7 +198,7 @@ def _is_webdataset_shard(path: Path) -> bool:
     return looks_like_shard(str(path))
 
 
-def _are_reading_options(options: Mapping[str, Any]) -> bool:
+def _has_known_reading_options_only(options: Mapping[str, Any]) -> bool:
     if not options:
         return True
     from perennial.pack.rules.options import OPTIONS

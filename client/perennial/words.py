@@ -159,7 +159,7 @@ def describe_failed_checks(version: Version) -> Iterator[str]:
     for check in version.gate.checks:
         if not check.passed:
             yield make_text_one_line(
-                f"{CHECKS.get(check.name, check.name)}{_format_check_numbers(check)}"
+                f"{CHECKS.get(check.name, check.name)}{_format_numbers_of_gate_check(check)}"
             )
 
 
@@ -190,7 +190,7 @@ def describe_unmeasured_checks(version: Version) -> Iterator[str]:
         yield version.gate.visible.detail
 
 
-def _format_check_numbers(check: GateCheck) -> str:
+def _format_numbers_of_gate_check(check: GateCheck) -> str:
     if check.name == "lost_tasks":
         tasks = ", ".join(str(task) for task in check.tasks or [])
         classes = ", ".join(check.classes or [])

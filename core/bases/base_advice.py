@@ -143,7 +143,7 @@ def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> 
     )
 
 
-def explain_base_mismatch(
+def explain_architecture_mismatch_of_base(
     base: UploadedFor, architecture: ArchitectureChoice, image: ImageOut
 ) -> str:
     """Say why a model cannot start from a base of another architecture or image, and what to send.

@@ -15,7 +15,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from core.bases.base_advice import find_fitting_architecture, get_base_architecture, refuse_pickle
-from core.bases.classifier import drop_head_tensors_of_classifier, find_classifier
+from core.bases.classifier import drop_head_tensors_of_classifier, find_classifier_in_base_file
 from core.bases.expected_base import select_tensors_to_compare_with_expected
 from core.contract.base import Classifier, ExpectedBase, UploadedFor
 from core.contract.catalogue import Catalogue
@@ -46,7 +46,7 @@ from core.requests.times import format_rfc3339
 from core.retention import references
 from core.retention.unused import delete_unreferenced_blobs
 from core.settings import Settings
-from core.storage.blobs import BlobStorage
+from core.storage.blobs import Blobs
 from core.usage import quota, stored_bytes
 
 UNSAID = BaseImageSettings()
@@ -137,7 +137,7 @@ def create_base(
         backbone = drop_head_tensors_of_classifier(tensors, network.expected)
     _check_fits_architecture(backbone, network)
     if network.classes is not None:
-        classifier = find_classifier(tensors, network.expected, network.classes)
+        classifier = find_classifier_in_base_file(tensors, network.expected, network.classes)
     limit = settings.max_owner_bytes
     quota.require_storage_room(db, actor.owner_id, limit, path.stat().st_size)
     # Last, because it reads the whole file; the checks above read only its header.
@@ -223,7 +223,7 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
         return {"items": items, "next_cursor": bases.next_cursor}
 
 
-def delete_base(db: Database, blobs: BlobStorage, actor: Actor, base_id: str) -> None:
+def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     """Delete a base, and its bytes unless something else refers to them.
 
     Raises:

@@ -10,7 +10,7 @@ _NAMED = 5
 """Tensors that a message names."""
 
 
-def find_classifier(
+def find_classifier_in_base_file(
     tensors: Sequence[TensorHeader], expected: ExpectedBase, classes: Sequence[str]
 ) -> Classifier:
     """Return the classifier in a file whose backbone fits its architecture.

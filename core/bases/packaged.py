@@ -12,12 +12,12 @@ from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid
 from core.lineage.version_zero import Origin
 from core.packaged import imagenet_base, packaged_base
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 LICENCE = "apache-2.0"
 
 
-def store_packaged_base(blobs: BlobStorage, base: object, image: ImageOut) -> None:
+def store_packaged_base(blobs: Blobs, base: object, image: ImageOut) -> None:
     """Store the blob of a packaged base, if `base` is one and it is not stored yet."""
     if base == packaged_base.PACKAGED and not blobs.has(
         _describe_backbone_part(image["channels"]).sha256

@@ -31,7 +31,7 @@ from core.packaged import imagenet_base
 from core.requests.actor import Actor, UseCaseTransaction
 from core.retention import references
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.text.nearest import suggest_nearest_path
 from core.usage import quota
 
@@ -111,7 +111,7 @@ def _find_imagenet_weights(
             f"{json.dumps(architecture)}."
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    problem = imagenet_base.find_imagenet_base_problem()
+    problem = imagenet_base.explain_missing_imagenet_base()
     if problem:
         raise _make_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
     return imagenet_base.describe_imagenet_weights(catalogue["pretrained"][imagenet_base.MODEL])
@@ -132,7 +132,7 @@ def require_room_for_weights(
 
 def add_version_or_fetch_job(
     transaction: UseCaseTransaction,
-    blobs: BlobStorage,
+    blobs: Blobs,
     model: Model,
     weights: PretrainedWeights,
     recipe: RecipeOut,

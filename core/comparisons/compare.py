@@ -39,7 +39,7 @@ from core.errors import Invalid
 from core.requests.pages import decode_cursor, encode_cursor
 from core.statistics import flips
 from core.statistics.flips import FlipStatistics
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 # A response has two matrices, whose sizes grow with the square of this number.
 MAX_MATRIX = 200
@@ -50,7 +50,7 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 """Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
-def compare_versions(blobs: BlobStorage, pair: VersionPair) -> CompareOut:
+def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
     """Return the counts of images on which two versions differ, and the differences of their
     recipes.
 
@@ -105,7 +105,7 @@ def compare_versions(blobs: BlobStorage, pair: VersionPair) -> CompareOut:
 
 
 def list_compared_images(
-    blobs: BlobStorage,
+    blobs: Blobs,
     pair: VersionPair,
     *,
     kind: FlipKind,

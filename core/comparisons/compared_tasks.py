@@ -26,7 +26,7 @@ from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.class_only import require_classification_model
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.versions.versions import find_version
 
 Used = TypeVar("Used")
@@ -160,7 +160,7 @@ def load_version_pair_to_compare(
         query = select(Task).where(Task.model_id == owner.id, Task.number.in_(numbers))
         tasks = {one.number: one for one in session.scalars(query)}
         if task is not None:
-            _require_held_out(owner, tasks.get(task), task)
+            _require_held_out_images_retained(owner, tasks.get(task), task)
         compared, left_out = _separate_comparable_and_left_out_tasks(owner, tasks, sides, cells)
         missing = [one for one in left_out if one["reason"] == "answers_missing"]
         if missing and not compared:
@@ -170,7 +170,7 @@ def load_version_pair_to_compare(
                 left_out[0]["detail"], extra={"missing": _list_missing_predictions(left_out)}
             )
         keys = [
-            BlobStorage.make_blob_key(digest)
+            Blobs.make_blob_key(digest)
             for one in compared
             for digest in (one.held_out, one.a, one.b)
         ]
@@ -212,7 +212,7 @@ def compare_without_deleted_tasks(
 
 
 def read_predictions(
-    blobs: BlobStorage, pair: VersionPair, words: LabelVocabulary
+    blobs: Blobs, pair: VersionPair, words: LabelVocabulary
 ) -> Iterator[TaskPredictions]:
     """Yield the predictions of both versions on one task after the other.
 
@@ -235,15 +235,13 @@ def read_predictions(
             raise StoreCorrupt(
                 f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it "
                 f"has {len(truth)}.",
-                extra={
-                    "object": BlobStorage.make_blob_key(task.a if len(a) != len(truth) else task.b)
-                },
+                extra={"object": Blobs.make_blob_key(task.a if len(a) != len(truth) else task.b)},
             )
         yield TaskPredictions(task, truth, a, b, p_a, p_b)
 
 
 def _read_stored_predictions(
-    blobs: BlobStorage, classes: Ids, place: StoredTaskPredictions, digest: str
+    blobs: Blobs, classes: Ids, place: StoredTaskPredictions, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
 
@@ -256,7 +254,7 @@ def _read_stored_predictions(
         raise StoreCorrupt(
             f"Answers on task {place.task} name row {int(rows.max())} of a head with "
             f"{len(classes)} classes.",
-            extra={"object": BlobStorage.make_blob_key(digest)},
+            extra={"object": Blobs.make_blob_key(digest)},
         )
     return classes[rows], probabilities
 
@@ -286,7 +284,7 @@ def _find_prediction_digests(
     return {number: digest for number, digest in session.execute(query)}
 
 
-def _require_held_out(model: Model, task: Task | None, number: int) -> None:
+def _require_held_out_images_retained(model: Model, task: Task | None, number: int) -> None:
     """Check that the task exists and its held-out images are retained."""
     if task is None:
         raise NotFound(f"The model has no task {number}.")

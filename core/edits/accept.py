@@ -25,7 +25,7 @@ from core.edits import listing
 from core.edits.checks import EditChanges, TaughtTask, check_operations
 from core.edits.image_patterns import expand_image_patterns
 from core.edits.operations import Operation
-from core.edits.rewrite import get_feature_part_names
+from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid, WrongState
 from core.ids import new_id
 from core.jobs.jobs import build_queued_taskless_job, copy_recipe_resources
@@ -298,8 +298,8 @@ def _can_recompute_from_features(
         return False
     parts = read_feature_parts(session, model, head, edited)
     return all(
-        get_feature_part_names(number)[0] in parts
-        and parts[get_feature_part_names(number)[0]].keeps_all
+        get_names_of_task_feature_parts(number)[0] in parts
+        and parts[get_names_of_task_feature_parts(number)[0]].keeps_all
         for number in edited
     )
 
@@ -316,7 +316,7 @@ def read_feature_parts(
     session: Session, model: Model, head: Version, tasks: Sequence[int]
 ) -> dict[str, FeaturePart]:
     """Return the stored features of some tasks by part name, as the lineage up to `head` has them."""
-    names = {name for task in tasks for name in get_feature_part_names(task)}
+    names = {name for task in tasks for name in get_names_of_task_feature_parts(task)}
     versions = select(Version.number, Version.parent).where(Version.model_id == model.id)
     parents = {number: parent for number, parent in session.execute(versions)}
     query = (
@@ -339,7 +339,7 @@ def read_feature_parts(
     while ancestor is not None:
         own = {each.part.name: each for each in by_version.get(ancestor, [])}
         for task in tasks:
-            main, rest = get_feature_part_names(task)
+            main, rest = get_names_of_task_feature_parts(task)
             if main in own and main not in found:
                 found |= {name: own[name] for name in (main, rest) if name in own}
         ancestor = parents.get(ancestor)

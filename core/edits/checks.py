@@ -175,7 +175,9 @@ def _check_class_operations(
                 "relabelled or removed."
             )
         if name not in known:
-            raise NotFound(f"The model has no class {name!r}.{_format_some_classes(known)}")
+            raise NotFound(
+                f"The model has no class {name!r}.{_format_first_few_class_names(known)}"
+            )
         if name in changed:
             raise _make_operation_error(
                 f"Two operations change the class {name!r}; keep one.", place
@@ -269,7 +271,7 @@ def _refuse_unknown_labels(
             if label is not None and label not in known:
                 raise _make_operation_error(
                     f"The model has no class {label!r}, and its classes are fixed."
-                    f"{_format_some_classes(known)}"
+                    f"{_format_first_few_class_names(known)}"
                 )
 
 
@@ -278,6 +280,6 @@ def _make_operation_error(text: str, place: int | None = None) -> Invalid:
     return Invalid(text, fields=fields)
 
 
-def _format_some_classes(known: Sequence[str]) -> str:
+def _format_first_few_class_names(known: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in known[:10])
     return f" Its classes: {shown}{' …' if len(known) > 10 else ''}."

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.contract.manifest import FEATURES
 from core.contract.part_types import PRIVATE_TYPES
 from core.database.tables import Edit, Part, Version
-from core.edits.rewrite import get_feature_part_names
+from core.edits.rewrite import get_names_of_task_feature_parts
 
 
 def find_parts_with_edited_images(session: Session, edit: Edit) -> Sequence[tuple[Part, int]]:
@@ -26,7 +26,7 @@ def find_parts_with_edited_images(session: Session, edit: Edit) -> Sequence[tupl
         )
     )
     found = [(part, number) for part, number in session.execute(query)]
-    features = {name for task in edit.tasks for name in get_feature_part_names(task)}
+    features = {name for task in edit.tasks for name in get_names_of_task_feature_parts(task)}
     suffixes = tuple(f".images.{task}" for task in edit.tasks)
     # A memory without one of its packs cannot be read, so all of it goes.
     memories = {(n, part.type) for part, n in found if part.name.endswith(suffixes)}

@@ -15,11 +15,11 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention.totals import remove_model_totals
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.usage import stored_bytes
 
 
-def purge_edit(db: Database, blobs: BlobStorage, actor: Actor, model: str, number: int) -> EditOut:
+def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int) -> EditOut:
     """Delete from older versions the features and images that an edit removed.
 
     These versions go on predicting. A model that goes back to one of them starts with an empty

@@ -11,7 +11,7 @@ from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
 from core.errors import StoreCorrupt
 from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _RecountedCell:
 
 def recount_matrix_cells(
     db: Database,
-    blobs: BlobStorage,
+    blobs: Blobs,
     model_id: str,
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],

@@ -241,7 +241,7 @@ def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | No
     save_file(tensors, target)
 
 
-def get_feature_part_names(task: int) -> tuple[str, str]:
+def get_names_of_task_feature_parts(task: int) -> tuple[str, str]:
     """Return the names of the two parts with a task's features: those that jobs read, and the rest."""
     return f"{FEATURES}.{task}", f"{FEATURES}.{task}.{REST}"
 

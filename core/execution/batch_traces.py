@@ -21,7 +21,7 @@ from core.ingest.findings.contradictions import (
 from core.ingest.findings.traces import ImageTraces, read_image_traces
 from core.ingest.ingest import IngestedBatch, make_reader_of_image_pixels
 from core.lineage.standing import TaskStanding
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 MOST_TASKS = 1_000
 """Maximum number of earlier tasks to compare with, newest first."""
@@ -39,7 +39,7 @@ class _TracedTask(NamedTuple):
 
 def compare_batch_with_earlier_tasks(
     db: Database,
-    blobs: BlobStorage,
+    blobs: Blobs,
     model: Model,
     before: int | None,
     made: IngestedBatch,
@@ -145,7 +145,7 @@ def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> It
     yield from tasks
 
 
-def _try_read_traces(blobs: BlobStorage, sha256: str) -> ImageTraces | None:
+def _try_read_traces(blobs: Blobs, sha256: str) -> ImageTraces | None:
     """Read the trace file of a task; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.

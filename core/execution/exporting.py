@@ -20,7 +20,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.lineage.sure import choose_sure_threshold
 from core.retention import damage
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 MAX_TASKS = 64
 """Maximum number of tasks, the newest, whose held-out images a graph is checked on."""
@@ -59,7 +59,7 @@ def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
         parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
         # At once, instead of after minutes of work that ends in a wrong file.
         damage.refuse_damaged_parts(
-            session, version, {BlobStorage.make_blob_key(sha256): name for name, _, sha256 in parts}
+            session, version, {Blobs.make_blob_key(sha256): name for name, _, sha256 in parts}
         )
         held_out = _list_held_out_datasets(session, version)
         return ExportRequest(
@@ -95,7 +95,7 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
 
 
 def prepare_export(
-    db: Database, blobs: BlobStorage, settings: Settings, order: ExportRequest, folder: Path
+    db: Database, blobs: Blobs, settings: Settings, order: ExportRequest, folder: Path
 ) -> Path:
     """Fetch the files that an export process reads, and write its specification.
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Model, Task
 from core.execution.result import ResultFolder
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 _FORMAT = 1
 """Version of the stored form.
@@ -49,7 +49,7 @@ def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> st
 
 
 def store_result_features(
-    blobs: BlobStorage, result: ResultFolder[JobResult]
+    blobs: Blobs, result: ResultFolder[JobResult]
 ) -> dict[int, StoredHeldOutFeatures]:
     """Store the features of a result, by task."""
     stored: dict[int, StoredHeldOutFeatures] = {}

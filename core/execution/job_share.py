@@ -63,7 +63,9 @@ LOOKED_AT = 5
 """Newest jobs among which one of the same method is searched."""
 
 
-def estimate_phase_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, float], bool]:
+def estimate_seconds_of_phases(
+    session: Session, job: Job, phase: str
+) -> tuple[dict[str, float], bool]:
     """Return the expected seconds of each phase of a job, in order, and True if they were measured.
 
     Args:
@@ -135,7 +137,7 @@ def _count_task_images(session: Session, task_id: str | None) -> int:
     return sum((classes or {}).values())
 
 
-def add_phase_costs(
+def add_seconds_to_phase_costs(
     before: JobProgress, newest: JobProgress, fence: int, now: float
 ) -> JobProgress:
     """Add the seconds since the last report to the costs of the phase of `before`.

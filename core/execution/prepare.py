@@ -52,7 +52,7 @@ from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def write_job_inputs(
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
-    blobs = BlobStorage(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
+    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     with db.write() as session:
         # A worker that has lost its lease ends here, before it fetches anything.
         job = lock_claimed_job(session, claim)
@@ -132,7 +132,7 @@ def write_job_inputs(
         ]
         # Learning from damaged parts would carry the damage into every later version.
         damage.refuse_damaged_objects(
-            session, model.id, map(BlobStorage.make_blob_key, [task.train_sha256, *digests])
+            session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
         )
     recipe = adapt_stored_recipe(settings, model, job_recipe)
     folder.mkdir(parents=True, exist_ok=True)
@@ -236,7 +236,7 @@ def _find_totals_digest(model: Model, parent: Version, key: str, recipe: RecipeO
 
 
 def _fetch_parent_parts(
-    blobs: BlobStorage,
+    blobs: Blobs,
     parent: Version,
     parts: list[Part],
     numbers: AncestorClassNumbers,
@@ -262,7 +262,7 @@ def _fill_figures_into_manifest(
 
 
 def fetch_version_parts(
-    blobs: BlobStorage,
+    blobs: Blobs,
     version: Version,
     parts: list[Part],
     numbers: AncestorClassNumbers = AS_STORED,
@@ -296,9 +296,7 @@ def _get_class_numbers_field_of_part(part: Part, numbers: AncestorClassNumbers) 
     return {} if place is None else {"numbers": place}
 
 
-def _fetch_learned_task(
-    blobs: BlobStorage, task: Task, train_sha256: str, folder: Path
-) -> TaskToLearn:
+def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> TaskToLearn:
     """Return the task that the job learns, with its files."""
     traces = _fetch_traces(blobs, task)
     return TaskToLearn(
@@ -311,7 +309,7 @@ def _fetch_learned_task(
     )
 
 
-def _fetch_selection_images(blobs: BlobStorage, tasks: list[Task]) -> dict[str, Any]:
+def _fetch_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
     """Return the fields of a trial's specification: the images that it is compared on, by task."""
     parts = {
         task.number: SelectionPart(
@@ -326,7 +324,7 @@ def _fetch_selection_images(blobs: BlobStorage, tasks: list[Task]) -> dict[str, 
 
 
 def fetch_files_of_earlier_task(
-    blobs: BlobStorage, task: Task, answers: FilePart | None, features: str | None
+    blobs: Blobs, task: Task, answers: FilePart | None, features: str | None
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
     held_out = _fetch_held_out_dataset(blobs, task)
@@ -355,7 +353,7 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
     }
 
 
-def fetch_blob_if_sound(blobs: BlobStorage, digest: str) -> Path | None:
+def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
     """Fetch a blob that could be computed again; None if it is deleted or damaged."""
     try:
         return blobs.fetch_verified_file(digest)
@@ -410,14 +408,14 @@ def write_stored_predictions(
     return written
 
 
-def _fetch_held_out_dataset(blobs: BlobStorage, task: Task) -> Path | None:
+def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:
     gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
     if gone or not task.n_held_out or task.held_out_sha256 is None:
         return None
     return blobs.fetch_verified_file(task.held_out_sha256)
 
 
-def _fetch_traces(blobs: BlobStorage, task: Task) -> Path | None:
+def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
     """Return a task's file of traces; None if it has none, or they are damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None

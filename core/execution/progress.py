@@ -134,10 +134,10 @@ def _add_costs_share_and_time_to_progress(
     now: float,
 ) -> JobProgress:
     """Add costs of phases, finished share and time left to the newest progress."""
-    newest = job_share.add_phase_costs(before, newest, claim.fence, now)
+    newest = job_share.add_seconds_to_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
-        expected, is_measured = job_share.estimate_phase_costs(session, job, newest.phase)
+        expected, is_measured = job_share.estimate_seconds_of_phases(session, job, newest.phase)
         newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
     return job_share.add_share_done_and_time_left(before, newest)
 

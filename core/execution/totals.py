@@ -18,7 +18,7 @@ from core.contract.manifest import PER_TASK
 from core.database.tables import Model, Part
 from core.execution.result import ResultFolder
 from core.lineage.class_numbers import AncestorClassNumbers
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClass
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def store_result_totals(
-    blobs: BlobStorage, result: ResultFolder[JobResult]
+def store_feature_totals_of_result(
+    blobs: Blobs, result: ResultFolder[JobResult]
 ) -> StoredTaskTotals | None:
     """Store the sums over all tasks of a result; return None if its method has none."""
     if result.document.totals is None:

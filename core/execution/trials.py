@@ -23,7 +23,7 @@ from core.execution.progress import count_seconds_claimed_by_workers
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.retention import references, retention
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.trials.rows import (
     TrialState,
     delete_trial_files,
@@ -47,7 +47,7 @@ class ClaimedJobTrials:
 
     db: Database
     store: ObjectStorage
-    blobs: BlobStorage
+    blobs: Blobs
     claim: JobClaim
     max_job_s: float
 

@@ -50,7 +50,7 @@ from core.recipe.passes import find_pass_duration_of_base
 from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.usage import stored_bytes
@@ -97,7 +97,7 @@ def validate_archive(
     begin = time.monotonic()
     path = fetch_archive(db, store, model.id, archive, folder)
     made = decode_batch(path, archive, model, settings, folder, monitor)
-    blobs = BlobStorage(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
+    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     made = compare_batch_with_earlier_tasks(
         db, blobs, model, task.number, made, near=policy != "off"
     )

@@ -9,7 +9,7 @@ from core.database.tables import FetchedWeights, Job
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.jobs.put_off import PutOffSignal, release_put_off_jobs
 from core.retention import references
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 WAIT_S = 10.0
 """Seconds after which a job that has to wait looks again, unless another fetch ends first."""
@@ -17,7 +17,7 @@ _LEASED = sorted(str(state) for state in LEASED)
 
 
 def find_weights_or_claim_fetching(
-    db: Database, blobs: BlobStorage, claim: JobClaim, repository: str, limit: int
+    db: Database, blobs: Blobs, claim: JobClaim, repository: str, limit: int
 ) -> FetchedWeights | None:
     """Return the weights if they are stored; None if this job must fetch them, and no other will.
 

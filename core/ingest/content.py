@@ -53,7 +53,7 @@ def digest_batch_content(
     # With its length, so that no other label and image give the same bytes together.
     labels = [_prefix_with_length(label.encode()) for label in layout.classes]
     images = (
-        _iterate_array_rows(fd, contents, blocks)
+        _iterate_digests_of_array_images(fd, contents, blocks)
         if contents.arrays
         else _digest_image_files(fd, contents.members, layout.of, blocks, limits)
     )
@@ -90,7 +90,9 @@ def _digest_image_files(
             yield i, digest.digest()
 
 
-def _iterate_array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator[tuple[int, bytes]]:
+def _iterate_digests_of_array_images(
+    fd: int, contents: Contents, blocks: Blocks
+) -> Iterator[tuple[int, bytes]]:
     """Yield row and digest of each image of the arrays; rows of an array that cannot be unpacked
     have one digest.
     """

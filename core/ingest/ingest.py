@@ -196,7 +196,9 @@ def _write_datasets(
     warnings: list[str] = []
     if decoded.test.any():
         warn_of_leaked_images(decoded, good, warnings)
-    is_held_out = _choose_held_out_rows(decoded, good, labels, options.held_out_share, options.seed)
+    is_held_out = _choose_held_out_images(
+        decoded, good, labels, options.held_out_share, options.seed
+    )
     is_selected = draw_selection_images(
         labels, decoded.digests, good & ~is_held_out, options.selection_share, options.seed
     )
@@ -251,7 +253,7 @@ def _write_datasets(
     )
 
 
-def _choose_held_out_rows(
+def _choose_held_out_images(
     decoded: DecodingResult,
     good: npt.NDArray[np.bool_],
     labels: npt.NDArray[np.int64],

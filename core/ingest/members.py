@@ -127,7 +127,7 @@ def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[b
     """
     size, crc, total = members.sizes[i], 0, 0
     for block in (
-        _read_raw_blocks(fd, members, i)
+        _read_packed_blocks_of_member(fd, members, i)
         if members.methods[i] != DEFLATED
         else _inflate_blocks(fd, members, i)
     ):
@@ -140,7 +140,7 @@ def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[b
         raise UnpackError
 
 
-def _read_raw_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
+def _read_packed_blocks_of_member(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     at, end = members.offsets[i], members.offsets[i] + members.packed[i]
     while at < end:
         block = os.pread(fd, min(_BLOCK, end - at), at)
@@ -153,7 +153,7 @@ def _read_raw_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes
 def _inflate_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-15)
     try:
-        for packed in _read_raw_blocks(fd, members, i):
+        for packed in _read_packed_blocks_of_member(fd, members, i):
             remaining = packed
             while remaining:
                 # Bounded, since a block of deflate may unpack to a thousand times its size.

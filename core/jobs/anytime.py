@@ -51,7 +51,7 @@ class AnytimeFile:
     filename: str
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of the file, as `BlobStorage.read` does.
+        """Return chunks of the file, as `Blobs.read` does.
 
         A damaged file is deleted, so that the next request builds it again.
 

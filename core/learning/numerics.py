@@ -100,14 +100,16 @@ class NumericsSettings:
         with warnings.catch_warnings():
             show = warnings.showwarning
 
-            def record_operation(message: Warning | str, *arguments: Any, **named: Any) -> None:
+            def record_nondeterministic_operation(
+                message: Warning | str, *arguments: Any, **named: Any
+            ) -> None:
                 name = parse_nondeterministic_operation(str(message))
                 if name is None:
                     show(message, *arguments, **named)
                 elif name not in self.operations:
                     self.operations.append(name)
 
-            warnings.showwarning = record_operation
+            warnings.showwarning = record_nondeterministic_operation
             # Python shows a warning once per process, but each job must record its operations.
             warnings.filterwarnings("always", message=".*determinis")
             yield

@@ -158,7 +158,7 @@ def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
     )
 
 
-def _judge_lost_classes(losses: Losses, limit: float) -> GateCheck:
+def _judge_recall_of_each_class(losses: Losses, limit: float) -> GateCheck:
     """Judge the recall of each class that was at least half right before."""
     count = losses["class_lost"]
     if count["missing"] is not None:
@@ -356,7 +356,7 @@ def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateChe
 _JUDGES: Mapping[ImageCheck, _Judge] = {
     "forgotten": _judge_forgetting,
     "confused": _judge_class_confusion,
-    "class_lost": _judge_lost_classes,
+    "class_lost": _judge_recall_of_each_class,
     "drifted": _judge_accuracy_drift,
     "learned_nothing": _judge_learning,
 }

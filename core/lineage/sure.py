@@ -6,7 +6,10 @@ from core.contract.figures import CoveragePoint
 from core.contract.responses.versions.sure import SureOut
 from core.database.measurements import ALL_TASKS, CALIBRATION
 from core.database.tables import Model, VersionMeasurement
-from core.statistics.sureness import choose_confidence_threshold, compute_required_images
+from core.statistics.sureness import (
+    choose_confidence_threshold,
+    compute_images_required_for_promise,
+)
 
 
 def choose_sure_threshold(session: Session, model: Model, version: int) -> SureOut | None:
@@ -32,5 +35,5 @@ def choose_sure_threshold(session: Session, model: Model, version: int) -> SureO
         "images": curve[-1].images if curve else 0,
         "covered": chosen.covered,
         "right": chosen.right,
-        "needed": compute_required_images(precision),
+        "needed": compute_images_required_for_promise(precision),
     }

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from core.admission.applicability import PLAIN, NextTaskStart, list_warnings_of_next_task_start
 from core.bases.base_advice import (
-    explain_base_mismatch,
+    explain_architecture_mismatch_of_base,
     get_base_architecture,
     have_images_same_shape,
 )
@@ -45,7 +45,7 @@ from core.requests.actor import Actor, UseCaseTransaction
 from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.usage import stored_bytes
 
 Rename = Callable[[str], str | None]
@@ -147,7 +147,7 @@ def store_adopted_parts(
         delete_unreferenced_blobs(resources.db, resources.blobs, digests)
 
 
-def _store_version_one_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> AdoptedClassifier:
+def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
     """Store the parts of version 1, and return the classifier with them."""
     source = blobs.fetch_verified_file(adopted.sha256)
     present = {tensor.name for tensor in read_safetensors_header(source)}
@@ -172,7 +172,7 @@ def _store_version_one_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> 
 
 def add_versions_of_adopted_classifier(
     transaction: UseCaseTransaction,
-    blobs: BlobStorage,
+    blobs: Blobs,
     model: Model,
     adopted: AdoptedClassifier,
     seed: int,
@@ -197,7 +197,10 @@ def add_versions_of_adopted_classifier(
         adopted.uploaded_for["image"], model.image
     ):
         raise _make_adoption_error(
-            "base", explain_base_mismatch(adopted.uploaded_for, model.architecture, model.image)
+            "base",
+            explain_architecture_mismatch_of_base(
+                adopted.uploaded_for, model.architecture, model.image
+            ),
         )
     model.image = keep_model_decoding(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")

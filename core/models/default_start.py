@@ -38,7 +38,7 @@ def choose_default_base(
         or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
     ):
         return ReplacementBase()
-    problem = imagenet_base.find_imagenet_base_problem() or _explain_refused_base(
+    problem = imagenet_base.explain_missing_imagenet_base() or _explain_refused_base(
         catalogue, recipe, admission
     )
     # Training the larger network takes much longer, so that is left to an explicit request.

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.bases import packaged
 from core.bases.base_advice import (
     describe_architecture,
-    explain_base_mismatch,
+    explain_architecture_mismatch_of_base,
     format_creation_request,
     get_base_architecture,
     have_images_same_shape,
@@ -28,7 +28,7 @@ from core.packaged import packaged_base
 from core.recipe.images import ModelImageSettings
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.retention import references
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 _BACKBONE = ("backbone", "base")
 """Part types that another model can start from.
@@ -39,7 +39,7 @@ Heads, prompts, buffers and other parts are not taken over.
 
 def add_version_zero(
     transaction: UseCaseTransaction,
-    blobs: BlobStorage,
+    blobs: Blobs,
     model: Model,
     seed: int,
     images: ModelImageSettings,
@@ -67,7 +67,7 @@ def add_version_zero(
 
 def _collect_base_parts(
     session: Session,
-    blobs: BlobStorage,
+    blobs: Blobs,
     actor: Actor,
     model: Model,
     seed: int,
@@ -118,7 +118,7 @@ def _build_uploaded_base_part(
         row.architecture["image"], model.image
     ):
         raise _build_base_error(
-            explain_base_mismatch(row.architecture, model.architecture, model.image)
+            explain_architecture_mismatch_of_base(row.architecture, model.architecture, model.image)
         )
     model.image = keep_model_decoding(row.architecture["image"], model.image)
     normalise = _parse_normalisation(row.architecture.get("normalise") or usual)

@@ -31,7 +31,7 @@ from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
 from core.retention.totals import remove_model_totals
 from core.retention.unused import release_rows_and_delete_files
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.trials.rows import forget_trial_results, lock_trial_jobs
 from core.versions.versions import find_version
 
@@ -45,7 +45,7 @@ _STOPPED = frozenset({JobState.RUNNING, JobState.PAUSING})
 """States in which a job holds its parent's memory and may still store it."""
 
 
-def read_replay_memory(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> MemoryOut:
+def read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     """Return the memory of the version that `production` points to, by type of part.
 
     Raises:
@@ -59,9 +59,7 @@ def read_replay_memory(db: Database, blobs: BlobStorage, actor: Actor, model: st
         return _try_read_replay_memory(db, blobs, actor, model)
 
 
-def _try_read_replay_memory(
-    db: Database, blobs: BlobStorage, actor: Actor, model: str
-) -> MemoryOut:
+def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -127,7 +125,7 @@ def _find_feature_parts(session: Session, version: Version) -> list[Part]:
 
 
 def delete_replay_memory(
-    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str
+    db: Database, store: ObjectStorage, blobs: Blobs, actor: Actor, model: str
 ) -> None:
     """Delete the stored images of every version of a model.
 
@@ -239,7 +237,7 @@ def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable
 
 
 def _memory_to_json(
-    blobs: BlobStorage,
+    blobs: Blobs,
     parts: Sequence[Part],
     class_numbers: AncestorClassNumbers,
     label_of: Callable[[int, int], str],
@@ -284,7 +282,7 @@ def _memory_to_json(
 
 
 def _count_feature_images(
-    blobs: BlobStorage, parts: Sequence[Part], class_numbers: AncestorClassNumbers
+    blobs: Blobs, parts: Sequence[Part], class_numbers: AncestorClassNumbers
 ) -> Counter[tuple[int, int]]:
     """Return the number of images with retained features by (task, row of the head).
 
@@ -302,7 +300,7 @@ def _count_feature_images(
     return counts
 
 
-def _count_stored_images(blobs: BlobStorage, part: Part) -> Counter[tuple[int, int]] | None:
+def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
     """Return the number of images by (task, row of the head), or None for a part without images.
 
     Only a little of the blob is read.
@@ -315,7 +313,7 @@ def _count_stored_images(blobs: BlobStorage, part: Part) -> Counter[tuple[int, i
     return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
 
 
-def _make_blob_reader(blobs: BlobStorage, part: Part) -> Callable[[int, int], bytes]:
+def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
     """Return a function that reads `length` bytes of a part's blob from `offset` on."""
 
     def read_range(offset: int, length: int) -> bytes:

@@ -13,14 +13,14 @@ from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import answers, retention
 from core.retention.totals import remove_model_totals
 from core.retention.unused import release_rows_and_delete_files
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
 from core.trials.rows import delete_trial_files
 from core.usage import stored_bytes
 
 
 def delete_model(
-    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str
+    db: Database, store: ObjectStorage, blobs: Blobs, actor: Actor, model: str
 ) -> None:
     """Cancel the model's jobs, hide it, and remove its images and parts.
 

@@ -26,7 +26,7 @@ from core.recipe.images import ModelImageSettings
 from core.requests.actor import Actor, UseCaseTransaction
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.resources import UseCaseResources
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 class LineageSettings(TypedDict):
@@ -106,7 +106,7 @@ def find_model_weights(
 
 def add_model(
     transaction: UseCaseTransaction,
-    blobs: BlobStorage,
+    blobs: Blobs,
     asked: CheckedModelRequest,
     begins: InitialWeights,
     audit: tuple[str, AuditData],

@@ -43,7 +43,7 @@ def find_imagenet_checkpoint() -> Path | None:
 
 # Cached, because it hashes the whole checkpoint.
 @cache
-def find_imagenet_base_problem() -> str:
+def explain_missing_imagenet_base() -> str:
     """Return why this machine cannot provide the base, or "" if it can.
 
     The text is a sentence without its final full stop.

@@ -21,7 +21,7 @@ from core.lineage.sure import choose_sure_threshold
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classification_model
 from core.retention import damage
-from core.storage.blobs import BlobStorage
+from core.storage.blobs import Blobs
 from core.versions.versions import LATEST, find_version
 
 KEPT_VERSIONS = 64
@@ -51,11 +51,11 @@ class PredictableVersion:
     parts: tuple[tuple[str, str], ...]
     sure: SureOut | None = None
 
-    def fetch_part_paths(self, blobs: BlobStorage) -> dict[str, str]:
+    def fetch_part_paths(self, blobs: Blobs) -> dict[str, str]:
         """Return the local, verified file of each part by the part's name.
 
         Raises:
-            StoreCorrupt, Unavailable: see `BlobStorage.fetch_verified_file`.
+            StoreCorrupt, Unavailable: see `Blobs.fetch_verified_file`.
         """
         return {name: str(blobs.fetch_verified_file(sha256)) for name, sha256 in self.parts}
 
@@ -91,7 +91,7 @@ def find_version_to_predict(
         types = list_inference_part_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
         damage.refuse_damaged_parts(
-            session, row, {BlobStorage.make_blob_key(sha256): name for name, sha256 in used}
+            session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in used}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
         sure = choose_sure_threshold(session, owner, number)
@@ -123,7 +123,7 @@ class VersionCache:
             parameters = {
                 "own": actor.owner_id,
                 "model": model,
-                "version": _parse_version_text(version),
+                "version": _parse_version_number_or_alias(version),
             }
             query = _build_version_query(is_id(model, "mdl"), _detect_version_naming(version))
             row = session.connection().execute(query, parameters).first()
@@ -189,7 +189,7 @@ def _check_requested_task(manifest: Manifest, scenario: str, number: int, task: 
 Naming = Literal["number", "latest", "alias"]
 
 
-def _parse_version_text(version: str) -> int | str:
+def _parse_version_number_or_alias(version: str) -> int | str:
     """Return the version number, if `find_version` would read the text as one, else the text."""
     is_number = version.isascii() and version.isdecimal() and len(version) <= NUMBER_DIGITS
     # `find_version` reads a number with a leading zero as an alias, too.
@@ -197,7 +197,7 @@ def _parse_version_text(version: str) -> int | str:
 
 
 def _detect_version_naming(version: str) -> Naming:
-    if isinstance(_parse_version_text(version), int):
+    if isinstance(_parse_version_number_or_alias(version), int):
         return "number"
     return "latest" if version == LATEST else "alias"
 

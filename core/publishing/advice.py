@@ -155,7 +155,9 @@ def _find_version_problems(
     )
     last = _read_last_accuracies(session, model, version)
     # No move is advised to a base that this machine cannot provide.
-    can_move = model.base != imagenet_base.NAME and not imagenet_base.find_imagenet_base_problem()
+    can_move = (
+        model.base != imagenet_base.NAME and not imagenet_base.explain_missing_imagenet_base()
+    )
     larger = _find_larger_base_model(session, model, tasks) if last and can_move else None
     if larger is not None and is_far_below_larger_base(last[-1], larger):
         text = (

@@ -23,7 +23,7 @@ from core.ingest.answers import (
     read_written_predictions,
 )
 from core.jobs.fence import JobClaim
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 _FILE = "answers.safetensors"
 
@@ -62,7 +62,7 @@ class StoredPredictions:
 
 def store_predictions(
     db: Database,
-    blobs: BlobStorage,
+    blobs: Blobs,
     claim: JobClaim,
     folder: Path,
     answers: Sequence[PredictionsFile],

@@ -36,7 +36,7 @@ from core.lineage.judgement import get_gate_limits
 from core.publishing.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
 from core.statistics.flips import Mask, compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 LAST_VERSIONS = 20
 """Number of the last published versions among which the best one on each task is looked for."""
@@ -77,7 +77,7 @@ class _ComparisonRows:
 
 def count_version_losses(
     db: Database,
-    blobs: BlobStorage,
+    blobs: Blobs,
     claim: JobClaim,
     result: ResultFolder[JobResult],
     production: int | None,
@@ -199,7 +199,7 @@ class _LossComparison:
     """Comparison of the new version with others, task by task."""
 
     def __init__(
-        self, blobs: BlobStorage, facts: _ComparisonRows, result: ResultFolder[JobResult]
+        self, blobs: Blobs, facts: _ComparisonRows, result: ResultFolder[JobResult]
     ) -> None:
         self._blobs = blobs
         self._facts = facts

@@ -19,7 +19,7 @@ from core.publishing import answers
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.retention import references, retention
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
 
 
@@ -53,7 +53,7 @@ def publish_measurement(
         if session.scalar(select(Job.state).where(Job.id == claim.job_id)) == JobState.SUCCEEDED:
             return _DONE
     result = MeasureResult.from_json(json.loads((folder / "result.json").read_text()))
-    blobs = BlobStorage(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
+    blobs = Blobs(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
     sealed = answers.store_predictions(db, blobs, claim, folder, result.answers)
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.
@@ -85,5 +85,5 @@ def publish_measurement(
         session.flush()
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         task_id = task.id
-    retention.delete_task_blobs(db, BlobStorage(store, Path()), task_id)
+    retention.delete_task_blobs(db, Blobs(store, Path()), task_id)
     return _DONE

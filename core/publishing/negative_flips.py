@@ -38,7 +38,7 @@ from core.publishing.features import compare_features_with_ancestors
 from core.publishing.losses import count_version_losses
 from core.statistics import flips
 from core.statistics.flips import FlipStatistics, Mask
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def find_production_number(session: Session, model_id: str) -> int | None:
 
 
 def compare_with_production(
-    db: Database, blobs: BlobStorage, claim: JobClaim, result: ResultFolder[JobResult]
+    db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count flips and losses against production as the gate needs them, and compare features."""
     comparison = _count_negative_flips(db, blobs, claim, result)
@@ -115,7 +115,7 @@ def compare_with_production(
 
 
 def _count_negative_flips(
-    db: Database, blobs: BlobStorage, claim: JobClaim, result: ResultFolder[JobResult]
+    db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count negative flips against production, if the gate limits them."""
     with db.read() as session:
@@ -189,7 +189,7 @@ def _find_measured_tasks(
 
 
 def _count_stored_flips(
-    blobs: BlobStorage,
+    blobs: Blobs,
     number: int,
     manifest: Manifest,
     measured_tasks: list[_MeasuredTask],

@@ -41,12 +41,12 @@ from core.publishing.version_rows import (
 from core.publishing.version_warnings import (
     VersionFindings,
     describe_missing_tasks,
-    find_version_warnings,
+    list_warnings_of_new_version,
 )
 from core.retention import retention
 from core.retention.answers import remove_predictions
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
 
 
@@ -73,7 +73,7 @@ def publish_result(
     # An earlier call may have committed without its caller learning of it, as in an outage.
     done = _find_published_version(db, claim)
     if done is None:
-        blobs = BlobStorage(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
+        blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
         made = store_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _find_digests_to_be_replaced(db, claim, made.edit)
@@ -103,7 +103,7 @@ def _find_published_version(db: Database, claim: JobClaim) -> JobVersionStatus |
 
 def _publish_in_transaction(
     db: Database,
-    blobs: BlobStorage,
+    blobs: Blobs,
     claim: JobClaim,
     made: StoredResult,
     comparison: ProductionComparison,
@@ -124,7 +124,7 @@ def _publish_in_transaction(
             return None
         version, size = write_version_rows(publishing, made, comparison)
         findings = VersionFindings(document, comparison, made.confused)
-        warned = find_version_warnings(session, model, job, version, findings)
+        warned = list_warnings_of_new_version(session, model, job, version, findings)
         version.warnings = [*describe_missing_tasks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
@@ -244,4 +244,4 @@ def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -
             store.delete(info.key)
     assert claim.task_id is not None, "the job learned a task"
     # Copies in a machine's cache are left to the sweep, so no folder is needed.
-    retention.delete_task_blobs(db, BlobStorage(store, Path()), claim.task_id)
+    retention.delete_task_blobs(db, Blobs(store, Path()), claim.task_id)

@@ -26,7 +26,7 @@ from core.publishing.version_rows import (
 )
 from core.retention.damage import DatabaseDamageMarks
 from core.statistics.matrix_row import compute_version_accuracy_figures
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 
 
 def judge_version_of_trial(
@@ -43,7 +43,7 @@ def judge_version_of_trial(
     Raises:
         LeaseLost, WrongState, ValueError: see `publish_result`.
     """
-    blobs = BlobStorage(store, cache, marks=DatabaseDamageMarks(db))
+    blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
     made = store_result_files(db, blobs, claim, result)
     judged: TrialFigures | None = None
     while judged is None:  # None: production moved while the versions were compared
@@ -65,7 +65,7 @@ class _TransactionRollback(Exception):
 def _judge_version(
     db: Database,
     session: Session,
-    blobs: BlobStorage,
+    blobs: Blobs,
     claim: JobClaim,
     made: StoredResult,
     comparison: ProductionComparison,

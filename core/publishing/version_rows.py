@@ -27,7 +27,7 @@ from core.execution.held_out_features import (
     store_result_features,
 )
 from core.execution.result import ResultFolder, ResultPartFile, read_result_folder
-from core.execution.totals import StoredTaskTotals, store_result_totals
+from core.execution.totals import StoredTaskTotals, store_feature_totals_of_result
 from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import JobClaim, lock_claimed_job
@@ -41,7 +41,7 @@ from core.publishing.manifest import LearningJobRows, build_manifest
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
 from core.retention import references, retention
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,7 @@ class PublishingTransaction:
     now: float
 
 
-def store_result_files(
-    db: Database, blobs: BlobStorage, claim: JobClaim, result: Path
-) -> StoredResult:
+def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path) -> StoredResult:
     """Store the files of a result: parts, predictions, features and totals."""
     result_folder = read_result_folder(result)
     stored = []
@@ -111,14 +109,14 @@ def store_result_files(
         stored,
         sealed,
         store_result_features(blobs, result_folder),
-        store_result_totals(blobs, result_folder),
+        store_feature_totals_of_result(blobs, result_folder),
         count_confused_pairs(result_folder),
         record.read_edit_result(result),
     )
 
 
 def begin_publishing(
-    db: Database, session: Session, blobs: BlobStorage, claim: JobClaim, made: StoredResult
+    db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredResult
 ) -> PublishingTransaction:
     """Lock the rows that publishing changes, and return them.
 
@@ -152,7 +150,7 @@ def write_version_rows(
     return version, size
 
 
-def _restore_deleted_blobs(session: Session, blobs: BlobStorage, made: StoredResult) -> None:
+def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
     """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
@@ -164,12 +162,12 @@ def _restore_deleted_blobs(session: Session, blobs: BlobStorage, made: StoredRes
         files[made.totals.sha256] = made.totals.path
     if made.predictions.blob is not None:
         files[made.predictions.blob.sha256] = made.predictions.path
-    for sha256 in sorted(set(files) - references.find_used_digests(session, list(files))):
+    for sha256 in sorted(set(files) - references.find_digests_still_in_use(session, list(files))):
         # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
     edited = [] if made.edit is None else record.list_digests_of_edited_files(made.edit)
-    for sha256 in sorted(set(edited) - references.find_used_digests(session, edited)):
+    for sha256 in sorted(set(edited) - references.find_digests_still_in_use(session, edited)):
         if blobs.has(sha256):
             continue
         path = made.folder.folder / record.STORED / sha256
@@ -291,7 +289,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
 
 
 def delete_stored_objects_without_rows(
-    db: Database, blobs: BlobStorage, made: StoredResult, former: set[str]
+    db: Database, blobs: Blobs, made: StoredResult, former: set[str]
 ) -> None:
     """Delete stored objects without a row: predictions and features of deleted images, totals.
 
@@ -302,5 +300,5 @@ def delete_stored_objects_without_rows(
     stored |= set() if made.edit is None else record.list_former_digests(made.edit)
     stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
     with db.read() as session:
-        unused = sorted(stored - references.find_used_digests(session, sorted(stored)))
+        unused = sorted(stored - references.find_digests_still_in_use(session, sorted(stored)))
     retention.delete_unused_blobs(db, blobs, unused)

@@ -42,7 +42,7 @@ def describe_missing_tasks(session: Session, model: Model, version: Version) -> 
     ]
 
 
-def find_version_warnings(
+def list_warnings_of_new_version(
     session: Session, model: Model, job: Job, version: Version, findings: VersionFindings
 ) -> list[str]:
     """Return the warnings of a version that was judged and is not yet published.

@@ -52,7 +52,7 @@ from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.requests.class_only import require_classification_model
 from core.requests.resources import UseCaseResources
 from core.retention import references
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.usage import quota
 
 MAX_NAME = 63
@@ -378,7 +378,7 @@ def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
     return list(session.scalars(query.order_by(Task.number)))
 
 
-def _are_task_files_stored(blobs: BlobStorage, task: Task) -> bool:
+def _are_task_files_stored(blobs: Blobs, task: Task) -> bool:
     """Return True if all files of a task are stored; the caller holds the lock on references."""
     parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256, task.selection_sha256)
     return all(blobs.has(part) for part in parts if part is not None)

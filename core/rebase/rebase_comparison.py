@@ -35,7 +35,7 @@ from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.times import format_rfc3339
 from core.statistics import flips
 from core.statistics.flips import FlipStatistics
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 Made = TypeVar("Made")
 _OTHER_LABELS = (
@@ -58,7 +58,7 @@ class RebaseComparison:
     flips: dict[int, FlipStatistics]
 
 
-def read_rebase_comparison(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> RebaseOut:
+def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
     """Compare both models as they are now.
 
     Raises:
@@ -86,7 +86,7 @@ def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOu
 
 
 def compare_rebased_models(
-    db: Database, blobs: BlobStorage, actor: Actor, model: str
+    db: Database, blobs: Blobs, actor: Actor, model: str
 ) -> RebaseComparison:
     """Compare both models, image by image where predictions of both are stored.
 
@@ -151,7 +151,7 @@ def _call_with_damage_explained(
         return use()
 
 
-def _compare_images(blobs: BlobStorage, plan: RebasePlan) -> RebaseComparison:
+def _compare_images(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
     flips_by_task: dict[int, FlipStatistics] = {}
     tasks: list[PlannedTask] = []
     for task in plan.tasks:
@@ -168,7 +168,7 @@ def _compare_images(blobs: BlobStorage, plan: RebasePlan) -> RebaseComparison:
 
 
 def _count_flips(
-    blobs: BlobStorage, old: MeasuredTask, new: MeasuredTask
+    blobs: Blobs, old: MeasuredTask, new: MeasuredTask
 ) -> tuple[str, FlipStatistics | None]:
     """Count the flips on the same images; return None with the reason if the images differ."""
     (truth, correct), (new_truth, new_correct) = (
@@ -186,7 +186,7 @@ def _count_flips(
 
 
 def _read_labels_and_correctness(
-    blobs: BlobStorage, side: MeasuredTask
+    blobs: Blobs, side: MeasuredTask
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Return the true labels of the held-out images, and a mask of those predicted correctly."""
     assert side.predictions is not None, "it is compared image by image"
@@ -218,18 +218,18 @@ def _map_rows_to_labels(
 
 
 def _make_corrupt_predictions_error(side: MeasuredTask, what: str) -> StoreCorrupt:
-    key = BlobStorage.make_blob_key(side.predictions or "")
+    key = Blobs.make_blob_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
-def _read_held_out_paths(blobs: BlobStorage, side: MeasuredTask) -> list[str]:
+def _read_held_out_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
     """Return the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
         traces = read_image_traces(blobs.fetch_verified_file(side.traces))
     except ValueError as error:
         raise StoreCorrupt(
-            str(error), extra={"object": BlobStorage.make_blob_key(side.traces)}
+            str(error), extra={"object": Blobs.make_blob_key(side.traces)}
         ) from error
     return traces.names[len(traces.train) :]
 

@@ -30,7 +30,7 @@ from core.rebase.rebase_comparison import (
 from core.rebase.rebase_plan import RebasePlan, find_rebase, make_rebase_plan
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 Missing = Literal["refuse", "allow"]
 
@@ -52,7 +52,7 @@ class RebaseDecision:
 
 
 def finish_rebase(
-    db: Database, blobs: BlobStorage, actor: Actor, model: str, decision: RebaseDecision
+    db: Database, blobs: Blobs, actor: Actor, model: str, decision: RebaseDecision
 ) -> RebaseOut:
     """Give the new model the old one's name.
 

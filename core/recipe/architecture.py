@@ -14,9 +14,9 @@ from core.recipe.pretrained import (
 )
 from core.recipe.schema import (
     FieldError,
+    build_listed_field_errors,
     describe_recipe_errors,
-    find_schema_errors,
-    list_error_fields,
+    find_json_schema_errors,
 )
 from core.text.nearest import list_schema_paths
 from core.text.plain import describe_allowed_names
@@ -47,7 +47,7 @@ def complete_architecture(
         f"architecture.{path}" for path in ("name", *list_schema_paths(entry["schema"]))
     ]
     # Collected instead of raised, so that one response names every wrong field.
-    errors = list(find_schema_errors(entry["schema"], hyper, "architecture", known_fields))
+    errors = list(find_json_schema_errors(entry["schema"], hyper, "architecture", known_fields))
     if scenario not in entry.get("scenarios", [scenario]):
         errors.append(("architecture.name", f"{name} does not work in the {scenario} scenario"))
     smallest = entry.get("min_size") or 1
@@ -67,4 +67,4 @@ def _expand_architecture_name(asked: str) -> Mapping[str, str]:
 
 
 def _build_error(errors: list[FieldError], what: str) -> Invalid:
-    return Invalid(describe_recipe_errors(errors, what), fields=list_error_fields(errors))
+    return Invalid(describe_recipe_errors(errors, what), fields=build_listed_field_errors(errors))

@@ -14,7 +14,7 @@ from core.contract.responses.model_change import ImageRequest
 from core.recipe.pretrained import (
     find_named_weights,
     get_normalisation_of_weights,
-    get_training_image_format,
+    get_pretraining_image_format,
 )
 
 IMAGE: ImageOut = {"size": 32, "channels": 3}
@@ -46,7 +46,7 @@ def resolve_image_settings(
         Invalid: the architecture names weights that do not exist.
     """
     weights = find_named_weights(catalogue, architecture)
-    image: ImageOut = {**IMAGE} if weights is None else get_training_image_format(weights)
+    image: ImageOut = {**IMAGE} if weights is None else get_pretraining_image_format(weights)
     # 0 stands for a value that the request leaves open (`core.bases.bases`).
     image["size"] = asked.get("size") or image["size"]
     image["channels"] = asked.get("channels") or image["channels"]

@@ -42,7 +42,7 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWei
     )
 
 
-def get_training_image_format(weights: PretrainedWeights) -> ImageOut:
+def get_pretraining_image_format(weights: PretrainedWeights) -> ImageOut:
     """Return the images that the weights were trained on."""
     return {
         "size": weights.size,

@@ -27,7 +27,7 @@ def resolve_requested_problem(catalogue: Catalogue, problem: str | None) -> str 
     return problem
 
 
-def find_problem_errors(
+def find_recipe_fields_unfit_for_problem(
     catalogue: Catalogue, problem: str | None, recipe: RecipeOut
 ) -> Iterator[FieldError]:
     """Yield an error for each field of a complete recipe that does not fit a problem."""

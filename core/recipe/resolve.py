@@ -18,12 +18,12 @@ from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
 from core.recipe.combination import find_recipe_combination_errors
 from core.recipe.merge import merge_recipe
-from core.recipe.problem import find_problem_errors
+from core.recipe.problem import find_recipe_fields_unfit_for_problem
 from core.recipe.schema import (
     FieldError,
+    build_listed_field_errors,
     describe_recipe_errors,
-    find_schema_errors,
-    list_error_fields,
+    find_json_schema_errors,
 )
 from core.recipe.start import FROM_RANDOM
 from core.recipe.weaknesses import list_recipe_warnings, warn_of_ineffective_fields
@@ -66,8 +66,8 @@ def resolve_recipe(
     recipe, name, hyper = _complete_recipe_patch(catalogue, None if stored else scenario, patch)
     known_fields = [f"recipe.{path}" for path in list_recipe_paths(catalogue, name)]
     errors = [
-        *find_schema_errors(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
-        *find_schema_errors(
+        *find_json_schema_errors(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
+        *find_json_schema_errors(
             catalogue["methods"][name]["schema"], hyper, "recipe.method", known_fields
         ),
     ]
@@ -80,7 +80,7 @@ def resolve_recipe(
     # These checks rely on valid values, so they run only if there is no other error.
     errors = errors or [
         *find_recipe_combination_errors(catalogue, scenario, complete, architecture),
-        *find_problem_errors(catalogue, problem, complete),
+        *find_recipe_fields_unfit_for_problem(catalogue, problem, complete),
     ]
     if errors:
         raise _build_error(errors)
@@ -244,5 +244,5 @@ def _name_methods_with_hyper_parameter(catalogue: Catalogue, name: str, field: s
 def _build_error(errors: list[FieldError]) -> InvalidRecipe:
     return InvalidRecipe(
         describe_recipe_errors(errors, "The recipe cannot be used"),
-        fields=list_error_fields(errors),
+        fields=build_listed_field_errors(errors),
     )

@@ -41,7 +41,7 @@ _Validator = extend(
 )
 
 
-def find_schema_errors(
+def find_json_schema_errors(
     schema: JsonObject, value: Any, root: str, known_fields: Sequence[str]
 ) -> Iterable[FieldError]:
     """Yield the errors of a value; their paths begin with `root`.
@@ -68,7 +68,7 @@ def find_schema_errors(
                 yield path, _build_schema_error_message(error)
 
 
-def list_error_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
+def build_listed_field_errors(errors: Sequence[FieldError]) -> list[dict[str, str]]:
     """Return the `errors` list of an error response: the first `MAX_ERRORS`."""
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from core.contract.catalogue import Catalogue
 from core.database.session import Database
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,5 +12,5 @@ class UseCaseResources:
     """Database, blobs, and catalogue of methods and architectures."""
 
     db: Database
-    blobs: BlobStorage
+    blobs: Blobs
     catalogue: Catalogue

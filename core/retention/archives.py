@@ -13,7 +13,7 @@ PREFIX = "archives/"
 _OF = ((Task.archive_key, Task.sha256), (Job.archive_key, Job.archive_sha256))
 
 
-def find_used_archives(session: Session, keys: Collection[str]) -> set[str]:
+def find_archives_still_in_use(session: Session, keys: Collection[str]) -> set[str]:
     """Return those of `keys` (at most some hundreds) that a task or a job refers to."""
     used_keys: set[str] = set()
     for key, _ in _OF:
@@ -30,7 +30,7 @@ def find_archive_digest(session: Session, archive: str) -> str | None:
     return None
 
 
-def list_used_archives_after(
+def list_next_archives_in_use(
     session: Session, cursor: str, prefix: str, limit: int
 ) -> list[tuple[str, str]]:
     """Return (key, digest) of the next archives in use after `cursor` under a prefix, in order."""

@@ -77,7 +77,7 @@ def build_digest_expression_without_index(digest: InstrumentedAttribute[str]) ->
     return digest + ""
 
 
-def find_used_digests(session: Session, digests: list[str]) -> set[str]:
+def find_digests_still_in_use(session: Session, digests: list[str]) -> set[str]:
     """Return those of `digests` (at most some hundreds) that something still refers to.
 
     Each is looked up until its first use, because a base's blob may have a hundred thousand uses.
@@ -101,7 +101,7 @@ def find_used_digests(session: Session, digests: list[str]) -> set[str]:
     )
 
 
-def list_used_digests_after(session: Session, digest: str, limit: int) -> list[str]:
+def list_next_digests_in_use(session: Session, digest: str, limit: int) -> list[str]:
     """Return the next digests in use after `digest`, in order; each index is read from there on."""
     digests: set[str] = set()
     for query in _build_digest_reference_queries():

@@ -17,7 +17,7 @@ from core.database.states import UNFINISHED, JobState
 from core.database.tables import EditedPart, Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.retention import references
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 
 DAY_S = 86_400.0
 COUNTS = "counts"
@@ -93,7 +93,7 @@ def mark_unneeded_task_files(model: Model, task: Task, *, published: bool, now: 
         task.held_out_deleted_at = now
 
 
-def delete_task_blobs(db: Database, blobs: BlobStorage, task_id: str) -> None:
+def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
     """Delete the blobs of a task's files that are marked as deleted and not used otherwise."""
     with db.read() as session:
         task = session.get_one(Task, task_id)
@@ -123,7 +123,7 @@ def delete_undo_file_rows(session: Session, which: ColumnElement[bool]) -> set[s
     return {row.sha256 for row in rows}
 
 
-def delete_unused_blobs(db: Database, blobs: BlobStorage, digests: list[str]) -> int:
+def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
     """Delete those of the blobs that nothing refers to; return their number.
 
     The transaction keeps others from adding references meanwhile: see `core.retention.references`.
@@ -133,7 +133,7 @@ def delete_unused_blobs(db: Database, blobs: BlobStorage, digests: list[str]) ->
     with db.write() as session:
         # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
         references.lock_references_exclusively(session)
-        unused = sorted(set(digests) - references.find_used_digests(session, digests))
+        unused = sorted(set(digests) - references.find_digests_still_in_use(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)
         hit_failpoint("sweep-uncommitted")

@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 
 from core.database.session import Database
 from core.retention import references
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 
 _BATCH = 200
 
 
-def delete_unreferenced_blobs(db: Database, blobs: BlobStorage, digests: Sequence[str]) -> None:
+def delete_unreferenced_blobs(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
     """Delete those of `digests` that nothing refers to any more.
 
     The lock keeps others from referring to a blob between the check and the deletion.
@@ -24,7 +24,7 @@ def delete_unreferenced_blobs(db: Database, blobs: BlobStorage, digests: Sequenc
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
             references.lock_references_exclusively(session)
-            used = references.find_used_digests(session, batch)
+            used = references.find_digests_still_in_use(session, batch)
             for digest in batch:
                 if digest not in used:
                     blobs.delete(digest)
@@ -33,7 +33,7 @@ def delete_unreferenced_blobs(db: Database, blobs: BlobStorage, digests: Sequenc
 def release_rows_and_delete_files(
     db: Database,
     store: ObjectStorage,
-    blobs: BlobStorage,
+    blobs: Blobs,
     release: Callable[[Session], tuple[list[str], list[str]] | None],
 ) -> None:
     """Release stored files in a transaction, then delete them.

@@ -39,7 +39,7 @@ class SureThreshold:
     right: int
 
 
-def compute_required_images(precision: float) -> int:
+def compute_images_required_for_promise(precision: float) -> int:
     """Return the least number of held-out images for a promise, if all are right.
 
     That is the smallest n with precision to the power of n ≤ `RISK`.
@@ -78,10 +78,10 @@ def is_share_surely_above(right: int, images: int, precision: float) -> bool:
         total += term
         if total > RISK or term < 1e-12:
             break
-    # The same tolerance as in `compute_required_images`: that many images, all right, must suffice.
+    # The same tolerance as in `compute_images_required_for_promise`: that many images, all right, must suffice.
     return total <= RISK + 1e-12
 
 
 def _compute_first_threshold_test_size(images: int, precision: float) -> int:
-    needed = compute_required_images(precision)
+    needed = compute_images_required_for_promise(precision)
     return max(needed, min(images // _LATEST_SHARE, _LATEST_TIMES * needed))

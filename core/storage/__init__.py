@@ -1,18 +1,18 @@
 """Objects by key in a folder or in S3, with content-addressed blobs on either.
 
-`open_remote_bucket` reads the store's URL from the settings. Nothing in this package logs, prints or raises
+`open_object_store` reads the store's URL from the settings. Nothing in this package logs, prints or raises
 the secret of an access key. Importing it does not load the S3 client; opening an S3 store does.
 """
 
 from pathlib import Path
 
 from core.settings import Settings
-from core.storage.blobs import VERIFIED, BlobStorage
+from core.storage.blobs import VERIFIED, Blobs
 from core.storage.folder import FolderStore
 from core.storage.objects import ObjectInfo, ObjectStorage
 from core.storage.timed import TimedStore
 
-__all__ = ["BlobStorage", "ObjectInfo", "ObjectStorage", "open_object_store"]
+__all__ = ["Blobs", "ObjectInfo", "ObjectStorage", "open_object_store"]
 
 
 def open_object_store(settings: Settings, *, waited_for: bool = False) -> ObjectStorage:

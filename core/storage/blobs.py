@@ -41,10 +41,10 @@ A job may be about to open it.
 
 _log = logging.getLogger(__name__)
 VERIFIED = VerifiedObjects()
-"""Verified files and objects, shared by all `BlobStorage` of this process. `open_remote_bucket` sets its age."""
+"""Verified files and objects, shared by all `Blobs` of this process. `open_object_store` sets its age."""
 _UNTRIMMED: dict[tuple[Path, int], int] = {}
 """Bytes cached since the last trim, by cache folder and size; shared like `VERIFIED`, since each job
-makes its own `BlobStorage`."""
+makes its own `Blobs`."""
 # Locks by the first byte of the digest: of several threads that verify one blob, only one reads it.
 _verifying = [threading.RLock() for _ in range(256)]
 
@@ -68,7 +68,7 @@ class DamageMarks(Protocol):
         ...
 
 
-class BlobStorage:
+class Blobs:
     """Blobs on a store. Safe for threads, and for processes that share one cache folder.
 
     Args:
@@ -196,7 +196,7 @@ class BlobStorage:
         cached = self._get_cached_path(sha256)
         # Several requests for one version would otherwise download the same blob at once.
         with _verifying[int(sha256[:2], 16)]:
-            status = _find_file_status(cached)
+            status = _get_file_status_or_none(cached)
             if status is not None:
                 if _is_cached_copy_sound(sha256, cached, status):
                     _record_last_use(cached, status)
@@ -388,7 +388,7 @@ def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[by
         yield pending
 
 
-def _find_file_status(path: Path) -> os.stat_result | None:
+def _get_file_status_or_none(path: Path) -> os.stat_result | None:
     """Return the status of a file; None if there is none."""
     try:
         status = path.stat()

@@ -25,27 +25,27 @@ class TimedStore:
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """Call `Store.put_file`, measured as `put`."""
-        with _measure_operation("put"):
+        with _measure_store_operation("put"):
             return self.inner.put_file(key, path, move=move)
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Call `Store.put_bytes`, measured as `put`."""
-        with _measure_operation("put"):
+        with _measure_store_operation("put"):
             self.inner.put_bytes(key, data)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Call `Store.read`, measured as `read` until the object is open."""
-        with _measure_operation("read"):
+        with _measure_store_operation("read"):
             return self.inner.read(key, offset, length)
 
     def stat(self, key: str) -> ObjectInfo | None:
         """Call `Store.stat`, measured as `stat`."""
-        with _measure_operation("stat"):
+        with _measure_store_operation("stat"):
             return self.inner.stat(key)
 
     def delete(self, key: str) -> None:
         """Call `Store.delete`, measured as `delete`."""
-        with _measure_operation("delete"):
+        with _measure_store_operation("delete"):
             self.inner.delete(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -62,7 +62,7 @@ class TimedStore:
 
     def check_store_usable(self) -> None:
         """Call `Store.check_store_usable`, measured as `check`."""
-        with _measure_operation("check"):
+        with _measure_store_operation("check"):
             self.inner.check_store_usable()
 
     def create_folder_or_bucket(self) -> None:
@@ -75,7 +75,7 @@ class TimedStore:
 
 
 @contextmanager
-def _measure_operation(operation: str) -> Iterator[None]:
+def _measure_store_operation(operation: str) -> Iterator[None]:
     begin = time.perf_counter()
     try:
         yield

@@ -121,6 +121,6 @@ def read_model_and_tasks(
     return ModelHistory(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)
 
 
-def read_model_columns(model: Model) -> dict[str, Any]:
+def copy_model_row_columns(model: Model) -> dict[str, Any]:
     """Return the columns of a model's row, to see if it has changed."""
     return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}

@@ -148,7 +148,9 @@ def list_batch_warnings(
     return [*directory.warnings, *sentences]
 
 
-def warn_of_one_class(session: Session, model: Model, directory: ArchiveDirectory) -> list[str]:
+def list_warnings_of_single_class_batch(
+    session: Session, model: Model, directory: ArchiveDirectory
+) -> list[str]:
     """Warn of a batch after which the model knows only one class.
 
     Its version is published but not promoted.

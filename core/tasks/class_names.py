@@ -87,7 +87,7 @@ def normalise_spelling(name: str) -> str:
     return _GAPS.sub(lambda gap: _choose_word_gap_replacement(plain, gap), plain) or name
 
 
-def list_singular_forms(fold: str) -> list[str]:
+def list_possible_singular_names(fold: str) -> list[str]:
     """Return the folded name, and the folded name without each plural ending that it has."""
     forms = [fold]
     for ending in _PLURALS:
@@ -100,7 +100,8 @@ def list_singular_forms(fold: str) -> list[str]:
 def strip_plural(fold: str) -> str:
     """Return a folded name in the form in which edits are looked for: without a plural `s`."""
     return next(
-        (stem for stem in list_singular_forms(fold)[1:] if len(stem) == len(fold) - 1), fold
+        (stem for stem in list_possible_singular_names(fold)[1:] if len(stem) == len(fold) - 1),
+        fold,
     )
 
 
@@ -129,7 +130,7 @@ class _SimilarNameIndex:
     def add_name(self, name: str) -> None:
         """Add a class name to the index."""
         fold = normalise_spelling(name)
-        for stem in list_singular_forms(fold):
+        for stem in list_possible_singular_names(fold):
             self._stems.setdefault(stem, name)
         word = strip_plural(fold)
         if MIN_SLIPPED <= len(word) <= MAX_EDITED:
@@ -143,7 +144,7 @@ class _SimilarNameIndex:
     def find_similar_name(self, name: str) -> str | None:
         """Return an indexed name that is similar to this one, or None."""
         fold = normalise_spelling(name)
-        for stem in list_singular_forms(fold):
+        for stem in list_possible_singular_names(fold):
             if stem in self._stems:
                 return self._stems[stem]
         word = strip_plural(fold)

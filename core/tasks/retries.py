@@ -232,11 +232,11 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
 def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
     """Let the trials of the job be learned again, under the present recipe of its model."""
 
-    def change_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
+    def resolve_changed_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
         patch = {**override, "data_report": "warn"} if was_held else override
         return patch, _resolve_relearn_recipe(again, patch)
 
-    start_trials_again(again.session, again.job, change_recipe)
+    start_trials_again(again.session, again.job, resolve_changed_recipe)
 
 
 def _mark_findings_settled(task: Task) -> None:

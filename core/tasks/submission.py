@@ -215,7 +215,7 @@ class BatchSubmission:
     ) -> SentBatch[Accepted]:
         """Add the task and its job; for an equal batch that came meanwhile, respond as to a repeat."""
         model, now = locked.model, locked.now
-        is_same = batch_plan.read_model_columns(model) == there.row
+        is_same = batch_plan.copy_model_row_columns(model) == there.row
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
         # not changed, there is still none with the same content where there was none.
         is_first = is_same and not there.same
@@ -390,7 +390,9 @@ class BatchSubmission:
         if not is_counted:
             quota.require_storage_room(db, owner_id, self.max_bytes, size)
         with (
-            store_archive(db, self.store, key, self.batch.path, archives.find_used_archives),
+            store_archive(
+                db, self.store, key, self.batch.path, archives.find_archives_still_in_use
+            ),
             db.write() as session,
         ):
             # Tests kill the process here: the archive is stored, and no row names it.
@@ -454,7 +456,7 @@ class BatchSubmission:
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
             expected_s = estimate_plan_seconds(session, self.catalogue, model, plan, images)
-            row, repeated_json = batch_plan.read_model_columns(model), None
+            row, repeated_json = batch_plan.copy_model_row_columns(model), None
             if answered is not None:
                 job = repeats.find_current_task_job(session, answered)
                 repeated_json = repeats.repeated_task_to_json(answered, job)
@@ -478,7 +480,7 @@ class BatchSubmission:
         ahead = describe_task_outlook(session, model, past.before.head, past.tasks)
         warnings = [
             *resolved.warnings,
-            *batch_report.warn_of_one_class(session, model, batch.directory),
+            *batch_report.list_warnings_of_single_class_batch(session, model, batch.directory),
             *ahead.missing,
             *ahead.notes,
         ]

@@ -26,7 +26,7 @@ from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 MAX_TILES = 64
 """Maximum number of images of one sheet."""
@@ -69,7 +69,7 @@ def find_task_image_part(
         if task is None:
             raise NotFound(f"The model has no task {number}.")
         sha256 = _find_part_digest(owner, task, split)
-        damage.refuse_damaged_objects(session, owner.id, [BlobStorage.make_blob_key(sha256)])
+        damage.refuse_damaged_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
         return TaskImagePart(number, split, sha256, list_label_names(owner, task.classes), traces)
 
@@ -94,7 +94,7 @@ def explain_errors_of_deleted_part(
 
 
 def list_part_images(
-    blobs: BlobStorage, part: TaskImagePart, *, label: str | None, limit: int, cursor: str | None
+    blobs: Blobs, part: TaskImagePart, *, label: str | None, limit: int, cursor: str | None
 ) -> TaskImagePage:
     """Return a page of the images of a part, or of one class in it.
 
@@ -130,7 +130,7 @@ def list_part_images(
     }
 
 
-def render_task_image(blobs: BlobStorage, part: TaskImagePart, row: int) -> bytes:
+def render_task_image(blobs: Blobs, part: TaskImagePart, row: int) -> bytes:
     """Return one image as PNG, pixel by pixel.
 
     Raises:
@@ -144,7 +144,7 @@ def render_task_image(blobs: BlobStorage, part: TaskImagePart, row: int) -> byte
     return render_image(images[row])
 
 
-def render_contact_sheet(blobs: BlobStorage, part: TaskImagePart, rows: Sequence[int]) -> bytes:
+def render_contact_sheet(blobs: Blobs, part: TaskImagePart, rows: Sequence[int]) -> bytes:
     """Return these images side by side as one PNG, in the given order.
 
     Raises:
@@ -175,7 +175,7 @@ def parse_row_numbers(text: str) -> list[int]:
     return rows
 
 
-def _read_image_paths(blobs: BlobStorage, part: TaskImagePart, size: int) -> list[str]:
+def _read_image_paths(blobs: Blobs, part: TaskImagePart, size: int) -> list[str]:
     """Return the path of each image of a part; none if they are not stored, or damaged."""
     if part.traces is None:
         return []
@@ -189,7 +189,7 @@ def _read_image_paths(blobs: BlobStorage, part: TaskImagePart, size: int) -> lis
     return paths if len(paths) == size else []
 
 
-def _open_part_arrays(blobs: BlobStorage, part: TaskImagePart) -> tuple[Images, Labels]:
+def _open_part_arrays(blobs: Blobs, part: TaskImagePart) -> tuple[Images, Labels]:
     """Return images and labels of the part as arrays."""
     return open_dataset(blobs.fetch_verified_file(part.sha256))
 

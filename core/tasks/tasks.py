@@ -21,7 +21,7 @@ from core.requests.pages import ListPage, read_query_page
 from core.retention import answers, retention
 from core.retention.totals import remove_model_totals
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
 from core.trials.rows import forget_trial_results, lock_trial_jobs
@@ -52,11 +52,11 @@ def read_task(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        return build_task_response(session, row, _find_task(session, row, number))
+        return build_task_response(session, row, _find_task_by_number(session, row, number))
 
 
 def delete_task_data(
-    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str, number: int
+    db: Database, store: ObjectStorage, blobs: Blobs, actor: Actor, model: str, number: int
 ) -> None:
     """Delete a task's images: archive, training part and held-out part.
 
@@ -103,7 +103,7 @@ def _mark_images_deleted(
         locked_job.id if locked_job is not None else None
     ):
         return None  # claimed since: lock it too
-    task = _find_task(session, row, number)
+    task = _find_task_by_number(session, row, number)
     if task.data_deleted_at is not None:
         return [], []
     open_job = session.scalar(
@@ -162,7 +162,7 @@ def _mark_task_features_deleted(session: Session, model: str, number: int, now: 
     return digests
 
 
-def _find_task(session: Session, model: Model, number: int) -> Task:
+def _find_task_by_number(session: Session, model: Model, number: int) -> Task:
     task = session.scalar(select(Task).where(Task.model_id == model.id, Task.number == number))
     if task is None:
         raise NotFound(f"The model has no task {number}.")

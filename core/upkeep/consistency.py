@@ -35,7 +35,7 @@ from core.retention import archives, damage, references
 from core.retention.retention import DAY_S
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.upkeep import sweep
 from core.upkeep.sweep_dry_run import list_sweep_removals
 from core.uploads import chunks
@@ -135,7 +135,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
         parts.execution_options(yield_per=_ROWS)
     ):
         yield ReferencedObject(
-            BlobStorage.make_blob_key(sha256),
+            Blobs.make_blob_key(sha256),
             size,
             sha256,
             f"part {name} of version {number} of {model}",
@@ -143,14 +143,14 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
     exports = select(ExportedDownload.sha256, ExportedDownload.bytes, *versions).join(Version)
     for sha256, size, number, model in session.execute(exports.execution_options(yield_per=_ROWS)):
         yield ReferencedObject(
-            BlobStorage.make_blob_key(sha256),
+            Blobs.make_blob_key(sha256),
             size,
             sha256,
             f"download of version {number} of {model}",
         )
     bases = select(Base.sha256, Base.bytes, Base.id).execution_options(yield_per=_ROWS)
     for sha256, size, base in session.execute(bases):
-        yield ReferencedObject(BlobStorage.make_blob_key(sha256), size, sha256, base)
+        yield ReferencedObject(Blobs.make_blob_key(sha256), size, sha256, base)
     totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(
         Model.totals_sha256.is_not(None)
     )
@@ -158,7 +158,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
         totals.execution_options(yield_per=_ROWS)
     ):
         yield ReferencedObject(
-            BlobStorage.make_blob_key(str(totals_sha256)),
+            Blobs.make_blob_key(str(totals_sha256)),
             totals_bytes,
             totals_sha256,
             f"totals of {model}",
@@ -176,7 +176,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
     for row in session.execute(stored):
         by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
         yield ReferencedObject(
-            BlobStorage.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by
+            Blobs.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by
         )
     for column, deleted, content in (
         (Task.train_sha256, Task.train_deleted_at, "training part"),
@@ -190,7 +190,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
         )
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):
             yield ReferencedObject(
-                BlobStorage.make_blob_key(str(digest)),
+                Blobs.make_blob_key(str(digest)),
                 None,
                 digest,
                 f"{content} of task {number} of {model}",
@@ -217,7 +217,7 @@ def find_store_inconsistencies(
 def repair_store_inconsistencies(
     db: Database,
     store: ObjectStorage,
-    blobs: BlobStorage,
+    blobs: Blobs,
     settings: Settings,
     drifts: list[StoreInconsistency],
 ) -> None:
@@ -301,7 +301,7 @@ def _is_object_referenced(session: Session, named: ReferencedObject) -> bool:
     """Return True if a row refers to the object."""
     area, _, name = named.key.partition("/")
     if area == "blobs":
-        return bool(references.find_used_digests(session, [name.rpartition("/")[2]]))
+        return bool(references.find_digests_still_in_use(session, [name.rpartition("/")[2]]))
     if area == "archives":
         return archives.find_archive_digest(session, named.key) is not None
     if named.key.startswith(chunks.PREFIX):
@@ -358,24 +358,22 @@ def _find_expired_leases(db: Database) -> Iterator[StoreInconsistency]:
             )
 
 
-def _repair_damaged_blob(
-    db: Database, store: ObjectStorage, blobs: BlobStorage, sha256: str
-) -> None:
+def _repair_damaged_blob(db: Database, store: ObjectStorage, blobs: Blobs, sha256: str) -> None:
     """Restore a blob from the local cache, or forget the downloads that consist of it."""
-    key = BlobStorage.make_blob_key(sha256)
+    key = Blobs.make_blob_key(sha256)
     # Hashed before the lock is taken, for which every publish would wait.
     copy = blobs.find_sound_cached_file(sha256)
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
         references.lock_references_exclusively(session)
-        if copy is not None and references.find_used_digests(session, [sha256]):
+        if copy is not None and references.find_digests_still_in_use(session, [sha256]):
             store.put_file(key, copy)
             return
         info = store.stat(key)
         if info is not None and _is_object_sound(store, ReferencedObject(key, None, sha256, "")):
             return  # it is there again, and a wrong size in a row cannot be repaired here
         session.execute(delete(ExportedDownload).where(ExportedDownload.sha256 == sha256))
-        if not references.find_used_digests(session, [sha256]):
+        if not references.find_digests_still_in_use(session, [sha256]):
             blobs.delete(sha256)
 
 

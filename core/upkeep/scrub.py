@@ -24,7 +24,7 @@ from core.database.tables import DamagedObject, ScrubProgress
 from core.errors import StoreCorrupt
 from core.retention import archives, damage, references, retention
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 
 RECORD_S = 2.0
 """Seconds of work that a killed worker may leave to be repeated, besides the object at hand."""
@@ -244,7 +244,7 @@ class Scrubber:
 
     def _delete_unused_blobs(self, digests: list[str]) -> None:
         retention.delete_unused_blobs(
-            self._db, BlobStorage(self._store, self._settings.make_folder("cache")), digests
+            self._db, Blobs(self._store, self._settings.make_folder("cache")), digests
         )
 
     def _wait_to_keep_byte_rate(self, count: int) -> None:
@@ -272,13 +272,13 @@ def _is_scrub_due(row: ScrubProgress, now: float, period_s: float) -> bool:
 def _read_next_objects(session: Session, cursor: str) -> list[_ReferencedObject]:
     """Return the next objects after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
-        rows = archives.list_used_archives_after(session, cursor, archives.PREFIX, _BATCH)
+        rows = archives.list_next_archives_in_use(session, cursor, archives.PREFIX, _BATCH)
         if rows:
             return [_ReferencedObject(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
     return [
-        _ReferencedObject(BlobStorage.make_blob_key(digest), digest)
-        for digest in references.list_used_digests_after(session, last, _BATCH)
+        _ReferencedObject(Blobs.make_blob_key(digest), digest)
+        for digest in references.list_next_digests_in_use(session, last, _BATCH)
     ]
 
 
@@ -288,7 +288,7 @@ def _find_referenced_object(session: Session, key: str) -> _ReferencedObject | N
         digest = key.rpartition("/")[2]
         return (
             _ReferencedObject(key, digest)
-            if references.find_used_digests(session, [digest])
+            if references.find_digests_still_in_use(session, [digest])
             else None
         )
     archive = archives.find_archive_digest(session, key)

@@ -36,7 +36,7 @@ from core.files import spool
 from core.retention import archives, references, retention
 from core.scheduling.eligible import build_eligible_condition
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 from core.upkeep.task_files import delete_expired_task_files
 from core.uploads import chunks, upload_removal
 from core.webhooks import outbox
@@ -96,7 +96,7 @@ def find_jobs_never_announced_to_workers(db: Database, older_s: float = UNRUNG_S
 def build_sweep_steps(
     db: Database,
     store: ObjectStorage,
-    blobs: BlobStorage,
+    blobs: Blobs,
     settings: Settings,
     extent: SweepExtent = USUAL,
 ) -> dict[str, Callable[[], None]]:
@@ -129,7 +129,7 @@ def build_sweep_steps(
             db, store, chunks.PREFIX, chunks.find_referenced_upload_piece_keys, extent.grace_days
         ),
         "archive that nothing names": lambda: retention.delete_unreferenced_objects(
-            db, store, archives.PREFIX, archives.find_used_archives, extent.grace_days
+            db, store, archives.PREFIX, archives.find_archives_still_in_use, extent.grace_days
         ),
         "blob that nothing names": lambda: _delete_unreferenced_blobs(
             db, store, blobs, extent.grace_days, extent.whole
@@ -140,7 +140,7 @@ def build_sweep_steps(
 def run_sweep(
     db: Database,
     store: ObjectStorage,
-    blobs: BlobStorage,
+    blobs: Blobs,
     settings: Settings,
     extent: SweepExtent = USUAL,
 ) -> None:
@@ -179,7 +179,7 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
         )
 
 
-def _delete_expired_edit_files(db: Database, blobs: BlobStorage) -> None:
+def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
     """Delete the files that were retained to undo an edit whose time is over."""
     with db.write() as session:
         expired = EditedPart.until < db.now(session)
@@ -293,7 +293,7 @@ _DELETED_TASKS = (
 """Tasks whose data was deleted, in models with older memories."""
 
 
-def _delete_replay_data_of_deleted_tasks(db: Database, blobs: BlobStorage) -> None:
+def _delete_replay_data_of_deleted_tasks(db: Database, blobs: Blobs) -> None:
     """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
 
     The next version is made without its images. Older versions lose theirs when no job can start
@@ -358,7 +358,7 @@ def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Se
     )
 
 
-def _delete_expired_downloads(db: Database, blobs: BlobStorage, settings: Settings) -> None:
+def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) -> None:
     """Delete expired downloads."""
     with db.write() as session:
         references.lock_references_exclusively(session)
@@ -374,7 +374,7 @@ def _delete_expired_downloads(db: Database, blobs: BlobStorage, settings: Settin
     retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _delete_deleted_models_data(db: Database, blobs: BlobStorage) -> None:
+def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
     """Delete parts and exports of deleted models whose jobs have all ended.
 
     Rows about the models stay.
@@ -404,7 +404,7 @@ def _delete_deleted_models_data(db: Database, blobs: BlobStorage) -> None:
 
 
 def _delete_unreferenced_blobs(
-    db: Database, store: ObjectStorage, blobs: BlobStorage, grace_days: float, whole: bool
+    db: Database, store: ObjectStorage, blobs: Blobs, grace_days: float, whole: bool
 ) -> None:
     """Delete blobs without a row, once a day for all workers; an object records the time."""
     with db.read() as session:
@@ -425,12 +425,12 @@ def _delete_unreferenced_blobs(
     retention.delete_unused_blobs(db, blobs, batch)
 
 
-def _delete_unreferenced_copies(db: Database, blobs: BlobStorage) -> None:
+def _delete_unreferenced_copies(db: Database, blobs: Blobs) -> None:
     """Delete this machine's copies of blobs without a row; each machine deletes its own."""
     copies = blobs.list_cached_digests()
     for start in range(0, len(copies), _BATCH):
         batch = copies[start : start + _BATCH]
         with db.read() as session:
-            used = references.find_used_digests(session, batch)
+            used = references.find_digests_still_in_use(session, batch)
         for digest in set(batch) - used:
             blobs.remove_cached_file(digest)

@@ -32,7 +32,7 @@ from core.database.tables import (
     VersionTaskResult,
 )
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectInfo, ObjectStorage
+from core.storage import Blobs, ObjectInfo, ObjectStorage
 from core.upkeep import sweep
 
 _COPIED = (
@@ -100,7 +100,7 @@ def list_sweep_removals(
         try:
             noted = _DryRunStore(store)
             # A cache of its own, so that no copy of this machine is deleted.
-            blobs = BlobStorage(noted, folder / "cache")
+            blobs = Blobs(noted, folder / "cache")
             extent = sweep.SweepExtent(grace_days, whole=True)
             steps = sweep.build_sweep_steps(copy, noted, blobs, settings, extent)
             rows = copy.count_rows()

@@ -10,11 +10,11 @@ from core.database.tables import Job, Model, Task, Version
 from core.execution.validate import delete_task_archive
 from core.retention import answers, retention
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage
+from core.storage import Blobs, ObjectStorage
 
 
 def delete_expired_task_files(
-    db: Database, store: ObjectStorage, blobs: BlobStorage, settings: Settings
+    db: Database, store: ObjectStorage, blobs: Blobs, settings: Settings
 ) -> None:
     """Delete raw archives, training images and held-out images whose time is over."""
     for task_id in select_tasks_with_files(db):
@@ -59,7 +59,7 @@ def select_tasks_with_files(db: Database) -> list[str]:
 
 
 def _delete_task_files(
-    db: Database, store: ObjectStorage, blobs: BlobStorage, settings: Settings, task_id: str
+    db: Database, store: ObjectStorage, blobs: Blobs, settings: Settings, task_id: str
 ) -> None:
     """Delete the files of one task whose time is over."""
     with db.write() as session:

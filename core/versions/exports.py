@@ -28,7 +28,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classification_model
 from core.requests.resources import UseCaseResources
 from core.retention import damage, references
-from core.storage.blobs import BlobStorage
+from core.storage.blobs import Blobs
 from core.versions.versions import find_version
 
 
@@ -89,7 +89,7 @@ def get_or_build_export(
 
 
 def find_stored_export(
-    db: Database, blobs: BlobStorage, actor: Actor, download: RequestedDownload
+    db: Database, blobs: Blobs, actor: Actor, download: RequestedDownload
 ) -> FinishedDownload | None:
     """Return the download of a version if it is stored, else None.
 
@@ -122,7 +122,7 @@ def _find_export_source(
                 "manifest describes. Download a later version."
             )
         damage.refuse_damaged_parts(
-            session, row, {BlobStorage.make_blob_key(sha256): name for name, sha256 in parts}
+            session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in parts}
         )
         refusal = form.explain_refusal(row.manifest)
         if refusal is not None:
@@ -134,7 +134,7 @@ def _find_export_source(
 
 
 def _find_stored_file(
-    db: Database, blobs: BlobStorage, source: _ExportedVersion
+    db: Database, blobs: Blobs, source: _ExportedVersion
 ) -> FinishedDownload | None:
     """Return the stored download, or None if it is missing or damaged."""
     with db.read() as session:
@@ -192,7 +192,7 @@ def _build_export_file(
 
 
 def _write_export_file(
-    blobs: BlobStorage, catalogue: Catalogue, source: _ExportedVersion, target: Path
+    blobs: Blobs, catalogue: Catalogue, source: _ExportedVersion, target: Path
 ) -> None:
     """Write the download to `target`.
 

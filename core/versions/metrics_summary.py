@@ -161,7 +161,7 @@ def build_version_summary(
     return {
         **matrix.compute_figures_of_newest_version(stages, per_class),
         **_build_stage_figures(recorded, lineage[1:]),
-        **_build_version_figures(session, model, version, recorded["knn_probe"].get(version)),
+        **_read_figures_of_one_version(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_sure_threshold(session, model, version),
         "adp_mean": _read_anytime_accuracy_means(session, model, recorded["adp"], lineage[1:]),
         "seconds": [published[number].seconds for number in lineage[1:]],
@@ -199,28 +199,28 @@ def _read_figures_over_all_tasks(session: Session, model: Model) -> _Recorded:
 def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
     """Return the figures that the jobs of these versions measured themselves."""
 
-    def read_numbers(name: str, key: str) -> list[float | None]:
+    def read_recorded_numbers(name: str, key: str) -> list[float | None]:
         return [_to_float(recorded[name].get(version, {}).get(key)) for version in line]
 
-    def read_shares(name: str) -> list[float | None]:
+    def read_recorded_shares(name: str) -> list[float | None]:
         return [_compute_share(recorded[name].get(version, {}).get("all")) for version in line]
 
     return {
         "fwt_probe": matrix.average_defined_values(
             _compute_forward_transfer(recorded["knn_probe"].get(version, {})) for version in line
         ),
-        "update_norm": read_numbers("update_norm", "backbone"),
-        "update_norm_head": read_numbers("update_norm", "head"),
-        "update_norm_relative": read_numbers("update_norm", "relative"),
+        "update_norm": read_recorded_numbers("update_norm", "backbone"),
+        "update_norm_head": read_recorded_numbers("update_norm", "head"),
+        "update_norm_relative": read_recorded_numbers("update_norm", "relative"),
         "drift": [recorded["drift"].get(version) for version in line],
-        "baseline_ncm": read_shares("baseline_ncm"),
-        "baseline_lda": read_shares("baseline_lda"),
-        "predicted_loss_rise": read_numbers("forecast", "predicted"),
-        "measured_loss_rise": read_numbers("forecast", "measured"),
+        "baseline_ncm": read_recorded_shares("baseline_ncm"),
+        "baseline_lda": read_recorded_shares("baseline_lda"),
+        "predicted_loss_rise": read_recorded_numbers("forecast", "predicted"),
+        "measured_loss_rise": read_recorded_numbers("forecast", "measured"),
     }
 
 
-def _build_version_figures(
+def _read_figures_of_one_version(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
     """Return the figures that are recorded for the requested version alone, by task."""

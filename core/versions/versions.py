@@ -38,7 +38,7 @@ from core.requests.pages import ListPage, cut_list_page_from_mapping, read_query
 from core.requests.times import format_rfc3339
 from core.retention import damage
 from core.retention.references import build_digest_expression_without_index
-from core.storage.blobs import BlobStorage
+from core.storage.blobs import Blobs
 
 # 18 digits always fit into the 64 bits of the column.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -274,9 +274,7 @@ def get_version_file(
             raise Invalid(
                 f"The part {part!r} holds {content} of the training data and cannot be downloaded."
             )
-        damage.refuse_damaged_parts(
-            session, row, {BlobStorage.make_blob_key(stored.sha256): stored.name}
-        )
+        damage.refuse_damaged_parts(session, row, {Blobs.make_blob_key(stored.sha256): stored.name})
         return DownloadablePart(
             stored.sha256,
             stored.bytes,

@@ -43,7 +43,7 @@ from core.requests.actor import Actor
 from core.retention import references
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.storage.folder import FolderStore
 from core.upkeep import sweep
 from core.versions import aliases
@@ -83,8 +83,8 @@ class Desk:
     names: list[str] = field(default_factory=list)
 
     @property
-    def blobs(self) -> BlobStorage:
-        return BlobStorage(self.store, self.folder / "cache")
+    def blobs(self) -> Blobs:
+        return Blobs(self.store, self.folder / "cache")
 
     def new_owner(self, name: str) -> str:
         """A new owner, whose models and jobs the desk makes from now on."""

@@ -15,7 +15,7 @@ from core.ids import new_id
 from core.models import models
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.storage.folder import FolderStore
 from core.tasks.sent_batch import SpooledBatch
 from core.tasks.submission import BatchSubmission
@@ -75,8 +75,8 @@ class Office:
     folder: Path
 
     @property
-    def blobs(self) -> BlobStorage:
-        return BlobStorage(self.store, self.folder / "cache")
+    def blobs(self) -> Blobs:
+        return Blobs(self.store, self.folder / "cache")
 
     @property
     def resources(self) -> UseCaseResources:

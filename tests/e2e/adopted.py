@@ -6,7 +6,7 @@ from core.contract.manifest import Manifest
 from core.learning.evaluation import predicting
 from core.learning.networks import Network
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from tests.rest import Rest
 
 
@@ -15,8 +15,7 @@ def load_version(client: Rest, data_dir: Path, model: str, version: int) -> Netw
     manifest = Manifest.from_json(client.get(f"/v1/models/{model}/versions/{version}")["manifest"])
     store = open_object_store(Settings(data_dir=data_dir))
     paths = {
-        part.name: store.get_local_path(BlobStorage.make_blob_key(part.sha256))
-        for part in manifest.parts
+        part.name: store.get_local_path(Blobs.make_blob_key(part.sha256)) for part in manifest.parts
     }
     return predicting.load_version_network(
         manifest, {n: p for n, p in paths.items() if p is not None}

@@ -36,7 +36,7 @@ from core.recipe.catalogue import load_catalogue
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from core.tasks import validations
 from core.tasks.sent_batch import SpooledBatch
 from core.tasks.submission import BatchSubmission
@@ -130,7 +130,7 @@ class Backend:
             "checks": "off",
             **given.get("gate", {}),
         }  # these tests are about jobs that end
-        blobs = BlobStorage(self.store, self.settings.make_folder("cache"))
+        blobs = Blobs(self.store, self.settings.make_folder("cache"))
         answer, _ = models.create_model(
             UseCaseResources(self.db, blobs, self.catalogue), self.actor, body
         )
@@ -343,7 +343,7 @@ class Backend:
             sweep.run_sweep(
                 self.db,
                 self.store,
-                BlobStorage(self.store, self.settings.make_folder("cache")),
+                Blobs(self.store, self.settings.make_folder("cache")),
                 self.settings,
             )  # as every worker does from time to time
             kinds = ("snapshots/", "anytime/", "archives/")

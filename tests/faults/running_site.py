@@ -38,7 +38,7 @@ from core.database.states import LEASED  # noqa: E402
 from core.database.tables import Job, Model, Part, Task, Version  # noqa: E402
 from core.retention import references  # noqa: E402
 from core.settings import Settings  # noqa: E402
-from core.storage import BlobStorage, ObjectStorage, open_object_store  # noqa: E402
+from core.storage import Blobs, ObjectStorage, open_object_store  # noqa: E402
 from core.upkeep import sweep  # noqa: E402
 from tools import service  # noqa: E402
 from tools.service import find_free_port  # noqa: E402
@@ -377,7 +377,7 @@ def require_nothing_left(site: Site, db: Database, store: ObjectStorage) -> None
         Broken: a job is leased, or a snapshot, archive, blob or scratch folder is left.
     """
     settings = site.settings()
-    blobs = BlobStorage(store, settings.make_folder("cache"))
+    blobs = Blobs(store, settings.make_folder("cache"))
     sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(0.0, whole=True))
     store.remove_incomplete_objects(0.0)  # nothing is under way any more
     with db.read() as session:
@@ -389,7 +389,7 @@ def require_nothing_left(site: Site, db: Database, store: ObjectStorage) -> None
     ]
     with db.read() as session:
         stored = [info.key.rpartition("/")[2] for info in store.list("blobs/")]
-        left += set(stored) - references.find_used_digests(session, stored)
+        left += set(stored) - references.find_digests_still_in_use(session, stored)
     for name in (API, *WORKERS):
         left += [
             str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")

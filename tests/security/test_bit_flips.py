@@ -15,7 +15,7 @@ from core.database.session import Database
 from core.database.tables import Base, ExportedDownload, Model, Owner, Task
 from core.ids import new_id
 from core.retention import damage
-from core.storage import BlobStorage
+from core.storage import Blobs
 from tests.api.routes.conftest import Publish, default_parts
 from tests.security.damaging import flip, got, is_refused, mended, store_of
 
@@ -50,9 +50,7 @@ def test_all_bit_flips_are_found_and_none_is_given_out(
     wrong = {url for url, sound in (files | downloads).items() if not right(client, url, sound)}
     assert not wrong, "given out though it is damaged"
     mended(client)
-    exports = {
-        BlobStorage.make_blob_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()
-    }
+    exports = {Blobs.make_blob_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     assert marked(client) == set(flipped) - exports
     assert not still_damaged(client, kept, exports & offered(client)), (
         "it is neither forgotten nor made again"
@@ -60,7 +58,7 @@ def test_all_bit_flips_are_found_and_none_is_given_out(
     assert {key.split("/")[0] for key in marked(client)} == {"archives", "blobs"}
     for url, sound in files.items():
         answer = got(client, url)
-        key = BlobStorage.make_blob_key(hashlib.sha256(sound).hexdigest())
+        key = Blobs.make_blob_key(hashlib.sha256(sound).hexdigest())
         assert answer == (200, sound) if key not in flipped else is_refused(client, answer), url
     heal(client, kept, flipped, tmp_path)
     assert {url: got(client, url) for url in files | downloads} == {
@@ -94,11 +92,11 @@ def filled(
         if number % 3 == 0:
             downloads[f"{version}/download"] = got(client, f"{version}/download")[1]
     kept = {
-        BlobStorage.make_blob_key(hashlib.sha256(data).hexdigest()): data
+        Blobs.make_blob_key(hashlib.sha256(data).hexdigest()): data
         for data in [*files.values(), *downloads.values()]
     }
     state: Any = client.app.state  # type: ignore[attr-defined]
-    blobs: BlobStorage = state.blobs
+    blobs: Blobs = state.blobs
     for number in range(each):
         data = [secrets.token_bytes(3000) for _ in range(3)]
         base, train = (put(blobs, tmp_path, bytes_) for bytes_ in data[:2])
@@ -107,7 +105,7 @@ def filled(
         _rows(state.database, number, base, train, archive, hashlib.sha256(data[2]).hexdigest())
         kept |= dict(
             zip(
-                (BlobStorage.make_blob_key(base), BlobStorage.make_blob_key(train), archive),
+                (Blobs.make_blob_key(base), Blobs.make_blob_key(train), archive),
                 data,
                 strict=True,
             )
@@ -115,7 +113,7 @@ def filled(
     return files, downloads, kept
 
 
-def put(blobs: BlobStorage, folder: Path, data: bytes) -> str:
+def put(blobs: Blobs, folder: Path, data: bytes) -> str:
     path = folder / "upload"
     path.write_bytes(data)
     return blobs.put_file(path)[0]
@@ -139,10 +137,7 @@ def marked(client: TestClient) -> set[str]:
 def offered(client: TestClient) -> set[str]:
     """Downloads that are stored for the next who asks."""
     with _database(client).read() as session:
-        return {
-            BlobStorage.make_blob_key(sha256)
-            for (sha256,) in session.query(ExportedDownload.sha256)
-        }
+        return {Blobs.make_blob_key(sha256) for (sha256,) in session.query(ExportedDownload.sha256)}
 
 
 def still_damaged(client: TestClient, kept: Known, keys: set[str]) -> set[str]:
@@ -161,7 +156,7 @@ def heal(client: TestClient, kept: Known, flipped: list[str], folder: Path) -> N
     come again.
     """
     store = store_of(client)
-    blobs: BlobStorage = client.app.state.blobs  # type: ignore[attr-defined]
+    blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
     for at, key in enumerate(sorted(set(flipped) & marked(client))):
         if at % 2 or key.startswith("archives/"):
             store.put_bytes(key, kept[key])
@@ -177,9 +172,7 @@ def test_the_scrub_alone_finds_them_all(
     client: TestClient, model: str, publish: Publish, tmp_path: Path, size: int
 ) -> None:
     _, downloads, kept = filled(client, publish, tmp_path, size * EACH)
-    exports = {
-        BlobStorage.make_blob_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()
-    }
+    exports = {Blobs.make_blob_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     draw = random.Random(6)
     flipped = {min(exports), *draw.sample(sorted(kept), 25 * size)}
     for key in sorted(flipped):

@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from starlette.testclient import TestClient
 
 from core.bases import expected_base
-from core.storage import BlobStorage
+from core.storage import Blobs
 from tests.api.routes.conftest import default_parts
 from tests.security.damaging import flip, got, is_refused, mended, store_of
 
@@ -27,7 +27,7 @@ HEAD = "/v1/models/birds/versions/1/files/head"
 
 def part_key(client: TestClient, name: str) -> str:
     parts = client.get("/v1/models/birds/versions/1").json()["parts"]
-    return BlobStorage.make_blob_key(next(part["sha256"] for part in parts if part["name"] == name))
+    return Blobs.make_blob_key(next(part["sha256"] for part in parts if part["name"] == name))
 
 
 def test_a_part_that_was_verified_and_then_damaged_is_not_exported(client, model, publish):
@@ -37,7 +37,7 @@ def test_a_part_that_was_verified_and_then_damaged_is_not_exported(client, model
     got(client, HEAD, Range="bytes=0-9")
     key = part_key(client, "head")
     store = store_of(client)
-    store.delete(BlobStorage.make_blob_key(hashlib.sha256(sound[1]).hexdigest()))  # as a sweep does
+    store.delete(Blobs.make_blob_key(hashlib.sha256(sound[1]).hexdigest()))  # as a sweep does
     data = flip(store, key)
     made = got(client, DOWNLOAD)  # with S3 of this machine's sound copy
     assert made == sound or is_refused(client, made), "an export was made of a damaged part"
@@ -60,7 +60,7 @@ def test_a_damaged_download_is_never_whole_and_the_next_one_is_made_again(client
     _, sound = got(client, DOWNLOAD)
     flip(
         store_of(client),
-        BlobStorage.make_blob_key(hashlib.sha256(sound).hexdigest()),
+        Blobs.make_blob_key(hashlib.sha256(sound).hexdigest()),
         at=len(sound) // 2,
     )
     first = got(client, DOWNLOAD)
@@ -74,7 +74,7 @@ def test_what_was_made_of_a_damaged_part_before_is_not_given_out_when_the_part_i
     """The export stayed as it was made: its name is the digest of the damaged bytes."""
     publish("birds")
     _, made = got(client, DOWNLOAD)
-    store_of(client).delete(BlobStorage.make_blob_key(hashlib.sha256(made).hexdigest()))
+    store_of(client).delete(Blobs.make_blob_key(hashlib.sha256(made).hexdigest()))
     key = part_key(client, "head")
     data = flip(store_of(client), key)
     got(client, DOWNLOAD)
@@ -89,14 +89,14 @@ def test_what_was_made_of_a_damaged_part_before_is_not_given_out_when_the_part_i
 
 
 def test_sound_bytes_that_are_stored_again_replace_damaged_ones(client, tmp_path: Path):
-    blobs: BlobStorage = client.app.state.blobs
+    blobs: Blobs = client.app.state.blobs
     source = tmp_path / "base"
     source.write_bytes(secrets.token_bytes(100_000))
     sha256, _ = blobs.put_file(source)
     assert blobs.fetch_verified_file(sha256).read_bytes() == source.read_bytes()
-    flip(store_of(client), BlobStorage.make_blob_key(sha256))
+    flip(store_of(client), Blobs.make_blob_key(sha256))
     blobs.put_file(source)
-    assert b"".join(store_of(client).read(BlobStorage.make_blob_key(sha256))) == source.read_bytes()
+    assert b"".join(store_of(client).read(Blobs.make_blob_key(sha256))) == source.read_bytes()
 
 
 def test_the_answer_names_the_part_and_the_ways_to_mend_it_and_works_once_it_is_mended(
@@ -147,7 +147,7 @@ def test_a_base_that_is_uploaded_again_mends_the_versions_that_are_made_of_it(cl
     assert client.post("/v1/models", json=asked).status_code == 201
     url = "/v1/models/leaves/versions/0/files/base"
     assert got(client, url, Range="bytes=0-7") == (206, body[:8])
-    flip(store_of(client), BlobStorage.make_blob_key(base["sha256"]))
+    flip(store_of(client), Blobs.make_blob_key(base["sha256"]))
     mended(client)  # finds it
     refused = client.get(url)
     assert (

@@ -71,7 +71,7 @@ def test_doctor_says_when_the_base_for_photos_cannot_be_had(
     monkeypatch.setenv("PERENNIAL_DEFAULT_BASE", imagenet_base.NAME)
     assert "ok       base for photos: perennial/efficientnet-lite0" in run(commands.doctor).output
     monkeypatch.setattr(
-        imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+        imagenet_base, "explain_missing_imagenet_base", lambda: "the package is not installed"
     )
     without = run(commands.doctor)
     assert without.return_value == 1

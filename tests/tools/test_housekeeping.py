@@ -16,7 +16,7 @@ from core.database.tables import Base, Owner
 from core.ids import new_id
 from core.retention import damage
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from core.upkeep.consistency import find_store_inconsistencies
 from core.upkeep.scrub import Scrubber
 from core.webhooks import webhook_secret
@@ -41,7 +41,7 @@ class Place:
     def base(self, text: str) -> str:
         path = self.settings.make_folder("spool") / "x"
         path.write_text(text)
-        sha256, size = BlobStorage(self.store, self.settings.make_folder("cache")).put_file(
+        sha256, size = Blobs(self.store, self.settings.make_folder("cache")).put_file(
             path, move=True
         )
         with self.db.write() as session:
@@ -77,7 +77,7 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     assert capsys.readouterr().out.endswith(
         "names 1 object: each was read and has the digest that it says.\n"
     )
-    key = BlobStorage.make_blob_key(place.base("lost"))
+    key = Blobs.make_blob_key(place.base("lost"))
     place.store.delete(key)
     assert housekeeping.main(["check"]) == 1
     out = capsys.readouterr().out
@@ -94,7 +94,7 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
 def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_what_is_sound_again(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key = BlobStorage.make_blob_key(place.base("sound"))
+    key = Blobs.make_blob_key(place.base("sound"))
     place.store.put_bytes(key, b"SOUND")
     scrubber = Scrubber(place.db, place.store, place.settings, "w", lambda _seconds: False)
     scrubber.run_scrub_if_due()
@@ -103,7 +103,7 @@ def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_w
     assert f"Damaged, its bytes are not those that were stored: {key} (5 bytes)" in out
     assert "so far it has read 2 objects, " in out
     place.store.put_bytes(key, b"sound")
-    other = BlobStorage.make_blob_key(place.base("lost"))
+    other = Blobs.make_blob_key(place.base("lost"))
     place.store.delete(other)
     assert housekeeping.main(["check", "--repair"]) == 1
     with place.db.read() as session:
@@ -196,7 +196,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
         real(source, target)
         with place.db.write() as session:
             session.delete(session.query(Base).filter_by(sha256=made[-1]).one())
-        place.store.delete(BlobStorage.make_blob_key(made[-1]))
+        place.store.delete(Blobs.make_blob_key(made[-1]))
 
     with monkeypatch.context() as patch:
         patch.setattr(backup, "copy_sqlite_database", between)

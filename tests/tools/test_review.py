@@ -83,7 +83,7 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
     )
     built = review.build_version_network(new)
     walked = []
-    for point in review.measure_interpolation_points(
+    for point in review.measure_accuracies_along_interpolation(
         built, new.tensors, review.find_tensors_at_interpolation_end(old, new), [], None
     ):
         walked.append({name: t.clone() for name, t in built.state_dict().items()})
@@ -154,7 +154,7 @@ def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Pat
     new = download(tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest())
     start, end = read(new)[0].tensors, review.find_tensors_at_interpolation_end(*read(old, new))
     walked = list(
-        review.measure_interpolation_points(
+        review.measure_accuracies_along_interpolation(
             built := review.build_version_network(read(new)[0]), start, end, [], None
         )
     )

@@ -31,7 +31,7 @@ PROGRAM = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
 from worker import launcher as launchers
-from worker.launcher import API, WORKER, Launcher, ServiceProcess
+from worker.launcher import API, WORKER, ServiceLauncher, ServiceProcess
 launchers.API_GRACE_S = 60
 processes = [
     ServiceProcess(
@@ -41,7 +41,7 @@ processes = [
     )
     for name, code in ((API, {api!r}), (WORKER, {worker!r}))
 ]
-launcher = Launcher(processes, 60.0)
+launcher = ServiceLauncher(processes, 60.0)
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, launcher.request_stop)
 sys.exit(launcher.run_service())

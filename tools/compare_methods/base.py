@@ -85,7 +85,7 @@ def _load_packaged_base(name: str) -> ComparisonBase:
 
 
 def _load_imagenet_base(scratch: Path) -> ComparisonBase:
-    problem = imagenet_base.find_imagenet_base_problem()
+    problem = imagenet_base.explain_missing_imagenet_base()
     if problem:
         raise _build_base_error(problem)
     file = scratch / "base.safetensors"

@@ -178,7 +178,7 @@ def compare_methods(
     document = {
         **_describe_comparison(data, options),
         "cores": count_usable_cores(),
-        "estimated_seconds": estimate_seconds(rates, work, options.rows),
+        "estimated_seconds": estimate_comparison_seconds(rates, work, options.rows),
         "seconds": time.perf_counter() - begun,
         "rows": [build_row_document(outcome) for outcome in outcomes],
     }
@@ -276,7 +276,7 @@ def _describe_comparison(data: SplitPixels, options: ComparisonOptions) -> dict[
     }
 
 
-def estimate_seconds(
+def estimate_comparison_seconds(
     rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str]
 ) -> float:
     """Return the seconds that rows take. scikit-learn's classifiers share one pass for features."""
@@ -296,10 +296,12 @@ def describe_estimate(
     rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str], cores: int
 ) -> str:
     """Return the estimate as a sentence."""
-    whole = estimate_seconds(rates, work, rows)
+    whole = estimate_comparison_seconds(rates, work, rows)
     text = f"This takes about {_format_duration_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"
     if "full" in rows:
-        without_full = estimate_seconds(rates, work, [row for row in rows if row != "full"])
+        without_full = estimate_comparison_seconds(
+            rates, work, [row for row in rows if row != "full"]
+        )
         text += f"; --without full about {_format_duration_in_words(without_full)}"
     if whole > LONG_S:
         text += ". Fewer images (--images) or epochs (--epochs) make it shorter"

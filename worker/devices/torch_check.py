@@ -47,7 +47,7 @@ def check_torch_in_background(settings: Settings) -> Iterator[None]:
     if has_torch_check_passed(settings):
         yield
         return
-    passed_file = _get_passed_marker_file(settings)
+    passed_file = _get_torch_check_marker_file(settings)
     process = subprocess.Popen(
         [sys.executable, "-m", "worker.devices.torch_check"],
         cwd=ROOT,
@@ -66,10 +66,10 @@ def check_torch_in_background(settings: Settings) -> Iterator[None]:
 
 def has_torch_check_passed(settings: Settings) -> bool:
     """Return True if the installed pair has passed, so that it is not imported again."""
-    return _get_passed_marker_file(settings).exists()
+    return _get_torch_check_marker_file(settings).exists()
 
 
-def _get_passed_marker_file(settings: Settings) -> Path:
+def _get_torch_check_marker_file(settings: Settings) -> Path:
     """Return the file that marks the installed pair as good."""
     return settings.make_folder("catalogue") / f"torch-{_compute_fingerprint()}"
 

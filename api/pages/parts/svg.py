@@ -166,7 +166,7 @@ def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Reliability
     return bars
 
 
-def draw_coverage_curve(curve: Iterable[CoveragePoint]) -> str:
+def draw_precision_coverage_curve(curve: Iterable[CoveragePoint]) -> str:
     """Return the points of a polyline in a square of `SQUARE` pixels.
 
     They show precision, from one half up, over the share of images.

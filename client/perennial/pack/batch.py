@@ -50,7 +50,7 @@ class PackedBatch(ABC):
             raise ValueError(
                 f"The batch has {self.size} bytes; it cannot be read from byte {start}."
             )
-        return _regroup_into_chunks(self._read_bytes(start))
+        return _regroup_bytes_into_chunks(self._read_bytes(start))
 
     def sha256(self) -> str:
         """Return the SHA-256 of all bytes in hex; reads everything once. Raises as
@@ -71,7 +71,7 @@ class PackedBatch(ABC):
         return digest.hexdigest()
 
 
-def _regroup_into_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _regroup_bytes_into_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
     # Joined, because a request body of many small chunks is sent slowly.
     waiting, length = [], 0
     for piece in pieces:

@@ -44,7 +44,7 @@ def main() -> int:
     """Convert the installed checkpoint, and return the exit status."""
     path, problem = (
         imagenet_base.find_imagenet_checkpoint(),
-        imagenet_base.find_imagenet_base_problem(),
+        imagenet_base.explain_missing_imagenet_base(),
     )
     if path is None or problem:
         print(problem, file=sys.stderr)

@@ -33,7 +33,7 @@ from core.contract.recipe import Recipe
 from core.database.session import Database
 from core.edits import record, rewrite
 from core.edits.recount import recount_matrix_cells
-from core.edits.rewrite import get_feature_part_names
+from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid
 from core.execution.editing.data import EditedData, build_edited_data, select_fallback_temperature
 from core.execution.editing.facts import EditFacts
@@ -52,7 +52,7 @@ from core.lineage.class_numbers import GONE, renumber_former_classes
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 class EditChain:
@@ -65,7 +65,7 @@ class EditChain:
     def __init__(
         self,
         db: Database,
-        blobs: BlobStorage,
+        blobs: Blobs,
         settings: Settings,
         claim: JobClaim,
         facts: EditFacts,
@@ -113,7 +113,9 @@ class EditChain:
                 )
             # Sums are solved when a task is learned, so one that stays is learned again as it is.
             with_features = [
-                n for n in self._taught_tasks if get_feature_part_names(n)[0] in facts.features
+                n
+                for n in self._taught_tasks
+                if get_names_of_task_feature_parts(n)[0] in facts.features
             ]
             if not with_features:
                 raise Invalid("No other task has features that the model could be solved from.")

@@ -17,7 +17,7 @@ from core.edits.checks import EditChanges
 from core.edits.rewrite import EditedLabels, FeatureRows
 from core.errors import Invalid, StoreCorrupt
 from core.execution.editing.facts import EditFacts
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,7 @@ class EditedData:
         return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
-def build_edited_data(
-    blobs: BlobStorage, facts: EditFacts, number: int, folder: Path
-) -> EditedData:
+def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
     """Apply an edit to a task's data, store the new files, and return them.
 
     Args:
@@ -162,8 +160,10 @@ def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
     return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
-def _read_feature_rows(blobs: BlobStorage, facts: EditFacts, number: int) -> FeatureRows:
-    main, rest = (facts.features.get(name) for name in rewrite.get_feature_part_names(number))
+def _read_feature_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
+    main, rest = (
+        facts.features.get(name) for name in rewrite.get_names_of_task_feature_parts(number)
+    )
     assert main is not None, "checked when the facts were read"
     rows = rewrite.read_feature_rows(
         number,
@@ -260,7 +260,7 @@ def _count_images_of_labels(
 
 
 def _read_removed_paths(
-    blobs: BlobStorage,
+    blobs: Blobs,
     digest: str | None,
     parts: tuple[EditedLabels | None, EditedLabels | None],
     changes: EditChanges,
@@ -292,7 +292,7 @@ def _complete_edited_labels(
 
 
 def _store_edited_traces(
-    blobs: BlobStorage,
+    blobs: Blobs,
     digest: str,
     target: Path,
     parts: tuple[EditedLabels | None, EditedLabels | None],

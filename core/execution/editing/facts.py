@@ -19,7 +19,7 @@ from core.edits.accept import (
 )
 from core.edits.checks import EditChanges, check_operations
 from core.edits.operations import Operation
-from core.edits.rewrite import get_feature_part_names
+from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
 from core.execution.prepare import adapt_stored_recipe, find_tasks_with_deleted_data
@@ -29,7 +29,7 @@ from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.retention import damage
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
                 for name, each in read_feature_parts(session, model, head, taught).items()
             }
             for number in again:
-                if get_feature_part_names(number)[0] not in features:
+                if get_names_of_task_feature_parts(number)[0] not in features:
                     raise _make_gone_error(f"The features of task {number} were deleted")
         elif edit.way in ("rename", "patch"):
             again, start = [], head
@@ -124,7 +124,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
         )
         # Learning from damaged parts would carry the damage into every later version.
         keys = [
-            BlobStorage.make_blob_key(part.sha256)
+            Blobs.make_blob_key(part.sha256)
             for part in (*parts, *base_parts)
             if not part.deleted_at
         ]
@@ -141,7 +141,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
             numbers=read_class_numbers(session, start),
             base_parts=base_parts,
             features=features,
-            held_out_counts=_count_held_out(session, head),
+            held_out_counts=_count_held_out_images_by_class(session, head),
             tasks=tasks,
             taught=taught,
             recipes={
@@ -186,7 +186,7 @@ def _check_edit_operations_again(
     return changes.drop_tasks_without_classes(taught) if edit.way == "patch" else changes
 
 
-def _count_held_out(session: Session, head: Version) -> dict[int, dict[str, int]]:
+def _count_held_out_images_by_class(session: Session, head: Version) -> dict[int, dict[str, int]]:
     query = select(VersionTaskResult.task, VersionTaskResult.per_class).where(
         VersionTaskResult.model_id == head.model_id, VersionTaskResult.version == head.number
     )

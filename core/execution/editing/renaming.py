@@ -11,11 +11,11 @@ from core.contract.manifest import PER_TASK
 from core.database.session import Database
 from core.database.tables import VersionTaskResult
 from core.execution.editing.facts import EditFacts
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 def write_result_with_renamed_classes(
-    db: Database, blobs: BlobStorage, facts: EditFacts, out: Path
+    db: Database, blobs: Blobs, facts: EditFacts, out: Path
 ) -> JobResult:
     """Write the lineage head as a job result with renamed classes.
 

@@ -13,13 +13,13 @@ from core.execution.kinds.kind import Kind, Work
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
 from core.retention.damage import DatabaseDamageMarks, explain_damage_errors_of_model
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 def _run_edit_job(work: Work) -> None:
     work.begin("prepare")
     facts = read_edit_facts(work.db, work.settings, work.claim)
-    blobs = BlobStorage(
+    blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)

@@ -25,7 +25,7 @@ from core.ingest.ingest import IngestStopped
 from core.jobs.fence import lock_claimed_job
 from core.recipe.catalogue import load_catalogue
 from core.retention import damage, references
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.telemetry import EXPORT_BYTES, EXPORT_SECONDS
 from core.usage import stored_bytes
 
@@ -49,7 +49,7 @@ def _make_version_download(work: Work) -> Done | None:
     """Make the download of a version and its report; None if the process was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
-    blobs = BlobStorage(
+    blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
     spec = prepare_export(work.db, blobs, work.settings, order, work.folder)
@@ -85,7 +85,7 @@ def _make_version_download(work: Work) -> Done | None:
 
 
 def _store_version_download(
-    work: Work, blobs: BlobStorage, order: ExportRequest, made: Path
+    work: Work, blobs: Blobs, order: ExportRequest, made: Path
 ) -> tuple[str, int]:
     """Pack the output, store and register it, and return its digest and size in bytes.
 

@@ -35,7 +35,7 @@ from core.packaged import imagenet_base
 from core.processes import helper_process
 from core.recipe.catalogue import load_catalogue
 from core.retention import damage, references
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.usage import stored_bytes
 
 FILE = "model.safetensors"
@@ -51,7 +51,7 @@ def _run_fetch_job(work: Work) -> Done:
     if model.base_job is None:
         return Done(None)  # an earlier attempt made version 0 but could not report it
     pretrained = _find_pretrained_weights(work, model)
-    blobs = BlobStorage(
+    blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
     max_fetches = work.settings.max_fetches
@@ -89,7 +89,7 @@ def _find_pretrained_weights(work: Work, model: Model) -> PretrainedWeights:
 
 
 def _fetch_and_check_weights(
-    work: Work, blobs: BlobStorage, model: Model, pretrained: PretrainedWeights
+    work: Work, blobs: Blobs, model: Model, pretrained: PretrainedWeights
 ) -> tuple[FetchedWeights, str]:
     """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
@@ -220,7 +220,7 @@ def _require_storage_room(work: Work, size: int) -> None:
 
 
 def _make_version_zero(
-    work: Work, blobs: BlobStorage, pretrained: PretrainedWeights, weights: FetchedWeights
+    work: Work, blobs: Blobs, pretrained: PretrainedWeights, weights: FetchedWeights
 ) -> None:
     """Make version 0, and record where the weights are stored.
 

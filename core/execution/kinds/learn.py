@@ -16,7 +16,7 @@ from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import DecodingMonitor, IngestStopped
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 def _run_learn_job(work: Work) -> None:
@@ -43,7 +43,7 @@ def _write_job_spec(work: Work, folder: Path) -> Path:
 
 def _learn_trials(work: Work) -> None:
     """Learn and measure the trials that are left, and publish the chosen one."""
-    blobs = BlobStorage(
+    blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     trials = ClaimedJobTrials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)

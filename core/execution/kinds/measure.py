@@ -28,7 +28,7 @@ from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage
 from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.usage import stored_bytes
 
 SPEC = "measure.json"
@@ -64,7 +64,7 @@ def _decode_held_out(work: Work) -> None:
         work, folder, lambda session, job: sorted(_find_measured_task(session, job).classes)
     )
     report, made = decoded.report, decoded.made
-    blobs = BlobStorage(
+    blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     files = [made.held_out, made.traces]
@@ -102,9 +102,7 @@ def _prepare_measurement(work: Work) -> Path:
         StoreCorrupt: a part or the images are missing or damaged.
     """
     settings, claim = work.settings, work.claim
-    blobs = BlobStorage(
-        work.store, settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
-    )
+    blobs = Blobs(work.store, settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db))
     with work.db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)

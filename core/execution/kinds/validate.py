@@ -11,7 +11,7 @@ from core.execution.kinds.kind import Done, Kind, Work
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.ingest.findings.contradictions import require_no_contradictions
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 
 LEARNED_LATER = (
@@ -25,7 +25,7 @@ def _run_validate_job(work: Work) -> Done:
     begin = time.monotonic()
     decoded = decode_uploaded_batch(work, work.folder, lambda _session, _job: None)
     job, model, report, made = decoded.job, decoded.model, decoded.report, decoded.made
-    blobs = BlobStorage(
+    blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     is_looked_through = job.recipe.get("data_report", "warn") != "off"

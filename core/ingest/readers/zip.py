@@ -124,7 +124,10 @@ def scan_zip(
         is_utf8 = bool(entry.flags & _UTF8)
         name = normalise_entry_path(
             encoded.decode_entry_name(
-                entry.raw_name, is_utf8, entry.extra, lambda: _iterate_undeclared_names(fd, end)
+                entry.raw_name,
+                is_utf8,
+                entry.extra,
+                lambda: _iterate_zip_names_of_unknown_encoding(fd, end),
             )
         )
         is_folder = _is_folder_entry(entry, name)
@@ -162,7 +165,7 @@ def scan_zip(
     return members
 
 
-def _iterate_undeclared_names(fd: int, end: _ZipEndRecord) -> Iterator[bytes]:
+def _iterate_zip_names_of_unknown_encoding(fd: int, end: _ZipEndRecord) -> Iterator[bytes]:
     """Yield the names beyond ASCII that do not state their encoding."""
     for entry in _read_central_directory(fd, end):
         name = entry.raw_name

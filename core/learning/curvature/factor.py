@@ -64,10 +64,12 @@ class KroneckerFactor(ABC):
         """
         if other.size != self.size:
             raise ValueError(f"factors of sizes {self.size} and {other.size} cannot be merged")
-        return self._average_in_tier(other, share)
+        return self._average_in_same_storage_tier(other, share)
 
     @abstractmethod
-    def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor: ...
+    def _average_in_same_storage_tier(
+        self, other: KroneckerFactor, share: float
+    ) -> KroneckerFactor: ...
 
     def trace(self) -> Tensor:
         """Return the trace of F, 0-dim."""
@@ -114,7 +116,9 @@ class DenseFactor(KroneckerFactor):
         triangle = self.matrix.masked_select(_make_upper_triangle_mask(self.matrix))
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
-    def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
+    def _average_in_same_storage_tier(
+        self, other: KroneckerFactor, share: float
+    ) -> KroneckerFactor:
         return make_dense_factor(
             torch.lerp(self.matrix, other.to_dense().to(self.matrix), share), self.tier
         )
@@ -162,7 +166,9 @@ class LowRankFactor(KroneckerFactor):
         """Return the stored tensors: vectors, values and the remainder."""
         return {"vectors": self.vectors, "values": self.values, "rest": self.remainder}
 
-    def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
+    def _average_in_same_storage_tier(
+        self, other: KroneckerFactor, share: float
+    ) -> KroneckerFactor:
         """Merge by the leading directions of both roots side by side.
 
         The part of the diagonal that they do not cover goes into `remainder`.
@@ -234,7 +240,9 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
         tensors = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
         return tensors if self.corner is None else tensors | {"corner": self.corner}
 
-    def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
+    def _average_in_same_storage_tier(
+        self, other: KroneckerFactor, share: float
+    ) -> KroneckerFactor:
         addend = (
             other
             if isinstance(other, UncorrelatedPixelsFactor)

@@ -158,13 +158,17 @@ class PerSampleGradients:
         # Detached: `grad` differentiates its own copies, not the network's parameters.
         values = {f"network.{name}": p.detach() for name, p in self._chosen.items()}
 
-        def project_logits(params: dict[str, Tensor], one: Tensor, gradient: Tensor) -> Tensor:
+        def compute_weighted_sum_of_logits(
+            params: dict[str, Tensor], one: Tensor, gradient: Tensor
+        ) -> Tensor:
             logits: Tensor = torch.func.functional_call(
                 call, params, (one[None],), tie_weights=False
             )
             return (logits[0] * gradient).sum()
 
-        per_sample = torch.func.vmap(torch.func.grad(project_logits), in_dims=(None, 0, 0))
+        per_sample = torch.func.vmap(
+            torch.func.grad(compute_weighted_sum_of_logits), in_dims=(None, 0, 0)
+        )
         # As many examples at once as fit the limit of memory.
         rows = max(1, GRADIENTS // max(1, sum(p.numel() for p in self._chosen.values())))
         for gradient in passes:

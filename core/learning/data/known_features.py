@@ -48,7 +48,7 @@ class KnownFeatures(InputNormaliser):
     def __call__(self, images: Tensor) -> Tensor:
         # Inputs that are features already have no digest.
         if self._known and images.dtype == torch.uint8:
-            features = [self._known.get(key) for key in _hash_images(images)]
+            features = [self._known.get(key) for key in _digest_images_by_bytes(images)]
             if features and all(row is not None for row in features):
                 # All or none: a batch cannot mix images and features.
                 return torch.stack([row for row in features if row is not None]).to(self.device)
@@ -74,7 +74,7 @@ class KnownFeatures(InputNormaliser):
 
     def add_features(self, images: Tensor, features: Tensor) -> None:
         """Add features float32 [N, D] of images uint8 [N, S, S, C]; known ones are not replaced."""
-        for key, row in zip(_hash_images(images), features, strict=True):
+        for key, row in zip(_digest_images_by_bytes(images), features, strict=True):
             if key not in self._known:
                 self._known[key] = row
                 self._bytes += row.nbytes
@@ -118,7 +118,7 @@ def _have_equal_tensors(a: nn.Module, b: nn.Module) -> bool:
     )
 
 
-def _hash_images(images: Tensor) -> list[bytes]:
+def _digest_images_by_bytes(images: Tensor) -> list[bytes]:
     """Return a digest of each image."""
     pixels = images.cpu().contiguous().numpy()
     return [

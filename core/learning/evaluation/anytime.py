@@ -40,7 +40,7 @@ def is_adp_checkpoint(step: int) -> bool:
     return _is_square_number(5 * step * step + 4) or _is_square_number(5 * step * step - 4)
 
 
-class AdpCurve:
+class AnytimePerformanceCurve:
     """ADP of one run: at each checkpoint, the test accuracy of the best-validated state so far.
 
     `points` are in rising `step`. An interrupted run has the points up to its interruption.

@@ -114,7 +114,7 @@ def _compute_batch_features(
         raw.append(batch.raw)
     size = len(labels[0])
 
-    def load_images(rows: Tensor) -> Tensor:
+    def load_images_of_rows(rows: Tensor) -> Tensor:
         return torch.cat([raw[row // size](torch.tensor([row % size])) for row in rows.tolist()])
 
-    return torch.cat(features), torch.cat(labels), load_images
+    return torch.cat(features), torch.cat(labels), load_images_of_rows

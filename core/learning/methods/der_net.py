@@ -17,7 +17,7 @@ from torch.nn import functional
 from core.learning.methods.expanding import (
     ExpandingHyper,
     ExpandingMethod,
-    count_old_classes,
+    count_classes_of_earlier_tasks,
     get_growing_network,
     make_auxiliary_classifier_targets,
 )
@@ -65,7 +65,7 @@ class DerNet(ExpandingMethod):
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         task = functional.cross_entropy(logits, y)
         # Without old classes the auxiliary classifier has nothing to separate the new ones from.
-        if ctx.first or count_old_classes(ctx) == 0 or network.auxiliary is None:
+        if ctx.first or count_classes_of_earlier_tasks(ctx) == 0 or network.auxiliary is None:
             return {"task": task}
         auxiliary_logits = network.auxiliary(newest).float()
         return {

@@ -21,7 +21,7 @@ from core.learning.data.transfer import move_tensor_to_device
 from core.learning.methods.expanding import (
     ExpandingHyper,
     ExpandingMethod,
-    count_old_classes,
+    count_classes_of_earlier_tasks,
     get_growing_network,
     make_auxiliary_classifier_targets,
 )
@@ -83,7 +83,11 @@ class Dne(ExpandingMethod):
     def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Begin as in `ExpandingMethod`; `head` "official" draws old classes' newest columns."""
         super().begin_task(ctx)
-        if self.hyper.head == "official" and not ctx.first and (old := count_old_classes(ctx)):
+        if (
+            self.hyper.head == "official"
+            and not ctx.first
+            and (old := count_classes_of_earlier_tasks(ctx))
+        ):
             seed = derive_seed(ctx.recipe.seed, 6, ctx.task)
             get_growing_network(ctx).head.reinit_newest_columns(
                 old, torch.Generator().manual_seed(seed)
@@ -101,7 +105,7 @@ class Dne(ExpandingMethod):
         newest = network.compute_newest_features(old, x, self._draw_drop_masks(ctx, len(x)))
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         # Without old classes there is nothing to distil, and nothing to separate the new ones from.
-        if ctx.first or count_old_classes(ctx) == 0 or network.auxiliary is None:
+        if ctx.first or count_classes_of_earlier_tasks(ctx) == 0 or network.auxiliary is None:
             return {"task": self.compute_tuning_loss(logits, y)}
         # The teacher is the old head on the old features, which this pass has computed anyway.
         weight, bias = self._get_old_head(ctx)
@@ -110,7 +114,7 @@ class Dne(ExpandingMethod):
                 torch.cat(old.features, 1), weight, bias, network.head.widths[:-1]
             ).float()
         auxiliary_logits = network.auxiliary(newest).float()
-        share = count_old_classes(ctx) / logits.shape[1]
+        share = count_classes_of_earlier_tasks(ctx) / logits.shape[1]
         return {
             "task": (1 - share) * self.compute_tuning_loss(logits, y),
             "distillation": share * self._compute_distillation(logits[:, : len(bias)], teacher),

@@ -171,7 +171,7 @@ def get_growing_network(ctx: TaskTrainingContext) -> GrowingNetwork:
     return ctx.network
 
 
-def count_old_classes(ctx: TaskTrainingContext) -> int:
+def count_classes_of_earlier_tasks(ctx: TaskTrainingContext) -> int:
     """Return the number of the network's classes that do not belong to this task."""
     return len(ctx.network.classes) - ctx.class_rows.numel()
 

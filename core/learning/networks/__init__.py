@@ -28,8 +28,8 @@ __all__ = [
     "ImageSpec",
     "Network",
     "build_backbone",
+    "build_backbone_without_memory",
     "build_empty_network",
-    "build_meta_backbone",
     "build_network",
     "describe_expected_base",
     "get_architectures",
@@ -106,7 +106,7 @@ def list_expected_tensors(
 
     Nothing is allocated.
     """
-    state = build_meta_backbone(architecture, image).state_dict()
+    state = build_backbone_without_memory(architecture, image).state_dict()
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
@@ -117,7 +117,7 @@ def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) ->
     prefixes that may be present (the reference's classifier). `width`: numbers in a feature
     vector. `stages`: names of each stage's tensors.
     """
-    backbone = build_meta_backbone(architecture, image)
+    backbone = build_backbone_without_memory(architecture, image)
     tensors = list_expected_tensors(architecture, image)
     return {
         "tensors": {
@@ -132,7 +132,7 @@ def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) ->
     }
 
 
-def build_meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+def build_backbone_without_memory(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
     """Build a backbone on the meta device: names, shapes and stages without memory.
 
     Raises ValueError as `build_backbone` does.
@@ -150,7 +150,7 @@ def build_meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Ba
 
 def _build_empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
     """Build a backbone of uninitialised memory on the CPU."""
-    backbone = build_meta_backbone(architecture, image)
+    backbone = build_backbone_without_memory(architecture, image)
     # Not initialised, since every value is overwritten by a load or a rule.
     backbone.to_empty(device="cpu")
     return backbone

@@ -35,7 +35,7 @@ class ClassifierHead(nn.Module):
         The parameters are new objects afterwards: identify a parameter by its name. Draws come from
         the CPU generator, weights first. Raises ValueError for an unknown init.
         """
-        check_initialisation_name(init)
+        check_head_initialisation_name(init)
         if rows < 1:
             return
         weight, bias = torch.zeros(rows, self.width), torch.zeros(rows)
@@ -66,7 +66,7 @@ class ClassifierHead(nn.Module):
         self.bias = nn.Parameter(bias, requires_grad=self.bias.requires_grad)
 
 
-def check_initialisation_name(init: str) -> None:
+def check_head_initialisation_name(init: str) -> None:
     """Raise ValueError for an unknown initialisation of head rows."""
     if init not in INITS:
         raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")

@@ -23,7 +23,7 @@ from core.learning.networks.backbone import (
     copy_tensor_of_same_shape,
     make_contiguous_copy,
 )
-from core.learning.networks.heads import ClassifierHead, check_initialisation_name
+from core.learning.networks.heads import ClassifierHead, check_head_initialisation_name
 
 SCENARIOS = ("data", "task", "class")
 _EVALUATED: WeakSet[Network] = WeakSet()
@@ -168,7 +168,7 @@ class Network(nn.Module):
         fixed, for a repeated class, and for an unknown init.
         """
         names = _require_unique_classes(classes)
-        check_initialisation_name(init)
+        check_head_initialisation_name(init)
         if self.scenario == "task":
             known_classes = self.head_classes.setdefault(task, [])
             if str(task) not in self.heads:

@@ -127,7 +127,7 @@ def compute_rollback_share(i: int, n: int, recipe: OlorRecipe) -> float:
     return recipe.iota2 + left * (recipe.iota1 - recipe.iota2)
 
 
-def compute_parameter_rollback_shares(
+def compute_rollback_share_by_parameter(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> dict[str, float]:
     """Return iota, the rollback share, by parameter name, for the trainable backbone.
@@ -149,7 +149,7 @@ def list_layer_rollback_shares(
 ) -> list[float]:
     """Return iota, the rollback share, of each trainable backbone layer, from the first on.
 
-    The arguments are those of `compute_parameter_rollback_shares`.
+    The arguments are those of `compute_rollback_share_by_parameter`.
     """
     return [
         compute_rollback_share(i, n, recipe)
@@ -180,7 +180,7 @@ def find_anchored_parameters(
     """
     weights = ctx.weights_at(recipe.anchor)
     candidates: list[AnchoredParameter] = []
-    for name, iota in compute_parameter_rollback_shares(
+    for name, iota in compute_rollback_share_by_parameter(
         list(ctx.trainable), ctx.network.backbone.layer_prefixes, recipe
     ).items():
         if name not in weights:

@@ -41,7 +41,7 @@ def build_data_findings(
         _find_label_conflicts(data, train + held_out),
         # Mislabelled classes explain most suspicious images: one finding is enough.
         None if data.get("mislabelled") else _find_suspect_images(data),
-        _find_class_shift(data),
+        _build_class_shift_finding(data),
         _find_misread_classes(data),
         _find_small_classes(data),
     ]
@@ -165,7 +165,7 @@ def _find_suspect_images(data: DataReport) -> Finding | None:
     return {"kind": "suspects", "holds": count > SUSPECTS * examined, "text": text}
 
 
-def _find_class_shift(data: DataReport) -> Finding | None:
+def _build_class_shift_finding(data: DataReport) -> Finding | None:
     shift = data.get("shift")
     # Images of other classes differ anyway.
     if shift is None or shift["of"] != "known classes" or shift["p"] >= SHIFT:

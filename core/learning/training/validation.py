@@ -19,7 +19,7 @@ from core.contract.jobs.snapshot import BestState, ValidationState
 from core.learning.evaluation.anytime import (
     MAX_GAP,
     Accuracy,
-    AdpCurve,
+    AnytimePerformanceCurve,
     is_adp_checkpoint,
     is_validation_step,
 )
@@ -77,7 +77,7 @@ class RunValidation:
     ) -> None:
         self.total = len(part.targets)
         self.best = BestValidatedState(self.total)
-        self.curve = AdpCurve()
+        self.curve = AnytimePerformanceCurve()
         self.anytime = ctx.recipe.anytime and self.total > 0
         self._ctx = ctx
         self._method = method
@@ -157,7 +157,7 @@ class RunValidation:
         self.best = BestValidatedState(
             self.total, best.correct, best.step, best.epoch, dict(tensors)
         )
-        self.curve = AdpCurve(state.curve)
+        self.curve = AnytimePerformanceCurve(state.curve)
 
     def _iterate_size_warnings(self) -> Iterator[str]:
         """Yield warnings about the size of the validation part."""

@@ -19,7 +19,7 @@ from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Part, Task, Version
 from core.ids import new_id
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
-from core.storage import BlobStorage
+from core.storage import Blobs
 from tests.api.conftest import create_model
 
 Publish = Callable[..., int]
@@ -42,7 +42,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
 def publisher(client: TestClient, folder: Path) -> Publish:
     """Return what `publish` is, with a folder for its files."""
     db: Database = client.app.state.database  # type: ignore[attr-defined]
-    blobs: BlobStorage = client.app.state.blobs  # type: ignore[attr-defined]
+    blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
 
     def make(
         name: str,

@@ -24,7 +24,7 @@ from api.predict.network import PredictionProcess
 from api.predict.predictor import Predictor
 from core.database.tables import DamagedObject, Owner, Part
 from core.predictions.predictions import PredictableVersion
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 IMAGE_BYTES = 32 * 32 * 3
 # Answers each image with its own process id; one that begins with "die" ends it, "hang" sleeps.
@@ -381,14 +381,14 @@ def test_a_model_deleted_between_its_rows_and_its_files_is_not_found(
         "download": "fetch_verified_file",
         "files/head": "read",
     }
-    read = getattr(BlobStorage, reads[what])
+    read = getattr(Blobs, reads[what])
 
     def deleted_first(self, *given):
         monkeypatch.undo()
         assert client.delete(f"/v1/models/{model}").status_code == 204
         return read(self, *given)
 
-    monkeypatch.setattr(BlobStorage, reads[what], deleted_first)
+    monkeypatch.setattr(Blobs, reads[what], deleted_first)
     of_version = url.removesuffix("predict")
     answer = send(client, url, b"a") if what == "predict" else client.get(of_version + what)
     assert answer.status_code == 404, answer.text
@@ -457,9 +457,7 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
     assert send(client, url.replace("latest", "01"), b"a").status_code == 404
     assert send(client, f"{url}?task=1", b"a").status_code == 422
     with client.app.state.database.write() as session:
-        (key, *_) = [
-            BlobStorage.make_blob_key(sha256) for sha256 in session.scalars(select(Part.sha256))
-        ]
+        (key, *_) = [Blobs.make_blob_key(sha256) for sha256 in session.scalars(select(Part.sha256))]
         session.add(DamagedObject(key=key, kind="digest", tag="", found_at=0.0))
     assert send(client, url, b"a").status_code == 500
     with client.app.state.database.write() as session:

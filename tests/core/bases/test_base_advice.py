@@ -12,7 +12,7 @@ import torch
 from core.bases import base_advice
 from core.bases.base_advice import (
     Shapes,
-    explain_base_mismatch,
+    explain_architecture_mismatch_of_base,
     find_fitting_architecture,
     format_creation_request,
     format_upload_query,
@@ -175,7 +175,7 @@ def test_a_query_says_only_what_is_chosen():
 
 def test_a_model_of_another_architecture_is_told_in_plain_words():
     base = {"name": "resnet18", "stem": "standard", "image": rgb(32)}
-    told = explain_base_mismatch(
+    told = explain_architecture_mismatch_of_base(
         base, {"name": "mlp", "hidden": [4, 5]}, {"size": 8, "channels": 1}
     )
     assert 'resnet18 (stem "standard") and images of 32 × 32 pixels in 3 channels' in told

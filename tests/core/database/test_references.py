@@ -27,7 +27,11 @@ def test_what_any_row_names_is_used(filled: Database) -> None:
         )
     with filled.read() as session:
         every = [letter * 64 for letter in "abcd"]
-        assert references.find_used_digests(session, every) == {"a" * 64, "b" * 64, "c" * 64}
+        assert references.find_digests_still_in_use(session, every) == {
+            "a" * 64,
+            "b" * 64,
+            "c" * 64,
+        }
 
 
 def test_a_file_that_is_marked_as_deleted_is_not_used(filled: Database) -> None:
@@ -36,11 +40,11 @@ def test_a_file_that_is_marked_as_deleted_is_not_used(filled: Database) -> None:
         task.train_sha256 = task.held_out_sha256 = "a" * 64
         task.train_deleted_at = 1.0
     with filled.read() as session:
-        assert references.find_used_digests(session, ["a" * 64]) == {"a" * 64}
+        assert references.find_digests_still_in_use(session, ["a" * 64]) == {"a" * 64}
     with filled.write() as session:
         session.get_one(Task, "tsk_1").held_out_deleted_at = 1.0
     with filled.read() as session:
-        assert references.find_used_digests(session, ["a" * 64]) == set()
+        assert references.find_digests_still_in_use(session, ["a" * 64]) == set()
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     model, _ = begun(desk)
     worker().run_jobs(lambda: False)
     with desk.db.read() as session:
-        assert references.find_used_digests(session, [digest()]) == {digest()}
+        assert references.find_digests_still_in_use(session, [digest()]) == {digest()}
     model_deletion.delete_model(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")

@@ -92,7 +92,7 @@ def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: D
     size = desk.task_of(model, 1).features_bytes
     with desk.db.read() as session:
         before = datasets(session)
-        assert references.find_used_digests(session, [digest]) == {digest}
+        assert references.find_digests_still_in_use(session, [digest]) == {digest}
     with desk.db.write() as session:
         session.get_one(Task, desk.task_of(model, 1).id).features_sha256 = None
         session.flush()
@@ -100,7 +100,7 @@ def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: D
         session.rollback()
     delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     with desk.db.read() as session:
-        assert not references.find_used_digests(session, [digest])
+        assert not references.find_digests_still_in_use(session, [digest])
     assert not desk.blobs.has(digest)
     assert spec_of(desk, model)[0]["features"] is None
 

@@ -13,7 +13,7 @@ from core.database.tables import Part, Task, VersionTaskResult
 from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
 from core.execution.prepare import write_job_inputs
 from core.retention import damage
-from core.storage import BlobStorage
+from core.storage import Blobs
 
 
 def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_proc
     spec_of(desk, claim)  # hashes it
     with desk.db.write() as session:
         damage.mark_object_damaged(
-            session, BlobStorage.make_blob_key(desk.task(job_id).train_sha256), "digest", "", 1.0
+            session, Blobs.make_blob_key(desk.task(job_id).train_sha256), "digest", "", 1.0
         )
     with pytest.raises(StoreCorrupt, match="A file of task 1 is damaged"):
         spec_of(desk, claim)
@@ -186,9 +186,9 @@ def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
     desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[str] = []
-    fetch = BlobStorage.fetch_verified_file
+    fetch = Blobs.fetch_verified_file
     monkeypatch.setattr(
-        BlobStorage,
+        Blobs,
         "fetch_verified_file",
         lambda blobs, sha256: fetched.append(sha256) or fetch(blobs, sha256),
     )

@@ -90,7 +90,7 @@ def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) ->
     with desk.db.read() as session:
         row = session.get_one(Model, model)
         assert row.totals_sha256 == second and row.totals_bytes
-        assert references.find_used_digests(session, [first, second]) == {second}
+        assert references.find_digests_still_in_use(session, [first, second]) == {second}
         before = versions(session)
     desk.change(Model, model, totals_sha256=None, totals_bytes=None)
     with desk.db.read() as session:

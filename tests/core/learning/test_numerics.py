@@ -203,9 +203,9 @@ def test_the_flags_of_a_gpu_keep_no_outdated_weights_in_bfloat16(
 
 def test_the_flags_of_a_gpu_import_no_compiler() -> None:
     code = (
-        "import sys, torch; from core.learning.numerics import Numerics; "
+        "import sys, torch; from core.learning.numerics import NumericsSettings; "
         "from core.learning.recipe import Recipe; "
-        "Numerics(Recipe(), torch.device('cuda')).use_numerics_flags().__enter__(); "
+        "NumericsSettings(Recipe(), torch.device('cuda')).use_numerics_flags().__enter__(); "
         "assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)

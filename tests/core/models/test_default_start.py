@@ -71,7 +71,7 @@ def test_without_the_package_the_model_starts_from_the_small_base_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+        imagenet_base, "explain_missing_imagenet_base", lambda: "the package is not installed"
     )
     asked = ask()
     assert (asked.base, asked.images.image["size"]) == (SMALL, 32)
@@ -95,7 +95,7 @@ def test_a_base_that_cannot_be_had_is_not_offered(
 ) -> None:
     if admission is ANY:
         monkeypatch.setattr(
-            imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+            imagenet_base, "explain_missing_imagenet_base", lambda: "the package is not installed"
         )
     given: Any = {"name": "birds", "scenario": "class", "recipe": {"method": "er"}}
     assert choose_default_base(CATALOGUE, given, admission).notes == []

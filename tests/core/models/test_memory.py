@@ -14,7 +14,7 @@ from core.ids import new_id
 from core.models import memory
 from core.requests.actor import Actor
 from core.retention import unused
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.storage.folder import FolderStore
 from tests.core.rows import (
     make_job_row,
@@ -32,7 +32,7 @@ class Desk:
         self.db = db
         self.store = FolderStore(folder / "store")
         self.store.create_folder_or_bucket()
-        self.blobs = BlobStorage(self.store, folder / "cache")
+        self.blobs = Blobs(self.store, folder / "cache")
         self._folder = folder
         self.actor = Actor(new_id("own"), None, "write")
         self.model = new_id("mdl")

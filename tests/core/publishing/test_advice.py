@@ -31,7 +31,7 @@ CONFUSED = {(0, 0): 12, (0, 1): 8, (1, 1): 11, (1, 0): 9}
 
 @pytest.fixture(autouse=True)
 def with_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imagenet_base, "find_imagenet_base_problem", lambda: "")
+    monkeypatch.setattr(imagenet_base, "explain_missing_imagenet_base", lambda: "")
 
 
 def learn(
@@ -231,7 +231,7 @@ def test_without_the_package_of_the_base_no_move_is_advised(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+        imagenet_base, "explain_missing_imagenet_base", lambda: "the package is not installed"
     )
     model = desk.model()
     texts = [learn(desk, model, right) for right in (190, 170, 140)]

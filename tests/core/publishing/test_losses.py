@@ -20,7 +20,7 @@ from core.learning.problems.class_answers import (
 )
 from core.lineage.checks import NEW_GATE
 from core.publishing.publish import publish_result
-from core.storage import BlobStorage
+from core.storage import Blobs
 from tests.core.desk import Desk
 
 IMAGES = 30
@@ -223,7 +223,7 @@ def test_damaged_answers_are_not_compared_and_stop_nothing(stream: Stream) -> No
     stream.learn()
     for cell in stream.desk.all(VersionTaskResult, model_id=stream.model):
         if cell.answers is not None:
-            stream.desk.store.delete(BlobStorage.make_blob_key(cell.answers))
+            stream.desk.store.delete(Blobs.make_blob_key(cell.answers))
     counted = stream.learn()  # production is the parent, whose answers the job has
     assert counted["forgotten"]["images"] == 2 * IMAGES
     assert {one["against"] for one in counted["drifted"]["tasks"]} <= {2}

@@ -206,10 +206,10 @@ def models_read(db: Database, actor: Actor) -> object:
 
 def archives_in_use(db: Database) -> object:
     with db.read() as session:
-        archives.find_used_archives(
+        archives.find_archives_still_in_use(
             session, ["archives/" + make_id("tsk", 0), "archives/" + make_id("job", 0)]
         )
-        archives.list_used_archives_after(session, "", "archives/", 5)
+        archives.list_next_archives_in_use(session, "", "archives/", 5)
         return archives.find_archive_digest(session, "archives/" + make_id("job", 0))
 
 
@@ -249,7 +249,7 @@ def ahead(db: Database, model: str) -> object:
 
 def in_use(db: Database) -> object:
     with db.read() as session:
-        return references.find_used_digests(session, ["0" * 64, "d" * 52 + "100000000000"])
+        return references.find_digests_still_in_use(session, ["0" * 64, "d" * 52 + "100000000000"])
 
 
 def judged(db: Database) -> object:

@@ -25,7 +25,7 @@ from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.storage.folder import FolderStore
 from core.versions import exports
 from tests.core.rows import (
@@ -47,7 +47,7 @@ EXPECTED = {
 }
 
 
-class Forgetful(BlobStorage):
+class Forgetful(Blobs):
     """As if the sweep removed each blob just after it was stored."""
 
     def put_file(self, path: Path, *, move: bool = False) -> tuple[str, int]:
@@ -66,7 +66,7 @@ class House:
         self.settings = Settings(data_dir=folder / "data")
         self.actor = Actor(new_id("own"), None, "write")
 
-    def blobs(self, kind: type[BlobStorage] = BlobStorage) -> BlobStorage:
+    def blobs(self, kind: type[Blobs] = Blobs) -> Blobs:
         return kind(self.store, self.folder / "cache")
 
     def file(self) -> Path:
@@ -74,7 +74,7 @@ class House:
         save_file({"head.weight": torch.zeros(2, 3), "head.bias": torch.zeros(2)}, path)
         return path
 
-    def export(self, kind: type[BlobStorage]) -> None:
+    def export(self, kind: type[Blobs]) -> None:
         spool = self.settings.make_folder("spool")
         exports.get_or_build_export(
             UseCaseResources(self.db, self.blobs(kind), CATALOGUE),
@@ -83,7 +83,7 @@ class House:
             spool,
         )
 
-    def base(self, kind: type[BlobStorage]) -> None:
+    def base(self, kind: type[Blobs]) -> None:
         network = bases.BaseNetwork(MLP, ModelImageSettings(IMAGE, None), "mlp", EXPECTED)
         resources = UseCaseResources(self.db, self.blobs(kind), CATALOGUE)
         bases.create_base(resources, self.settings, self.actor, network, self.file())
@@ -135,7 +135,7 @@ def house(database: Database, tmp_path: Path) -> House:
     return made
 
 
-MAKERS: list[tuple[Callable[[House, type[BlobStorage]], None], Any]] = [
+MAKERS: list[tuple[Callable[[House, type[Blobs]], None], Any]] = [
     (House.export, ExportedDownload),
     (House.base, Base),
 ]
@@ -149,14 +149,14 @@ def test_a_blob_that_vanished_before_it_was_named_is_told(
     with pytest.raises(Unavailable):
         make(house, Forgetful)
     assert house.count(table) == 0
-    make(house, BlobStorage)
+    make(house, Blobs)
     assert house.count(table) == 1
 
 
 @pytest.mark.both_databases
 @both
 def test_naming_a_blob_waits_for_those_who_delete(house: House, make: Any, table: Any) -> None:
-    maker = threading.Thread(target=make, args=(house, BlobStorage))
+    maker = threading.Thread(target=make, args=(house, Blobs))
     with house.db.write() as session:
         references.lock_references_exclusively(session)
         maker.start()

@@ -13,7 +13,7 @@ from core.learning.evaluation.calibration.error import build_precision_curve
 from core.statistics.sureness import (
     RISK,
     choose_confidence_threshold,
-    compute_required_images,
+    compute_images_required_for_promise,
     is_share_surely_above,
 )
 
@@ -42,7 +42,7 @@ def test_the_bound_is_that_of_exact_sums(precision: Fraction) -> None:
 
 @pytest.mark.parametrize(("precision", "images"), [(0.98, 149), (0.95, 59), (0.99, 299), (0.7, 9)])
 def test_so_many_images_are_needed_at_least(precision: float, images: int) -> None:
-    assert compute_required_images(precision) == images
+    assert compute_images_required_for_promise(precision) == images
     assert is_share_surely_above(images, images, precision) and not is_share_surely_above(
         images - 1, images - 1, precision
     )

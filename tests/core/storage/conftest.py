@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage, open_object_store
+from core.storage import Blobs, ObjectStorage, open_object_store
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -31,8 +31,8 @@ def store(store_settings: Settings) -> ObjectStorage:
 
 
 @pytest.fixture
-def blobs(store: ObjectStorage, tmp_path: Path) -> BlobStorage:
-    return BlobStorage(store, tmp_path / "cache")
+def blobs(store: ObjectStorage, tmp_path: Path) -> Blobs:
+    return Blobs(store, tmp_path / "cache")
 
 
 class Cutter:

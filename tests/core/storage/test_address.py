@@ -14,7 +14,7 @@ from core.storage.timed import TimedStore
 
 
 def folder_of(store: ObjectStorage) -> Path:
-    """The root of a folder store that `open_remote_bucket` made."""
+    """The root of a folder store that `open_object_store` made."""
     assert isinstance(store, TimedStore) and isinstance(store.inner, FolderStore)
     return store.inner.root
 
@@ -91,8 +91,8 @@ def test_the_secret_may_come_from_a_file(tmp_path: Path) -> None:
 
 def test_a_folder_store_does_not_load_the_s3_client(tmp_path: Path) -> None:
     code = (
-        "import sys; from core.settings import Settings; from core.storage import open_remote_bucket;"
-        "open_remote_bucket(Settings()); assert 'minio' not in sys.modules and 'torch' not in sys.modules"
+        "import sys; from core.settings import Settings; from core.storage import open_object_store;"
+        "open_object_store(Settings()); assert 'minio' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True, timeout=60

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from core.errors import StoreCorrupt
-from core.storage import BlobStorage, ObjectInfo, ObjectStorage
+from core.storage import Blobs, ObjectInfo, ObjectStorage
 from core.storage.blobs import VERIFIED
 
 DATA = os.urandom(3_000_000)
@@ -26,7 +26,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_blob_is_named_by_its_bytes(blobs: BlobStorage, source: Path) -> None:
+def test_a_blob_is_named_by_its_bytes(blobs: Blobs, source: Path) -> None:
     assert blobs.put_file(source) == (SHA256, len(DATA))
     assert blobs.make_blob_key(SHA256) == f"blobs/{SHA256[:2]}/{SHA256}"
     assert blobs.has(SHA256) and blobs.size(SHA256) == len(DATA)
@@ -34,9 +34,7 @@ def test_a_blob_is_named_by_its_bytes(blobs: BlobStorage, source: Path) -> None:
     assert source.exists()
 
 
-def test_a_moved_file_is_gone_whether_or_not_the_blob_was_there(
-    blobs: BlobStorage, source: Path
-) -> None:
+def test_a_moved_file_is_gone_whether_or_not_the_blob_was_there(blobs: Blobs, source: Path) -> None:
     blobs.put_file(source, move=True)
     assert not source.exists()
     source.write_bytes(DATA)
@@ -46,7 +44,7 @@ def test_a_moved_file_is_gone_whether_or_not_the_blob_was_there(
 
 
 def test_a_blob_that_is_there_is_not_sent_again(
-    blobs: BlobStorage, store: ObjectStorage, source: Path, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, store: ObjectStorage, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs.put_file(source)
 
@@ -61,7 +59,7 @@ def test_a_linked_file_is_stored_with_two_requests_and_never_downloaded_here(
     store: ObjectStorage, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(store.inner), "get_local_path", lambda *_: None)  # type: ignore[attr-defined]
-    blobs, asked = BlobStorage(store, tmp_path / "cache"), list[str]()
+    blobs, asked = Blobs(store, tmp_path / "cache"), list[str]()
     for name in ("stat", "put_file", "read"):
         operation = getattr(store, name)
         monkeypatch.setattr(
@@ -74,14 +72,14 @@ def test_a_linked_file_is_stored_with_two_requests_and_never_downloaded_here(
 
 
 def test_a_blob_of_another_size_is_written_again(
-    blobs: BlobStorage, store: ObjectStorage, source: Path
+    blobs: Blobs, store: ObjectStorage, source: Path
 ) -> None:
     store.put_bytes(blobs.make_blob_key(SHA256), DATA[:1000])
     blobs.put_file(source)
     assert b"".join(blobs.read(SHA256)) == DATA
 
 
-def test_a_missing_blob_is_corruption(blobs: BlobStorage) -> None:
+def test_a_missing_blob_is_corruption(blobs: Blobs) -> None:
     assert not blobs.has(SHA256) and blobs.size(SHA256) is None
     with pytest.raises(StoreCorrupt):
         blobs.read(SHA256)
@@ -90,7 +88,7 @@ def test_a_missing_blob_is_corruption(blobs: BlobStorage) -> None:
 
 
 def test_a_whole_read_is_refused_before_its_end_when_the_bytes_changed(
-    blobs: BlobStorage, store: ObjectStorage
+    blobs: Blobs, store: ObjectStorage
 ) -> None:
     store.put_bytes(blobs.make_blob_key(SHA256), DATA[:-1] + bytes([DATA[-1] ^ 1]))
     got = b""
@@ -100,13 +98,13 @@ def test_a_whole_read_is_refused_before_its_end_when_the_bytes_changed(
     assert len(got) < len(DATA)
 
 
-def test_a_range_is_given_without_reading_the_rest(blobs: BlobStorage, source: Path) -> None:
+def test_a_range_is_given_without_reading_the_rest(blobs: Blobs, source: Path) -> None:
     blobs.put_file(source)
     assert b"".join(blobs.read(SHA256, 100, 50)) == DATA[100:150]
     assert b"".join(blobs.read(SHA256, len(DATA) - 5)) == DATA[-5:]
 
 
-def test_a_fetched_blob_is_a_local_file_with_its_bytes(blobs: BlobStorage, source: Path) -> None:
+def test_a_fetched_blob_is_a_local_file_with_its_bytes(blobs: Blobs, source: Path) -> None:
     blobs.put_file(source)
     path = blobs.fetch_verified_file(SHA256)
     assert path.read_bytes() == DATA
@@ -114,7 +112,7 @@ def test_a_fetched_blob_is_a_local_file_with_its_bytes(blobs: BlobStorage, sourc
 
 
 def test_a_fetched_blob_is_hashed_once_in_a_process(
-    blobs: BlobStorage,
+    blobs: Blobs,
     store: ObjectStorage,
     source: Path,
     tmp_path: Path,
@@ -124,17 +122,17 @@ def test_a_fetched_blob_is_hashed_once_in_a_process(
     path = blobs.fetch_verified_file(SHA256)
     monkeypatch.setattr("core.storage.blobs._hash_file", lambda path: ("wrong", 0))
     assert blobs.fetch_verified_file(SHA256) == path
-    assert BlobStorage(store, tmp_path / "cache").fetch_verified_file(SHA256) == path
+    assert Blobs(store, tmp_path / "cache").fetch_verified_file(SHA256) == path
 
 
-def test_a_damaged_blob_is_not_fetched(blobs: BlobStorage, store: ObjectStorage) -> None:
+def test_a_damaged_blob_is_not_fetched(blobs: Blobs, store: ObjectStorage) -> None:
     store.put_bytes(blobs.make_blob_key(SHA256), b"\0" + DATA[1:])
     with pytest.raises(StoreCorrupt, match=SHA256):
         blobs.fetch_verified_file(SHA256)
 
 
 def test_a_blob_damaged_after_its_first_use_is_found_at_the_next(
-    blobs: BlobStorage, store: ObjectStorage, source: Path, tmp_path: Path
+    blobs: Blobs, store: ObjectStorage, source: Path, tmp_path: Path
 ) -> None:
     blobs.put_file(source)
     local = store.get_local_path(blobs.make_blob_key(SHA256))
@@ -142,7 +140,7 @@ def test_a_blob_damaged_after_its_first_use_is_found_at_the_next(
     damaged = bytearray(DATA)
     damaged[1_000_000] ^= 1
     path.write_bytes(damaged)
-    later = BlobStorage(store, tmp_path / "cache")
+    later = Blobs(store, tmp_path / "cache")
     if local is not None:
         with pytest.raises(StoreCorrupt):
             later.fetch_verified_file(SHA256)
@@ -156,7 +154,7 @@ def test_concurrent_writers_of_one_blob_all_succeed(store: ObjectStorage, tmp_pa
     def write(number: int) -> None:
         path = tmp_path / f"source-{number}"
         path.write_bytes(DATA)
-        results.append(BlobStorage(store, tmp_path / "cache").put_file(path, move=True))
+        results.append(Blobs(store, tmp_path / "cache").put_file(path, move=True))
 
     writers = [threading.Thread(target=write, args=(n,)) for n in range(6)]
     for writer in writers:
@@ -164,11 +162,11 @@ def test_concurrent_writers_of_one_blob_all_succeed(store: ObjectStorage, tmp_pa
     for writer in writers:
         writer.join()
     assert results == [(SHA256, len(DATA))] * 6
-    assert [info.key for info in store.list("blobs/")] == [BlobStorage.make_blob_key(SHA256)]
-    assert b"".join(BlobStorage(store, tmp_path / "cache").read(SHA256)) == DATA
+    assert [info.key for info in store.list("blobs/")] == [Blobs.make_blob_key(SHA256)]
+    assert b"".join(Blobs(store, tmp_path / "cache").read(SHA256)) == DATA
 
 
-def test_a_deleted_blob_is_gone_everywhere(blobs: BlobStorage, source: Path) -> None:
+def test_a_deleted_blob_is_gone_everywhere(blobs: Blobs, source: Path) -> None:
     blobs.put_file(source)
     path = blobs.fetch_verified_file(SHA256)
     blobs.delete(SHA256)
@@ -179,7 +177,7 @@ def test_a_deleted_blob_is_gone_everywhere(blobs: BlobStorage, source: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["", "abc", "A" * 64, "../" + "a" * 61, "a" * 65])
-def test_a_name_that_is_no_digest_is_refused(blobs: BlobStorage, name: str) -> None:
+def test_a_name_that_is_no_digest_is_refused(blobs: Blobs, name: str) -> None:
     for use in (blobs.has, blobs.size, blobs.read, blobs.fetch_verified_file, blobs.delete):
         with pytest.raises(ValueError, match="not a sha256"):
             use(name)
@@ -190,7 +188,7 @@ def test_the_cache_is_trimmed_by_last_use_and_spares_what_was_just_used(
 ) -> None:
     # The folder store is read in place: hide its files, so that the cache is used over both stores.
     monkeypatch.setattr(store, "get_local_path", lambda key: None)
-    blobs = BlobStorage(store, tmp_path / "cache", cache_bytes=2500)
+    blobs = Blobs(store, tmp_path / "cache", cache_bytes=2500)
     paths = []
     for number in range(4):
         source = tmp_path / "source"
@@ -200,7 +198,7 @@ def test_the_cache_is_trimmed_by_last_use_and_spares_what_was_just_used(
         old = time.time() - 86_400 + number
         os.utime(paths[-1], (old, paths[-1].stat().st_mtime))
     assert [path.exists() for path in paths] == [False, False, True, True]
-    recent = BlobStorage(store, tmp_path / "recent", cache_bytes=1500)
+    recent = Blobs(store, tmp_path / "recent", cache_bytes=1500)
     kept = [
         recent.fetch_verified_file(info.key.rpartition("/")[2]) for info in store.list("blobs/")
     ]
@@ -209,7 +207,7 @@ def test_the_cache_is_trimmed_by_last_use_and_spares_what_was_just_used(
 
 def flip(store: ObjectStorage, sha256: str) -> None:
     """Change a byte of the stored blob; in a folder in place, with the time put back."""
-    key, damaged = BlobStorage.make_blob_key(sha256), bytearray(DATA)
+    key, damaged = Blobs.make_blob_key(sha256), bytearray(DATA)
     damaged[1_500_000] ^= 1
     path = store.get_local_path(key)
     if path is None:
@@ -222,7 +220,7 @@ def flip(store: ObjectStorage, sha256: str) -> None:
 
 
 def test_a_range_of_a_blob_that_was_damaged_since_it_was_verified_is_refused(
-    blobs: BlobStorage, store: ObjectStorage, source: Path
+    blobs: Blobs, store: ObjectStorage, source: Path
 ) -> None:
     blobs.put_file(source)
     assert b"".join(blobs.read(SHA256, 5, 5)) == DATA[5:10]
@@ -232,7 +230,7 @@ def test_a_range_of_a_blob_that_was_damaged_since_it_was_verified_is_refused(
 
 
 def test_bits_that_rot_without_a_trace_are_found_when_the_memory_of_them_is_old(
-    blobs: BlobStorage, store: ObjectStorage, source: Path, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, store: ObjectStorage, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = type(store).stat
     monkeypatch.setattr(type(store), "stat", lambda self, key: _untraced(real(self, key)))
@@ -250,7 +248,7 @@ def _untraced(info: ObjectInfo | None) -> ObjectInfo | None:
 
 
 def test_a_damaged_blob_is_told_on(
-    blobs: BlobStorage, store: ObjectStorage, source: Path, tmp_path: Path
+    blobs: Blobs, store: ObjectStorage, source: Path, tmp_path: Path
 ) -> None:
     class Marks:
         keys: ClassVar[list[str]] = []
@@ -264,22 +262,22 @@ def test_a_damaged_blob_is_told_on(
         def remove_mark(self, key: str) -> None:
             self.keys.remove(key)
 
-    blobs = BlobStorage(store, tmp_path / "cache", marks=Marks())
+    blobs = Blobs(store, tmp_path / "cache", marks=Marks())
     blobs.put_file(source)
     flip(store, SHA256)
     with pytest.raises(StoreCorrupt):
         for _ in blobs.read(SHA256):
             pass
-    assert Marks.keys == [BlobStorage.make_blob_key(SHA256)]
+    assert Marks.keys == [Blobs.make_blob_key(SHA256)]
     blobs.put_file(source)
     assert Marks.keys == [] and b"".join(blobs.read(SHA256)) == DATA
 
 
 def test_many_ranges_side_by_side_hash_the_blob_once(
-    blobs: BlobStorage, store: ObjectStorage, source: Path, monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, store: ObjectStorage, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs.put_file(source)
-    VERIFIED.forget_verified_name(f"{store!r}/{BlobStorage.make_blob_key(SHA256)}")
+    VERIFIED.forget_verified_name(f"{store!r}/{Blobs.make_blob_key(SHA256)}")
     whole: list[int] = []
     real = type(store).read
 
@@ -302,10 +300,10 @@ def test_jobs_that_share_a_cache_look_through_it_once(
     store: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "get_local_path", lambda key: None)
-    trims: list[BlobStorage] = []
-    monkeypatch.setattr(BlobStorage, "_trim_cache", lambda self: trims.append(self))
+    trims: list[Blobs] = []
+    monkeypatch.setattr(Blobs, "_trim_cache", lambda self: trims.append(self))
     for number in range(5):
-        blobs = BlobStorage(store, tmp_path / "cache")
+        blobs = Blobs(store, tmp_path / "cache")
         source = tmp_path / "source"
         source.write_bytes(bytes([number]) * 1000)
         blobs.fetch_verified_file(blobs.put_file(source)[0])

@@ -230,9 +230,9 @@ _STREAM = """
 import resource, sys
 from pathlib import Path
 from core.settings import Settings
-from core.storage import Blobs, open_remote_bucket
+from core.storage import Blobs, open_object_store
 settings = Settings()
-store = open_remote_bucket(settings)
+store = open_object_store(settings)
 store.put_bytes("warm/up", b"x"); b"".join(store.read("warm/up"))
 blobs = Blobs(store, settings.data_dir / "cache")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -263,7 +263,7 @@ import os, signal, sys
 from pathlib import Path
 from minio import Minio
 from core.settings import Settings
-from core.storage import open_remote_bucket
+from core.storage import open_object_store
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -274,7 +274,7 @@ def second_part_kills(self, *arguments):          # S3: one part is there, the s
     count[0] += 1
     return upload(self, *arguments) if count[0] == 1 else die()
 Minio._upload_part = second_part_kills
-open_remote_bucket(Settings()).put_file("k/x", Path(sys.argv[1]))
+open_object_store(Settings()).put_file("k/x", Path(sys.argv[1]))
 """
 
 

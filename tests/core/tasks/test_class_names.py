@@ -18,7 +18,7 @@ from core.tasks.class_names import (
     ComparedClassNames,
     collapse_double_letters,
     compare_class_names,
-    list_singular_forms,
+    list_possible_singular_names,
     normalise_spelling,
     strip_plural,
 )
@@ -129,7 +129,7 @@ def one_edit(a: str, b: str) -> bool:
 
 def alike(a: str, b: str) -> bool:
     fold_a, fold_b = normalise_spelling(a), normalise_spelling(b)
-    if set(list_singular_forms(fold_a)) & set(list_singular_forms(fold_b)):
+    if set(list_possible_singular_names(fold_a)) & set(list_possible_singular_names(fold_b)):
         return True
     one, other = strip_plural(fold_a), strip_plural(fold_b)
     if not all(MIN_SLIPPED <= len(word) <= MAX_EDITED for word in (one, other)):
@@ -169,8 +169,8 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
         assert (name in like) == bool(candidates), (name, candidates)
         assert name not in like or like[name] in candidates
         if any(other in known for other in candidates) and any(
-            set(list_singular_forms(normalise_spelling(name)))
-            & set(list_singular_forms(normalise_spelling(other)))
+            set(list_possible_singular_names(normalise_spelling(name)))
+            & set(list_possible_singular_names(normalise_spelling(other)))
             for other in known
         ):
             assert like[name] in known

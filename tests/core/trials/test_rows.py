@@ -64,7 +64,7 @@ def states(desk: Any, job_id: str) -> list[str]:
 
 def used(desk: Any, digests: list[str]) -> set[str]:
     with desk.db.read() as session:
-        return references.find_used_digests(session, digests)
+        return references.find_digests_still_in_use(session, digests)
 
 
 def limit(desk: Any, job_id: str, seconds: float) -> None:

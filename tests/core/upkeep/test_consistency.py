@@ -12,7 +12,7 @@ from core.database.session import Database
 from core.database.tables import ExportedDownload, Part, Task, Version
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import BlobStorage, open_object_store
+from core.storage import Blobs, open_object_store
 from core.upkeep import consistency
 
 DAY_S = 86_400.0
@@ -56,8 +56,8 @@ def desk(desk: Any, settings: Settings) -> Any:
     return desk
 
 
-def blobs(desk: Any) -> BlobStorage:
-    return BlobStorage(desk.store, desk.settings.make_folder("cache"))
+def blobs(desk: Any) -> Blobs:
+    return Blobs(desk.store, desk.settings.make_folder("cache"))
 
 
 def check(desk: Any, **options: Any) -> list[tuple[str, str]]:
@@ -88,7 +88,7 @@ def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
 
 def part(desk: Any, name: str) -> str:
     with desk.db.read() as session:
-        return BlobStorage.make_blob_key(session.query(Part).filter_by(name=name).one().sha256)
+        return Blobs.make_blob_key(session.query(Part).filter_by(name=name).one().sha256)
 
 
 def test_every_kind_of_object_is_named_and_one_of_each_that_is_missing_is_told(desk: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_damaged_part_without_a_copy_is_named_and_left_alone(desk: Any) -> Non
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: bool) -> None:
-    key = BlobStorage.make_blob_key(desk.download)
+    key = Blobs.make_blob_key(desk.download)
     desk.store.put_bytes(key, b"not so long"[:10]) if damaged else desk.store.delete(key)
     assert check(desk, verify=True) == [("digest" if damaged else "missing", key)]
     assert repaired(desk) == []
@@ -148,7 +148,7 @@ def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -
 def test_what_nothing_names_is_drift_after_its_grace_and_a_day_and_goes(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orphan = BlobStorage.make_blob_key(desk.blob("left by a crash"))
+    orphan = Blobs.make_blob_key(desk.blob("left by a crash"))
     desk.store.put_bytes("archives/tsk_never", b"left by a crash")
     desk.store.put_bytes("snapshots/job_never/00000001-000001/x", b"left by a crash")
     desk.store.put_bytes("else/where", b"not ours")

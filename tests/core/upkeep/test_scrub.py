@@ -19,7 +19,7 @@ from core.database.tables import Base, ExportedDownload, Part, ScrubProgress, Ta
 from core.errors import Unavailable
 from core.retention import damage
 from core.settings import Settings
-from core.storage import BlobStorage
+from core.storage import Blobs
 from core.storage.folder import FolderStore
 from core.upkeep.consistency import iterate_referenced_objects
 from core.upkeep.scrub import LOOK_AGAIN_S, Scrubber
@@ -93,7 +93,7 @@ def row(desk: Any) -> ScrubProgress:
 
 
 def part(desk: Any, name: str) -> str:
-    return BlobStorage.make_blob_key(next(p.sha256 for p in desk.all(Part) if p.name == name))
+    return Blobs.make_blob_key(next(p.sha256 for p in desk.all(Part) if p.name == name))
 
 
 def forget(desk: Any, name: str) -> None:
@@ -110,7 +110,7 @@ def add_bases(desk: Any, count: int) -> None:
 
 
 def test_everything_that_a_row_names_is_hashed_once_in_a_pass(desk: Any) -> None:
-    unnamed = BlobStorage.make_blob_key(desk.blob("nothing names this"))
+    unnamed = Blobs.make_blob_key(desk.blob("nothing names this"))
     scrubber(desk).run_scrub_if_due()
     wanted = {one.key for one in iterate_referenced_objects(desk.db)}
     assert desk.store.reads == dict.fromkeys(wanted, 1) and unnamed not in wanted
@@ -164,22 +164,22 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
     """Bits rot without another time or inode: what this process has verified is no proof."""
     path = desk.folder / "again"
     path.write_text("h")
-    blobs = BlobStorage(
+    blobs = Blobs(
         desk.store.inner, desk.folder / "cache", marks=damage.DatabaseDamageMarks(desk.db)
     )
     sha256, _ = blobs.put_file(path)
     with desk.db.write() as session:
         damage.mark_object_damaged(
             session,
-            BlobStorage.make_blob_key(sha256),
+            Blobs.make_blob_key(sha256),
             "digest",
             "as it is now",
             desk.db.now(session),
         )
-    inode = desk.store.get_local_path(BlobStorage.make_blob_key(sha256)).stat().st_ino
+    inode = desk.store.get_local_path(Blobs.make_blob_key(sha256)).stat().st_ino
     blobs.put_file(path)
     assert marks(desk) == {}
-    assert desk.store.get_local_path(BlobStorage.make_blob_key(sha256)).stat().st_ino != inode, (
+    assert desk.store.get_local_path(Blobs.make_blob_key(sha256)).stat().st_ino != inode, (
         "it was not written again"
     )
 
@@ -187,10 +187,10 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
 def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damaged_part(
     desk: Any,
 ) -> None:
-    desk.store.put_bytes(BlobStorage.make_blob_key(desk.download), b"A download")
+    desk.store.put_bytes(Blobs.make_blob_key(desk.download), b"A download")
     scrubber(desk).run_scrub_if_due()
     assert desk.all(ExportedDownload) == [] and marks(desk) == {}
-    assert desk.store.stat(BlobStorage.make_blob_key(desk.download)) is None
+    assert desk.store.stat(Blobs.make_blob_key(desk.download)) is None
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
         session.add(
@@ -258,7 +258,7 @@ def test_the_bytes_of_a_second_are_those_that_the_setting_allows(
         return False
 
     monkeypatch.setattr("core.upkeep.scrub.time.monotonic", lambda: now[0])
-    desk.store.put_bytes(BlobStorage.make_blob_key(desk.base), b"x" * 1_000_000)
+    desk.store.put_bytes(Blobs.make_blob_key(desk.base), b"x" * 1_000_000)
     scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).run_scrub_if_due()
     # The base is damaged now: it is read twice before it is marked.
     wanted = (2 * 1_000_000 + (row(desk).objects - 1) * 65_536) / 10_000

@@ -70,7 +70,7 @@ def test_the_base_that_is_not_installed_is_named_with_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+        imagenet_base, "explain_missing_imagenet_base", lambda: "the package is not installed"
     )
     done = run(str(draw_classes(tmp_path / "photos", "cat", "dog")))
     assert done.exit_code == 1

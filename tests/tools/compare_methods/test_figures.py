@@ -7,7 +7,7 @@ from tools.compare_methods.comparison import (
     ComparisonWorkload,
     SecondsPerImage,
     describe_estimate,
-    estimate_seconds,
+    estimate_comparison_seconds,
 )
 from tools.compare_methods.outcome import (
     COLUMNS,
@@ -67,7 +67,7 @@ def test_json_has_the_figures_unrounded() -> None:
     ],
 )
 def test_an_estimate_adds_up_the_passes_of_its_rows(rows: tuple[str, ...], seconds: float) -> None:
-    assert estimate_seconds(RATES, WORK, rows) == pytest.approx(seconds)
+    assert estimate_comparison_seconds(RATES, WORK, rows) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_no_process_outlives_a_killed_worker(
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from worker.attempts.child import Zygote\n"
-        "zygote = Zygote(sys.argv[2:])\n"
+        "from worker.attempts.child import ForkServer\n"
+        "zygote = ForkServer(sys.argv[2:])\n"
         "child = zygote.fork_child(Path(sys.argv[1]))\n"
         "print(zygote.pid, child.pid, flush=True)\n"
         "time.sleep(600)\n"

@@ -168,7 +168,7 @@ def open_table_records(file: TableFile, form: str) -> TableRecords | None:
     return TableRecords(file, CELLS, [cell.strip() for cell in first.cells], separator=separator)
 
 
-def treat_header_row_as_entry(records: TableRecords) -> TableRecords:
+def read_header_as_entry(records: TableRecords) -> TableRecords:
     """Return the same records, with the first row as an entry in place of a header."""
     names = [str(number) for number in range(1, len(records.columns) + 1)]
     return TableRecords(

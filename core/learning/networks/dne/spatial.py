@@ -64,7 +64,7 @@ class SpatialAttention(nn.Module):
         """Return each patch's attention by position alone, [heads, N, N]. Rows sum to 1."""
         assert self.grid is not None
         scores = torch.einsum(
-            "hk,kij->hij", self.position, compute_patch_offsets(self.grid, self.position)
+            "hk,kij->hij", self.position, compute_offsets_between_patches(self.grid, self.position)
         )
         return scores.softmax(-1)
 
@@ -89,7 +89,7 @@ class SpatialAttention(nn.Module):
         return y.reshape(*y.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
-def compute_patch_offsets(grid: int, like: Tensor) -> Tensor:
+def compute_offsets_between_patches(grid: int, like: Tensor) -> Tensor:
     """Return Δx, Δy and their squared length, from patch i (row) to patch j, [3, N, N]."""
     at = torch.arange(grid, device=like.device, dtype=like.dtype)
     y, x = at.repeat_interleave(grid), at.repeat(grid)

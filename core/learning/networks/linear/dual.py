@@ -285,18 +285,9 @@ def _apply_dual_gelu(x: Any, approximate: str = "none") -> DualTensor:
     return DualTensor(value, x.dx * (below + x.x * density))
 
 
-def _max_pool_dual(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> DualTensor:
-    value, index = functional.max_pool2d(
-        x.x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode, return_indices=True
-    )
+def _max_pool_dual(x: Any, *window: Any, return_indices: bool = False, **modes: Any) -> DualTensor:
+    # The indices are needed here in any case, so `return_indices` is accepted and ignored.
+    value, index = functional.max_pool2d(x.x, *window, **modes, return_indices=True)
     if x.dx is None:
         return DualTensor(value, None)
     # The derivative of a maximum is that of the pixel that was chosen.

@@ -19,7 +19,11 @@ from core.contract.manifest import Manifest
 from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting
-from core.learning.evaluation.anytime import AdpCurve, is_adp_checkpoint, is_validation_step
+from core.learning.evaluation.anytime import (
+    AnytimePerformanceCurve,
+    is_adp_checkpoint,
+    is_validation_step,
+)
 from core.learning.evaluation.evaluate import EvaluationImages
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.state import load_tensors
@@ -131,13 +135,13 @@ def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, step
 
 
 def test_a_run_without_a_step_has_no_mean() -> None:
-    curve = AdpCurve()
+    curve = AnytimePerformanceCurve()
     curve.add_checkpoint(0, 0, 0.1, lambda: {"1": 0.1})
     assert curve.compute_adp_means() == {}
 
 
 def test_the_mean_is_of_tasks_that_were_tested_at_every_checkpoint() -> None:
-    curve = AdpCurve()
+    curve = AnytimePerformanceCurve()
     curve.add_checkpoint(1, 1, 0.1, lambda: {"1": 0.1, "2": 0.2})
     curve.add_checkpoint(2, 2, 0.1, lambda: {"2": 0.4})
     assert curve.compute_adp_means() == {"2": pytest.approx(0.3)}

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.methods.dne_cost import compute_naive_attention
-from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, build_network
+from core.learning.networks import HeadSpec, ImageSpec, build_backbone_without_memory, build_network
 from core.learning.networks.dne.chain import (
     ExpertChainOutputs,
     draw_drop_path_masks,
@@ -22,7 +22,7 @@ from core.learning.networks.dne.chain import (
 from core.learning.networks.dne.expert import DneExpert, ExpertSizes, initialise_expert_module
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import PackedExperts
-from core.learning.networks.dne.spatial import SpatialAttention, compute_patch_offsets
+from core.learning.networks.dne.spatial import SpatialAttention, compute_offsets_between_patches
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.init import initialise_weights
@@ -80,7 +80,7 @@ def test_a_later_expert_has_the_published_number_of_parameters(heads, earlier, c
 
 
 def test_the_first_expert_has_the_published_number_of_parameters() -> None:
-    backbone = build_meta_backbone({"name": "dne"}, ImageSpec(32, 3))
+    backbone = build_backbone_without_memory({"name": "dne"}, ImageSpec(32, 3))
     ours = sum(p.numel() for p in backbone.parameters())
     assert ours - 2 * 384 + 5 * 12 == 10_683_948
     assert (backbone.width, backbone.sizes.grid) == (384, 8)
@@ -152,7 +152,11 @@ def test_the_first_nine_heads_start_by_looking_at_one_patch_each() -> None:
     away = [(int(p) % 8 - 4, int(p) // 8 - 3) for p in seen]
     assert away == [(h2, h1) for h2 in (-1, 0, 1) for h1 in (-1, 0, 1)]
     assert torch.equal(attention.value.weight, torch.eye(384))
-    assert compute_patch_offsets(8, attention.gate)[:, middle, middle].tolist() == [0, 0, 0]
+    assert compute_offsets_between_patches(8, attention.gate)[:, middle, middle].tolist() == [
+        0,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("attention", ["mhsa", "gpsa"])

@@ -13,7 +13,7 @@ from core.learning.networks import (
     build_network,
     list_expected_tensors,
 )
-from core.learning.networks import build_meta_backbone as on_meta
+from core.learning.networks import build_backbone_without_memory as on_meta
 from core.learning.networks.network import use_eval_mode
 
 MLP = {"name": "mlp", "hidden": [8]}

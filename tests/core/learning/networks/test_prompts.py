@@ -9,7 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.learning.networks import HeadSpec, ImageSpec, Network, build_meta_backbone, build_network
+from core.learning.networks import (
+    HeadSpec,
+    ImageSpec,
+    Network,
+    build_backbone_without_memory,
+    build_network,
+)
 from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.prompts import PromptedNetwork
 
@@ -120,7 +126,7 @@ def test_prompts_of_a_block_act_from_that_block_on(x: Tensor, changed: int) -> N
 
 @pytest.mark.parametrize(("deep", "count"), [(False, 7_680), (True, 92_160)])
 def test_ten_prompts_in_a_base_sized_transformer(deep: bool, count: int) -> None:
-    backbone = build_meta_backbone({"name": "vit_b_16"}, ImageSpec(224, 3))
+    backbone = build_backbone_without_memory({"name": "vit_b_16"}, ImageSpec(224, 3))
     network = PromptedNetwork(Network(backbone, "class"), 10, deep)
     network.add_task_classes(1, CLASSES, "zero", torch.Generator())
     assert network.init_bound == 0.0625

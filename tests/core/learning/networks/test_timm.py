@@ -17,8 +17,8 @@ from core.learning.evaluation.predicting import predict_images
 from core.learning.networks import (
     ImageSpec,
     build_backbone,
+    build_backbone_without_memory,
     build_empty_network,
-    build_meta_backbone,
     build_network,
     describe_expected_base,
 )
@@ -93,7 +93,7 @@ def test_children_of_every_kind_of_recommended_network_are_found_by_their_names(
     for name in RECOMMENDED:
         if name.startswith("vit_") and name != IN_CI:
             continue  # one transformer stands for those that differ in size
-        backbone = build_meta_backbone(
+        backbone = build_backbone_without_memory(
             named(name), ImageSpec(find_pretrained_weights(name).size, 3)
         )
         for path, _ in backbone.named_modules():
@@ -208,7 +208,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
     for name in names:
         known = find_pretrained_weights(name)
         for size in {known.size, known.smallest}:
-            backbone = build_meta_backbone(named(name), ImageSpec(size, 3))
+            backbone = build_backbone_without_memory(named(name), ImageSpec(size, 3))
             assert 1 <= len(backbone.stage_prefixes) <= 4, name
             with torch.no_grad():
                 found = backbone.eval()(torch.empty(2, 3, size, size, device="meta"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.learning.networks import ImageSpec, Network, build_backbone, list_expected_tensors
-from core.learning.networks import build_meta_backbone as on_meta
+from core.learning.networks import build_backbone_without_memory as on_meta
 from core.learning.networks.registry import ARCHITECTURES
 from core.learning.torchvision_import import import_torchvision_models
 

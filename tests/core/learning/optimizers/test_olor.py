@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from core.learning.networks import ImageSpec, build_meta_backbone
+from core.learning.networks import ImageSpec, build_backbone_without_memory
 from core.learning.optimizers.olor import (
     AnchoredParameter,
     OlorOptimizer,
-    compute_parameter_rollback_shares,
     compute_rollback_share,
+    compute_rollback_share_by_parameter,
 )
 from core.learning.recipe import OlorRecipe
 
@@ -275,7 +275,7 @@ def test_powers_fall_from_the_first_layer_to_the_last() -> None:
 def test_a_single_layer_has_the_first_power() -> None:
     assert compute_rollback_share(0, 0, OlorRecipe(iota1=0.3)) == 0.3
     names = ["backbone.fc1.weight", "head.weight"]
-    assert compute_parameter_rollback_shares(
+    assert compute_rollback_share_by_parameter(
         names, [["fc1"]], OlorRecipe(granularity="tensor")
     ) == {"backbone.fc1.weight": 0.01}
 
@@ -299,7 +299,7 @@ LAYERS = {
 
 
 def named(name: str):
-    backbone = build_meta_backbone({"name": name}, ImageSpec(224, 3))
+    backbone = build_backbone_without_memory({"name": name}, ImageSpec(224, 3))
     return backbone, [f"backbone.{key}" for key, _ in backbone.named_parameters()] + ["head.weight"]
 
 
@@ -307,7 +307,7 @@ def named(name: str):
 def test_layers_are_stem_blocks_and_final_norm(name) -> None:
     n, stem, block, last = LAYERS[name]
     backbone, names = named(name)
-    found = compute_parameter_rollback_shares(
+    found = compute_rollback_share_by_parameter(
         names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0)
     )
     assert set(found) == set(
@@ -320,7 +320,7 @@ def test_layers_are_stem_blocks_and_final_norm(name) -> None:
 
 def test_a_downsampling_goes_with_the_block_that_follows_it() -> None:
     backbone, names = named("convnext_tiny")
-    found = compute_parameter_rollback_shares(
+    found = compute_rollback_share_by_parameter(
         names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0)
     )
     assert found["backbone.features.2.1.weight"] == found["backbone.features.3.0.layer_scale"]
@@ -329,7 +329,7 @@ def test_a_downsampling_goes_with_the_block_that_follows_it() -> None:
 
 def test_single_tensors_are_layers_on_request() -> None:
     backbone, names = named("vit_b_16")
-    found = compute_parameter_rollback_shares(
+    found = compute_rollback_share_by_parameter(
         names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0, granularity="tensor")
     )
     assert len(found) == 150
@@ -339,9 +339,9 @@ def test_single_tensors_are_layers_on_request() -> None:
 def test_single_tensors_are_counted_among_those_that_move() -> None:
     backbone, names = named("small-cnn")
     recipe = OlorRecipe(iota1=0.5, granularity="tensor")
-    found = compute_parameter_rollback_shares(names[-3:], backbone.layer_prefixes, recipe)
+    found = compute_rollback_share_by_parameter(names[-3:], backbone.layer_prefixes, recipe)
     assert found == {"backbone.fc1.weight": 0.5, "backbone.fc1.bias": 0.0}
-    blocks = compute_parameter_rollback_shares(
+    blocks = compute_rollback_share_by_parameter(
         names[-3:], backbone.layer_prefixes, OlorRecipe(iota1=0.5)
     )
     assert set(blocks.values()) == {0.0}  # the last of four blocks, whatever else moves

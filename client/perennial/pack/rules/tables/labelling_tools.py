@@ -18,8 +18,8 @@ from perennial.pack.rules.tables.records import (
     LIST,
     TableRecords,
     iterate_json_entries,
+    read_header_as_entry,
     read_whole_text,
-    treat_header_row_as_entry,
 )
 from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import parse_dataset_part_word
@@ -139,7 +139,7 @@ def read_make_sense_export(source: TableSource) -> bool:
     if records.form != CELLS or len(records.columns) != 2 or not _is_list_cell(records.columns[1]):
         return False
     rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
-    for entry in treat_header_row_as_entry(records):
+    for entry in read_header_as_entry(records):
         if entry.problem or not _is_list_cell(str(entry.values[1])):
             rows.add_bad_entry(entry.where, entry.problem or "has labels without brackets")
         else:
@@ -167,7 +167,7 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
         return False
     rows = source.begin_entry_collector(SAGEMAKER_TITLE)
     for where, value in source.iterate_object_entries(rows, form):
-        names = _list_entry_classes(value)
+        names = _list_classes_of_labelled_entry(value)
         if names is None:
             rows.add_bad_entry(where, "has annotations that are no classes of whole images")
         else:
@@ -175,7 +175,7 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
     return True
 
 
-def _list_entry_classes(entry: dict[str, object]) -> list[object] | None:
+def _list_classes_of_labelled_entry(entry: dict[str, object]) -> list[object] | None:
     """Return the classes of an entry, or None if it has only other annotations, such as boxes."""
     classes: list[object] = []
     other_annotations = 0

@@ -14,8 +14,8 @@ from perennial.pack.rules.tables.records import (
     LINES,
     LIST,
     TableRecords,
+    read_header_as_entry,
     read_whole_text,
-    treat_header_row_as_entry,
 )
 from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import has_invalid_utf8, parse_dataset_part_word
@@ -71,7 +71,7 @@ def _treat_image_header_as_entry(source: TableSource, records: TableRecords) -> 
         # A header such as `image` may also be the stem of an image.
         if 0 < len(cell) <= 1024 and not is_image_column_name(cell)
     )
-    return treat_header_row_as_entry(records) if records.form == CELLS and names_image else records
+    return read_header_as_entry(records) if records.form == CELLS and names_image else records
 
 
 def _read_labelled_rows(source: TableSource, records: TableRecords, columns: TableColumns) -> None:

@@ -3,12 +3,7 @@
 from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.records import (
-    CELLS,
-    LINES,
-    TableRecords,
-    treat_header_row_as_entry,
-)
+from perennial.pack.rules.tables.records import CELLS, LINES, TableRecords, read_header_as_entry
 from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import parse_dataset_part_word
 
@@ -23,7 +18,7 @@ def read_vertex_import(source: TableSource) -> bool:
         return False
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form == CELLS and any(cell.startswith("gs://") for cell in records.columns[:2]):
-        _read_cell_rows(source, treat_header_row_as_entry(records))
+        _read_cell_rows(source, read_header_as_entry(records))
         return True
     if isinstance(source.first_entry, dict) and _URI in source.first_entry:
         _read_jsonl_lines(source, records.form)
