@@ -115,6 +115,7 @@ def test_a_failed_run_is_kept_with_its_reason_and_shown(runner):
     assert runner.times() == written
 
 
+@pytest.mark.campaign  # test_unfinished.py shows it of single runs
 def test_a_run_whose_process_was_killed_is_tried_again(runner):
     plan = '[[methods]]\nname = "finetune"'
     assert runner(plan)[0] == 0
