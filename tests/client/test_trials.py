@@ -62,7 +62,6 @@ def test_a_person_chooses_by_command(
     assert handle.wait().version == 1
 
 
-@pytest.mark.campaign  # tests/e2e/test_trials.py has the same table of the service
 def test_a_budget_leaves_trials_out_and_the_table_says_so(
     client: Perennial, archives: list[bytes], tmp_path: Any, capsys: Output
 ) -> None:
