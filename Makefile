@@ -65,6 +65,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The S3 server of the tests, which they install themselves where it is missing.
+.venv-swift/ready: $(VENV)/.demo tests/services/swift-constraints.txt
+	PYTHONPATH=.:tests/services $(BIN)/python -c "import s3_server; s3_server.installed()"
+
 # The guide, which the service shows under /docs/guide/: any warning or dead link fails.
 docs: $(VENV)/.dev
 	$(BIN)/python -m tools.guide

@@ -4,6 +4,7 @@ how services end.
 
 import subprocess
 import sys
+import time
 
 import psutil
 
@@ -40,10 +41,20 @@ def test_each_start_of_a_group_has_files_and_each_group_one_that_begins_early() 
     assert [group for group in SHARED if not any(file.startswith(group) for file in early)] == []
 
 
-def test_of_the_children_of_a_run_the_launchers_are_asked_to_end() -> None:
+def test_of_the_children_of_a_run_the_launchers_are_killed_with_their_processes() -> None:
     stay = [sys.executable, "-c", "import time; time.sleep(600)"]
-    with subprocess.Popen([*stay, "worker.launcher"]) as launcher, subprocess.Popen(stay) as other:
-        end_services([psutil.Process(launcher.pid), psutil.Process(other.pid)])
+    launch = [sys.executable, "-c", f"import subprocess; subprocess.run({stay!r})"]
+    with (
+        subprocess.Popen([*launch, "worker.launcher"]) as launcher,
+        subprocess.Popen(stay) as other,
+    ):
+        seen = psutil.Process(launcher.pid)
+        deadline = time.monotonic() + 60
+        while not (started := seen.children()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        end_services([seen, psutil.Process(other.pid)])
         assert launcher.wait(60) < 0
+        assert psutil.wait_procs(started, 60)[1] == []
         assert other.poll() is None
         other.kill()

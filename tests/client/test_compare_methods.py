@@ -1,6 +1,7 @@
 """`perennial compare-methods` on a folder of small images, against a real service."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,22 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.campaign  # tests/tools/compare_methods/test_command.py has a whole run
+@pytest.mark.slow
+def test_the_rows_of_a_service_and_of_a_closed_form_are_measured_on_the_same_images(
+    colours: Path, client: Perennial
+) -> None:
+    options = replace(SMALL, rows=("lda", "perennial"))
+    found = compare_methods(colours, options, lambda line: None, lambda: nullcontext(client))
+    rows = {outcome.row: outcome for outcome in found.outcomes}
+    assert list(rows) == ["lda", "perennial"]
+    for outcome in rows.values():
+        assert outcome.accuracy >= 0.9 and outcome.images_kept == 0
+        assert [total for _, total in outcome.per_class.values()] == [4] * len(COLOURS)
+    assert found.document["base"] == packaged_base.PACKAGED
+    assert len(found.document["batches"][0]) == 2
+
+
+@pytest.mark.campaign
 def test_every_row_is_measured_on_the_same_held_out_images(
     colours: Path, client: Perennial
 ) -> None:

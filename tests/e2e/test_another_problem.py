@@ -15,7 +15,9 @@ from sklearn.datasets import load_digits
 from perennial.errors import Invalid
 from tests.rest import Json, Rest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+# tests/core/learning/problems/test_digit_sums.py learns the same problem without a service, and
+# tests/e2e/test_additions.py starts the service that runs the copy.
+pytestmark = [pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(900)]
 
 MODEL: Json = {
     "problem": "digit-sums",

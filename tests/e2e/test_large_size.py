@@ -1,4 +1,4 @@
-"""The large size in operation: downloads from S3, a broker that falls silent; in the campaign two
+"""The large size in operation: downloads from S3; in the campaign a broker that falls silent, and two
 workers.
 
 One service of an API process and a Celery worker, for the whole session.
@@ -160,6 +160,10 @@ def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
 # The broker.
 
 
+# tests/core/jobs/test_doorbell.py shows that a ring does not wait for a silent broker, and
+# tests/core/upkeep/test_sweep.py that forgotten jobs are rung again, and
+# tests/faults/test_celery_worker.py that a repeated ring runs a job once.
+@pytest.mark.campaign
 def test_a_silent_broker_delays_no_upload_and_jobs_run_once_when_it_answers(
     large_site: Site, large: LargeSize, client: Rest
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others
     assert keeping == KEEPS_IMAGES & {model.name for model, _ in learned}
 
 
+@pytest.mark.campaign  # tests/api/routes/test_applicability.py shows what the service says of methods
 def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
     said = render_service_answers(client, recipe=QUICK, usual=MLP)
     assert "weak in the class scenario" in said and "does not work in the data scenario" in said

@@ -139,6 +139,9 @@ def test_sums_of_merged_classes_are_those_of_the_merged_batches(
     assert accuracies(client, model)[weeks + 1] == accuracies(client, other)[weeks + 1]
 
 
+# tests/core/execution/test_class_numbers.py shows how their rows are read, and test_former_edits.py
+# reads those of a former edit.
+@pytest.mark.campaign
 def test_sums_that_a_patch_left_where_they_are_are_read_as_merged(client: Rest) -> None:
     model = begin(client, "left", "sums")
     edit(client, model, PATCH)

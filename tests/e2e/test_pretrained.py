@@ -43,6 +43,9 @@ def begin(client: Rest, name: str) -> types.Model:
     return client.models.create(name, recipe=QUICK, gate={"checks": "off"}, **MODEL)
 
 
+# tests/core/execution/test_fetch.py has two jobs that ask at the same moment; the model whose first
+# fetch fails, below, is the journey of each build.
+@pytest.mark.campaign
 def test_weights_come_once_for_models_of_the_same_moment_and_for_later_ones_not_at_all(
     hub: Hub, client: Rest
 ) -> None:

@@ -56,7 +56,7 @@ def test_its_log_begins_without_a_banner(rung: Backend) -> None:
     assert "[queues]" not in rung.log()
 
 
-@pytest.mark.campaign  # tests/e2e/test_large_size.py silences the broker
+@pytest.mark.campaign  # tests/core/upkeep/test_sweep.py finds jobs that were not rung
 def test_a_lost_ring_is_repeated_when_the_broker_is_back(
     rung: Backend, bell: WorkerNotifier, batches: list[bytes], broker: RedisServer
 ) -> None:

@@ -98,6 +98,8 @@ def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
     shared.await_nothing_left(model)
 
 
+# tests/worker/attempts/test_child.py: a child is heard although its zygote is dead
+@pytest.mark.campaign
 def test_a_killed_zygote_costs_nothing(
     shared: Backend, batches: list[bytes], undisturbed: Digests
 ) -> None:
@@ -112,6 +114,9 @@ def test_a_killed_zygote_costs_nothing(
     assert shared.digests(model) == undisturbed
 
 
+# tests/core/publishing/test_publish.py shows that a zombie cannot publish, and
+# tests/core/scheduling/test_protocol.py the fences of any order of workers
+@pytest.mark.campaign
 def test_a_frozen_worker_that_wakes_after_another_finished_publishes_nothing(
     shared: Backend, batches: list[bytes], undisturbed: Digests
 ) -> None:
@@ -143,6 +148,8 @@ def test_a_job_whose_process_always_dies_fails_at_the_third_strike(
     assert shared.digests(model) == []
 
 
+# tests/worker/attempts/test_supervisor.py ends a cancelled child; tests/core/execution stops a job so
+@pytest.mark.campaign
 def test_a_cancelled_job_ends_its_process_and_leaves_nothing(
     shared: Backend, batches: list[bytes], all_gone: Any
 ) -> None:

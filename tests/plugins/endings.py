@@ -1,4 +1,4 @@
-"""Services end side by side at the end of a run.
+"""Services are killed at the end of a run.
 
 The fixtures of a session end one after the other, and each waits seconds for its service.
 """
@@ -14,7 +14,7 @@ from tools.service import RunningService
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Ask all services to end before the fixtures of the last test do, unless it may use one."""
+    """Kill all services before the fixtures of the last test end them, unless it may use one."""
     values = getattr(item, "funcargs", {}).values()
     uses_service = any(isinstance(value, RunningService) for value in values)
     if nextitem is None and not uses_service and item.get_closest_marker("slow") is None:
@@ -22,8 +22,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def end_services(processes: Iterable[psutil.Process]) -> None:
-    """Ask those processes to end that are launchers of services."""
+    """Kill those processes that are launchers of services, with all that they started.
+
+    An orderly end takes seconds, and nobody reads the data of these services any more.
+    """
     for process in processes:
         with contextlib.suppress(psutil.Error):
             if "worker.launcher" in process.cmdline():
-                process.terminate()
+                for one in (process, *process.children(recursive=True)):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.kill()

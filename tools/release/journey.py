@@ -1,12 +1,12 @@
 """A short journey through an installed service, from an unrelated directory.
 
-    python tools/release/journey.py BIN [--broker URL]
+    python tools/release/journey.py BIN [--broker URL] [--short]
 
 BIN is the folder of `perennial` in an environment. The journey runs `migrate`, `doctor` and
 `serve`, learns a batch, asks for predictions, downloads the version with its ONNX graph, and stops
-the service. With a broker it does the same with two API processes and a Celery worker. The
-directory has modules with the names of the service's own folders, which must not be imported. The
-program itself needs only the standard library.
+the service. With a broker it does the same with two API processes and a Celery worker. The short
+journey leaves out `doctor` and the graph. The directory has modules with the names of the service's
+own folders, which must not be imported. The program itself needs only the standard library.
 """
 
 import argparse
@@ -116,8 +116,8 @@ class TestedInstallation:
             time.sleep(0.1)
         print(f"{time.monotonic() - begin:5.1f} s  ready: {process.args!r}", flush=True)
 
-    def learn_predict_and_download(self, model: str) -> None:
-        """Learn a batch, predict with its version and download it with its graph."""
+    def learn_predict_and_download(self, model: str, file_format: str) -> None:
+        """Learn a batch, predict with its version and download it in a format."""
         self.run_installed_program("perennial", "models", "create", model, "--base", BASE)
         told = self.run_installed_program("perennial", "submit", model, "photos")
         require_expected_output(f"Version 1 of {model} is published", told)
@@ -126,10 +126,10 @@ class TestedInstallation:
         )
         require_expected_output('"label": "red"', answer.replace('":"', '": "'))
         self.run_installed_program(
-            "perennial", "download", model, "-o", f"{model}.zip", "--format", "onnx"
+            "perennial", "download", model, "-o", f"{model}.zip", "--format", file_format
         )
         with zipfile.ZipFile(self.folder / f"{model}.zip") as archive:
-            require_expected_output(".onnx", " ".join(archive.namelist()))
+            require_expected_output(f".{file_format}", " ".join(archive.namelist()))
 
 
 def require_expected_output(expected: str, output: str) -> None:
@@ -185,20 +185,23 @@ def main() -> None:
     )
     parser.add_argument("programs", metavar="BIN", type=Path)
     parser.add_argument("--broker", metavar="URL", help="a Redis that has no other use")
+    parser.add_argument("--short", action="store_true", help="without doctor and the ONNX graph")
     options = parser.parse_args()
+    file_format = "safetensors" if options.short else "onnx"
     with tempfile.TemporaryDirectory() as folder:
         installed = TestedInstallation(options.programs.absolute(), Path(folder))
         print(installed.run_installed_program("perennial", "--version").strip())
         require_expected_output(
             "The tables are at revision", installed.run_installed_program("perennial", "migrate")
         )
-        print(installed.run_installed_program("perennial", "doctor").strip())
+        if not options.short:
+            print(installed.run_installed_program("perennial", "doctor").strip())
         write_sample_batch(installed.folder / "photos")
         with installed.run_in_background("perennial", "serve") as service:
             installed.wait_until_ready(service)
             with urllib.request.urlopen(f"{installed.url}/docs/guide/", timeout=60) as response:
                 require_expected_output("<h1", response.read().decode())
-            installed.learn_predict_and_download("colours")
+            installed.learn_predict_and_download("colours", file_format)
         if options.broker is not None:
             installed.environment["PERENNIAL_BROKER_URL"] = options.broker
             api = (*API, "--port", installed.environment["PERENNIAL_PORT"], "--workers", "2")
@@ -207,7 +210,7 @@ def main() -> None:
                 installed.run_in_background(*api) as service,
             ):
                 installed.wait_until_ready(service)
-                installed.learn_predict_and_download("more-colours")
+                installed.learn_predict_and_download("more-colours", file_format)
     print("The installation works.")
 
 

@@ -38,18 +38,23 @@ def rows(runner: Runner) -> list[dict[str, str]]:
 
 
 def test_a_plan_is_run_once_and_then_only_reported(runner):
-    status, output = runner(METHODS, figures=True)
+    status, output = runner(METHODS)
     assert status == 0, output
     assert "2 runs: 0 done, 2 to do" in output
     written, summary = runner.times(), (runner.out / "summary.md").read_text()
     assert len(written) == 2
-    names = sorted(p.name for p in (runner.out / "figures").iterdir())
-    assert names == [f"digits-task-task-{name}.png" for name in ("forgetting", "matrices", "tasks")]
     assert list((runner.out / "unfinished").iterdir()) == []
     status, output = runner(METHODS)
     assert (status, runner.times()) == (0, written)
     assert "2 runs: 2 done, 0 to do" in output
     assert (runner.out / "summary.md").read_text() == summary
+
+
+@pytest.mark.campaign  # test_joint.py and test_depths.py draw figures without a command
+def test_a_plan_is_drawn_when_asked(runner):
+    assert runner(METHODS, figures=True)[0] == 0
+    names = sorted(p.name for p in (runner.out / "figures").iterdir())
+    assert names == [f"digits-task-task-{name}.png" for name in ("forgetting", "matrices", "tasks")]
 
 
 def test_the_table_has_a_row_per_run_stage_protocol_and_test_set(runner):
@@ -115,6 +120,7 @@ def test_a_failed_run_is_kept_with_its_reason_and_shown(runner):
     assert runner.times() == written
 
 
+@pytest.mark.campaign  # test_unfinished.py shows it of single runs
 def test_a_run_whose_process_was_killed_is_tried_again(runner):
     plan = '[[methods]]\nname = "finetune"'
     assert runner(plan)[0] == 0
@@ -130,6 +136,7 @@ def test_a_run_whose_process_was_killed_is_tried_again(runner):
     assert without_times(runner.records()[name]) == without_times(record)
 
 
+@pytest.mark.campaign  # test_unfinished.py keeps and continues a base
 def test_a_base_is_trained_once_and_its_classes_are_kept_by_a_frozen_backbone(runner):
     plan = """
         data = [{ name = "new", path = "digits", classes = "4-7", classes_per_task = 2, train_per_class = 12 }]

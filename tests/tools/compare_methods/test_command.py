@@ -77,6 +77,8 @@ def test_the_base_that_is_not_installed_is_named_with_another(
     assert f"--base {packaged_base.PACKAGED}" in done.output
 
 
+# tests/client/test_compare_methods.py compares on a service that runs already
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_whole_run_starts_a_service_of_its_own_and_writes_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

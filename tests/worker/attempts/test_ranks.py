@@ -104,12 +104,9 @@ def watched(child: JobProcess, recorder: Recorder, snapshot_s: float) -> Process
 
 @pytest.mark.parametrize(
     "victim",
-    [
-        pytest.param("rank 0", marks=pytest.mark.campaign),
-        "rank 1",
-        pytest.param("torchrun", marks=pytest.mark.campaign),
-    ],
+    ["rank 0", "rank 1", "torchrun"],
 )
+@pytest.mark.campaign  # tests/core/learning/distributed/test_shards.py kills a rank and goes on
 def test_a_job_that_lost_a_process_has_died_leaves_none_behind_and_resumes_to_the_same_bits(
     victim: str, zygote: ForkServer, bench: Bench, gone: Callable[[int], bool]
 ) -> None:

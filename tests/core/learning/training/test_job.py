@@ -295,18 +295,13 @@ FAMILIES = {
     "prompts": "vpt",
 }
 """A method, or a whole recipe, of each family."""
-IN_CI = "replay of logits"
-"""`test_conformance.py` shows for each method that what a snapshot holds is enough."""
 
 
+# `test_conformance.py` shows for each method that what a snapshot holds is enough, and
+# tests/faults/test_worker_deaths.py kills a process that learns in each build.
+@pytest.mark.campaign
 @pytest.mark.parametrize(
-    "recipe",
-    [
-        pytest.param(
-            recipe, id=name, marks=pytest.mark.slow if name == IN_CI else pytest.mark.campaign
-        )
-        for name, recipe in FAMILIES.items()
-    ],
+    "recipe", [pytest.param(recipe, id=name) for name, recipe in FAMILIES.items()]
 )
 def test_a_real_kill_9_in_a_second_task_changes_no_bit(tmp_path, recipe) -> None:
     recipe = {"epochs": 40, **(recipe if isinstance(recipe, dict) else {"method": recipe})}
