@@ -26,7 +26,9 @@ from core.statistics.near import Hashes
 
 NEIGHBOURS = 20
 TASK_IMAGES = 2000  # images of a task, evenly spaced over its held-out part
-ALL_IMAGES = 8000  # images of all tasks together: the comparison is quadratic
+ALL_IMAGES = 8000  # images of all tasks together
+# Images that are classified among them, evenly spaced: the comparison is their product.
+CLASSIFIED_IMAGES = 2000
 _ROWS = 1024  # rows compared at once
 
 
@@ -122,10 +124,12 @@ class VersionKnnProbe:
             return [0, 0]
         samples = list(self.samples.values())
         self.groups = group_near_duplicate_probed_images(samples)
+        labels = torch.cat([s.labels for s in samples])
         return _count_correct_neighbours(
             torch.cat([s.features for s in samples]),
-            torch.cat([s.labels for s in samples]),
+            labels,
             self.groups,
+            choose_evenly_spaced_rows(len(labels), CLASSIFIED_IMAGES),
         )
 
 
@@ -152,17 +156,23 @@ def choose_neighbour_count(labels: Tensor) -> int:
 
 
 def classify_by_other_neighbours(
-    features: Tensor, labels: Tensor, k: int, groups: Tensor | None = None
+    features: Tensor,
+    labels: Tensor,
+    k: int,
+    groups: Tensor | None = None,
+    classified: Tensor | None = None,
 ) -> Tensor:
-    """Return bool [N]: True if the majority of the k nearest others has an image's own class.
+    """Return bool [M]: True if the majority of the k nearest others has an image's own class.
 
     Args:
         features: float [N, width].
         labels: int64 [N] on the CPU, from 0.
         k: number of neighbours, below N.
         groups: int64 [N]; images of one group have no vote on each other; None: each is alone.
+        classified: int64 [M], the images to classify, on the CPU; None: all.
     """
     unit = functional.normalize(features, dim=1)
+    asked = torch.arange(len(labels)) if classified is None else classified
     group = torch.arange(len(labels)) if groups is None else groups
     group = group.to(unit.device)
     # Most images are alone in their group: comparing all groups with all would take as long as the
@@ -172,10 +182,10 @@ def classify_by_other_neighbours(
     classes = int(labels.max()) + 1
     right: list[Tensor] = []
     with use_full_precision(unit.device):
-        for start in range(0, unit.shape[0], _ROWS):
-            rows = slice(start, min(start + _ROWS, unit.shape[0]))
+        for part in asked.split(_ROWS):
+            rows = part.to(unit.device)
             near = unit[rows] @ unit.T
-            near[:, rows].fill_diagonal_(-torch.inf)
+            near[torch.arange(len(rows), device=unit.device), rows] = -torch.inf
             alike = has_alike[rows].nonzero().squeeze(1)
             near[alike] = near[alike].masked_fill(group[rows][alike, None] == group, -torch.inf)
             best, neighbours = near.topk(k, dim=1)
@@ -186,7 +196,7 @@ def classify_by_other_neighbours(
             votes.scatter_add_(1, labels[neighbours.cpu()], best.cpu().isfinite().float())
             # Without any vote the prediction is wrong, not class 0.
             right.append(torch.where(votes.amax(1) > 0, votes.argmax(1), -1))
-    return torch.cat(right) == labels
+    return torch.cat(right) == labels[asked]
 
 
 def choose_evenly_spaced_rows(n: int, most: int) -> Tensor:
@@ -197,10 +207,16 @@ def choose_evenly_spaced_rows(n: int, most: int) -> Tensor:
     return torch.arange(count) * n // max(1, count)
 
 
-def _count_correct_neighbours(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:
+def _count_correct_neighbours(
+    features: Tensor, labels: Tensor, groups: Tensor, classified: Tensor | None = None
+) -> list[int]:
     if labels.numel() < 2:
         return [0, 0]
     right = classify_by_other_neighbours(
-        features, labels, min(choose_neighbour_count(labels), labels.numel() - 1), groups
+        features,
+        labels,
+        min(choose_neighbour_count(labels), labels.numel() - 1),
+        groups,
+        classified,
     )
-    return [int(right.sum()), labels.numel()]
+    return [int(right.sum()), right.numel()]

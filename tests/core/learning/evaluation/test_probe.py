@@ -165,3 +165,12 @@ def test_groups_of_alike_images_have_no_vote_as_when_all_are_compared() -> None:
     assert torch.equal(
         classify_by_other_neighbours(points, labels, 5, groups), votes.argmax(1) == labels
     )
+
+
+def test_some_images_are_classified_among_all_as_if_all_were() -> None:
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(60, 5, generator=generator)
+    labels, groups = torch.arange(60) % 3, torch.arange(60) // 2
+    some = torch.tensor([0, 7, 8, 59])
+    in_all = classify_by_other_neighbours(points, labels, 5, groups)
+    assert torch.equal(classify_by_other_neighbours(points, labels, 5, groups, some), in_all[some])
