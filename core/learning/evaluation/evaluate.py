@@ -9,7 +9,7 @@ to the lowest row, so a head of zeros predicts its first class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,6 +112,40 @@ def compute_task_logits(
     return HeldOutLogits(
         torch.cat([torch.zeros(0, len(classes)), *parts]), data.convert_labels_to_targets(classes)
     )
+
+
+def compute_logits_of_tasks(
+    network: Network,
+    parts: Mapping[int, Dataset],
+    predict: Predict,
+    inputs: InputNormaliser,
+    alive: Callable[[], None],
+) -> dict[int, HeldOutLogits]:
+    """Return a version's logits on the held-out part of each task.
+
+    Features of many tasks pass in batches of all: most tasks have fewer images than a batch.
+
+    Args:
+        parts: task → its images, or features of them.
+        alive: called after each part that passes on its own.
+    """
+    are_features = all(data.images.dim() == 2 for data in parts.values())
+    if network.scenario == "task" or not are_features or not parts:
+        logits: dict[int, HeldOutLogits] = {}
+        for task, data in parts.items():
+            logits[task] = compute_task_logits(network, data, task, predict, inputs)
+            alive()
+        return logits
+    images = torch.cat([data.images for data in parts.values()])
+    values = torch.cat(
+        [part.float().cpu() for part in _predict_batches(network, images, None, predict, inputs)]
+    )
+    classes = network.list_classes(None)
+    sizes = [len(data) for data in parts.values()]
+    return {
+        task: HeldOutLogits(of_task, data.convert_labels_to_targets(classes))
+        for (task, data), of_task in zip(parts.items(), values.split(sizes), strict=True)  # type: ignore[no-untyped-call]
+    }
 
 
 def compute_mean_loss(

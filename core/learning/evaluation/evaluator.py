@@ -31,7 +31,6 @@ from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.baselines import BaselineScores, evaluate_feature_baselines
 from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.calibration.held_out import (
-    HeldOutLogits,
     choose_stride_of_stored_logits,
     concatenate_task_logits,
 )
@@ -44,8 +43,8 @@ from core.learning.evaluation.comparison import (
 )
 from core.learning.evaluation.evaluate import (
     can_predict_task,
+    compute_logits_of_tasks,
     compute_mean_loss,
-    compute_task_logits,
     count_correct_by_class,
     predict_dataset,
     score_task_images,
@@ -374,12 +373,13 @@ class Evaluator:
             ), None
         # Some of the images are enough for a temperature; predictions need all of them.
         stride = choose_stride_of_stored_logits(sizes)
-        logits: dict[int, HeldOutLogits] = {}
-        for task, data in answerable.items():
-            logits[task] = compute_task_logits(
-                network, data.select_every_nth_image(stride), task, predict, self._inputs
-            )
-            self._emit(AliveEvent())
+        logits = compute_logits_of_tasks(
+            network,
+            {task: data.select_every_nth_image(stride) for task, data in answerable.items()},
+            predict,
+            self._inputs,
+            lambda: self._emit(AliveEvent()),
+        )
         together, parent = (
             concatenate_task_logits(logits),
             self._ancestors.get_ancestor_manifest("parent").temperature,

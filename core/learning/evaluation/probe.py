@@ -182,7 +182,7 @@ def classify_by_other_neighbours(
     classes = int(labels.max()) + 1
     right: list[Tensor] = []
     with use_full_precision(unit.device):
-        for part in asked.split(_ROWS):
+        for part in asked.split(_ROWS):  # type: ignore[no-untyped-call]
             rows = part.to(unit.device)
             near = unit[rows] @ unit.T
             near[torch.arange(len(rows), device=unit.device), rows] = -torch.inf
