@@ -471,7 +471,7 @@ def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
     settings = client.app.state.settings
     writes = FAKE.replace(
         'write_framed_message(out, b"{}")',
-        'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")',
+        'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_framed_message(out, b"{}")',
     )
     network = PredictionProcess(settings, [sys.executable, "-c", writes])
     network.ensure_process_running()

@@ -361,7 +361,7 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "__init__.py").write_text(FAKE_CORE.format(path=str(ROOT / "core")))
     monkeypatch.setattr(helper_process, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "Pool", partial(pool.DecoderPool, image_s=1.0))
+    monkeypatch.setattr(module, "DecoderPool", partial(pool.DecoderPool, image_s=1.0))
 
 
 @pytest.mark.parametrize("end", [b"KILL", b"HANG"])
@@ -383,7 +383,7 @@ def test_an_image_that_ends_its_decoder_is_one_row(
 def test_an_image_that_spends_the_cpu_time_is_one_row(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "Pool", pool.DecoderPool)
+    monkeypatch.setattr(module, "DecoderPool", pool.DecoderPool)
     monkeypatch.setattr(archive_decoding, "CPU_S", 1)
     result = take(mixed({"cat/poison.png": png(5) + b"SPIN"}))
     assert result.report["rejected"] == [{"path": "cat/poison.png", "reason": pool.DEADLY}]

@@ -72,7 +72,7 @@ def test_a_gpu_that_is_asked_for_and_missing_is_lost_from_the_start(
 ) -> None:
     watched = watch("cuda", "No GPU is visible.")
     assert not check_to_end(watched)
-    assert watched.device == device.Device("cuda", 0, "No GPU is visible.")
+    assert watched.device == device.WorkerDevice("cuda", 0, "No GPU is visible.")
 
 
 def test_a_driver_without_a_usable_gpu_is_a_warning_and_jobs_run_on_the_cpu(

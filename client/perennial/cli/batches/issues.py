@@ -49,7 +49,7 @@ def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) 
     refusal = _find_refusal(client, model, batch, rows) if is_for_person or shell.is_json else None
     commands = [None if refusal else _build_relabel_command(model, batch, row) for row in rows]
     items = [
-        {**dict(zip(COLUMNS, row, strict=True)), "cli_command": one}
+        {**dict(zip(COLUMNS, row, strict=True)), "command": one}
         for row, one in zip(rows, commands, strict=True)
     ]
     shell.print_rows(items, rows, "Nothing of this batch is to be looked at.")
