@@ -1,8 +1,8 @@
 """Measures an edit of one image in a model of many tasks: closed form, kept features.
 
-    python -m bench.service.edit [--tasks 100] [--per-class 50] [--side 32]
+    python -m bench.service.edit [--tasks 100] [--classes 10] [--per-class 50] [--side 32]
 
-The stream is that of `bench.service.age` in the scenario class: ten new classes each task. Then one
+The stream is that of `bench.service.age` in the scenario class: new classes each task. Then one
 training image of the first, the middle and the last task gets another label, and a class is renamed,
 merged and dropped. Printed of each, of the worker's part alone: seconds; CPU seconds of the job
 process and of the worker; SQL statements; requests to the store; bytes that the version adds. The
@@ -15,39 +15,40 @@ from pathlib import Path
 from typing import Any
 
 from bench.service import age
-from bench.service.age import CLASSES, Figures, Stream
+from bench.service.age import Figures, Stream
 
 
 def main() -> None:
     """Build a model, make the edits and print their cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=100)
+    parser.add_argument("--classes", type=int, default=10, help="new classes of a task")
     parser.add_argument("--per-class", type=int, default=50)
     parser.add_argument("--side", type=int, default=32)
     asked = parser.parse_args()
-    age.PER_CLASS = asked.per_class
+    age.CLASSES, age.PER_CLASS = asked.classes, asked.per_class
     with tempfile.TemporaryDirectory() as folder:
         stream = Stream(Path(folder), "analytic", "class", asked.side)
         try:
             for number in range(1, asked.tasks + 1):
                 last = stream.learn_made_up_batch(number)
-            images = asked.tasks * CLASSES * asked.per_class
-            print(f"{asked.tasks} tasks, {images:,} images, {asked.tasks * CLASSES:,} classes")
+            classes = asked.tasks * asked.classes
+            print(f"{asked.tasks} tasks, {classes * asked.per_class:,} images, {classes:,} classes")
             print("| step | s | job CPU s | worker CPU s | SQL | requests | new bytes |")
             print("|---|---:|---:|---:|---:|---:|---:|")
             print_edit_row("last update", last)
-            for name, operations in list_edits_to_measure(asked.tasks).items():
+            for name, operations in list_edits_to_measure(asked.tasks, asked.classes).items():
                 print_edit_row(name, stream.make_edit_version(operations))
         finally:
             stream.close()
 
 
-def list_edits_to_measure(tasks: int) -> dict[str, list[dict[str, Any]]]:
+def list_edits_to_measure(tasks: int, classes: int) -> dict[str, list[dict[str, Any]]]:
     """Return the edits to measure, by a description."""
-    first_class = {task: CLASSES * (task - 1) for task in (1, tasks // 2, tasks)}
+    first_class = {task: classes * (task - 1) for task in (1, tasks // 2, tasks)}
     edits: dict[str, list[dict[str, Any]]] = {
         f"one image of task {task}": [
-            {"relabel": {"task": task, "image": 0, "label": str(label + 1)}}
+            {"relabel": {"task": task, "image": 0, "label": str((label + 1) % (tasks * classes))}}
         ]
         for task, label in first_class.items()
     }

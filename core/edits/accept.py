@@ -170,10 +170,10 @@ def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dic
     standings = read_task_standings(session, model.id, rows)
     by_number = {row.number: row for row in rows}
     taught = list_taught_tasks(manifest)
-    others = sorted(by_number.keys() - set(taught))
+    untaught = sorted(by_number.keys() - set(taught))
     return {
         number: _build_taught_task(by_number[number], str(standings[number]))
-        for number in (*taught, *others)
+        for number in (*taught, *untaught)
         if number in by_number
     }
 
@@ -197,8 +197,8 @@ def _check_requested_edit(
         raise Invalid(f"Models of the problem {model.problem} cannot be edited.")
     tasks = read_taught_tasks(session, model, head.manifest)
     taught = {number: tasks[number] for number in list_taught_tasks(head.manifest)}
-    known = list(model.classes or head.manifest.classes or [])
-    changes = check_operations(operations, model.scenario, tasks, known)
+    head_classes = list(model.classes or head.manifest.classes or [])
+    changes = check_operations(operations, model.scenario, tasks, head_classes)
     edited = changes.list_changed_tasks(taught)
     if not edited:
         raise Invalid("The operations change no image of the newest version.")
@@ -333,17 +333,17 @@ def read_feature_parts(
     for number, manifest, part in session.execute(query):
         keeps = manifest.method is not None and manifest.method.hyper.get("keep") == "features"
         by_version.setdefault(number, []).append(FeaturePart(part, keeps))
-    found: dict[str, FeaturePart] = {}
+    parts: dict[str, FeaturePart] = {}
     ancestor: int | None = head.number
     # From the newest version back: an edited task's parts are those of its last edit.
     while ancestor is not None:
         own = {each.part.name: each for each in by_version.get(ancestor, [])}
         for task in tasks:
-            main, rest = get_names_of_task_feature_parts(task)
-            if main in own and main not in found:
-                found |= {name: own[name] for name in (main, rest) if name in own}
+            main, remainder = get_names_of_task_feature_parts(task)
+            if main in own and main not in parts:
+                parts |= {name: own[name] for name in (main, remainder) if name in own}
         ancestor = parents.get(ancestor)
-    return found
+    return parts
 
 
 def _list_tasks_without_images(session: Session, model: Model, tasks: list[int]) -> list[int]:
@@ -387,7 +387,7 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
 
 
 def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> EditPlanOut:
-    known = checked.head.manifest.classes or []
+    head_classes = checked.head.manifest.classes or []
     changed = checked.changes.classes
     added = {
         label
@@ -395,14 +395,14 @@ def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> 
         for label in edits.values()
         if label is not None
     }
-    after = ({changed.get(name, name) for name in known} | added) - {None}
+    after = ({changed.get(name, name) for name in head_classes} | added) - {None}
     return {
         "parent": checked.head.number,
         "way": checked.way,
         "approximation": _describe_approximation(checked),
         "tasks": checked.tasks,
         "learned_again": checked.learned_again,
-        "classes_before": len(known),
+        "classes_before": len(head_classes),
         "classes_after": len(after),
         "operations": len(operations),
         "can_undo": not checked.changes.removes_images,
@@ -414,9 +414,9 @@ def _describe_approximation(checked: _CheckedEdit) -> str | None:
     if checked.way != "patch":
         return None
     made_by = checked.head.manifest.method
-    known = checked.head.manifest.classes or []
-    sources = checked.changes.list_class_sources(known)
-    drops = sum(map(len, sources.values())) < len(known)
+    head_classes = checked.head.manifest.classes or []
+    sources = checked.changes.list_class_sources(head_classes)
+    drops = sum(map(len, sources.values())) < len(head_classes)
     merges = any(len(numbers) > 1 for numbers in sources.values())
     texts: list[str] = []
     if made_by is not None and made_by.name == CLOSED_FORM:

@@ -155,8 +155,8 @@ class EditChain:
 
     def get_first_parent(self) -> EditedVersionState:
         """Return the version that an edit's first learning process starts from."""
-        line = self._fetch_starting_version_state()
-        return self._reorder_head_classes(line) if self._facts.is_learned_from_features else line
+        start = self._fetch_starting_version_state()
+        return self._reorder_head_classes(start) if self._facts.is_learned_from_features else start
 
     def _fetch_starting_version_state(self) -> EditedVersionState:
         facts = self._facts
@@ -177,16 +177,16 @@ class EditChain:
         probe = self._facts.probe
         if probe is None:
             return None
-        kept = {task: n for task, n in probe.tasks.items() if int(task) not in self._edited}
-        return probe.model_copy(update={"tasks": kept})
+        unchanged = {task: n for task, n in probe.tasks.items() if int(task) not in self._edited}
+        return probe.model_copy(update={"tasks": unchanged})
 
     def write_patch_spec(self) -> tuple[EditedVersionState, Path]:
         """Return the head, and the specification of the process that patches it."""
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
         folder.mkdir()
-        line = self._fetch_starting_version_state()
-        line = replace(line, parts=self._add_features_no_job_reads(line.parts))
+        head = self._fetch_starting_version_state()
+        head = replace(head, parts=self._add_features_no_job_reads(head.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
         recipe = adapt_stored_recipe(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
@@ -196,18 +196,22 @@ class EditChain:
             **next(each for each in history if each.number == number).list_fields_that_are_set(),
             train=self._write_empty_training_part(folder),
         )
-        others = [each for each in history if each.number != number]
-        known = list(line.manifest.classes or [])
-        sources = facts.changes.list_class_sources(known)
-        if any(part.type in PER_TASK for part in line.parts.values()):
-            self._record_class_numbers(renumber_former_classes(list(sources.values()), len(known)))
+        other_tasks = [each for each in history if each.number != number]
+        classes = list(head.manifest.classes or [])
+        sources = facts.changes.list_class_sources(classes)
+        if any(part.type in PER_TASK for part in head.parts.values()):
+            self._record_class_numbers(
+                renumber_former_classes(list(sources.values()), len(classes))
+            )
         spec = PatchSpec(
-            **self._build_job_spec(line, recipe, task, others, folder).list_fields_that_are_set(),
+            **self._build_job_spec(
+                head, recipe, task, other_tasks, folder
+            ).list_fields_that_are_set(),
             work=PATCH,
             names=list(sources),
             sources=list(sources.values()),
         )
-        return line, _write_process_spec(folder, spec)
+        return head, _write_process_spec(folder, spec)
 
     def _write_empty_training_part(self, folder: Path) -> Path:
         """Write a training part without images: a patch learns from none."""
@@ -294,12 +298,15 @@ class EditChain:
             }
         )
         earlier = {name: part for name, part in line.parts.items() if part.type in PER_TASK}
-        own = {
+        new_parts = {
             part.name: LocalPart(name=part.name, type=part.type, path=out / part.file)
             for part in document.parts
         }
-        self._renewed |= {name for name, part in own.items() if part.type in PER_TASK}
-        parts = {**own, **{name: part for name, part in earlier.items() if name not in own}}
+        self._renewed |= {name for name, part in new_parts.items() if part.type in PER_TASK}
+        parts = {
+            **new_parts,
+            **{name: part for name, part in earlier.items() if name not in new_parts},
+        }
         return replace(line, manifest=manifest, parts=parts)
 
     def complete_result_with_unchanged_tasks(self, line: EditedVersionState, out: Path) -> None:
@@ -392,15 +399,17 @@ class EditChain:
             held_out = None
         assert data.train is not None, "a task is learned from images or features"
         if data.rows is None:
-            train, known = data.files["train"], None
+            train, features = data.files["train"], None
         else:
-            train, known = rewrite.write_feature_dataset(folder, data.rows, data.train, data.names)
+            train, features = rewrite.write_feature_dataset(
+                folder, data.rows, data.train, data.names
+            )
         return TaskToLearn(
             number=number,
             classes=sorted(data.after.classes),
             held_out=held_out,
             train=train,
-            known=known,
+            known=features,
             features=self._fetch_held_out_features(data),
         )
 
@@ -418,9 +427,9 @@ class EditChain:
             if number == own:
                 continue
             if data is None:
-                kept = self._held_out_features.get(number)
+                features = self._held_out_features.get(number)
                 listed.append(
-                    fetch_files_of_earlier_task(self._blobs, facts.tasks[number], None, kept)
+                    fetch_files_of_earlier_task(self._blobs, facts.tasks[number], None, features)
                 )
             else:
                 has_images = data.held_out is not None and bool(data.held_out.remaining_labels)
@@ -436,10 +445,10 @@ class EditChain:
 
     def _fetch_held_out_features(self, data: EditedData) -> Path | None:
         """Return the stored features of a task's held-out images; None if these change."""
-        kept = self._held_out_features.get(data.after.number)
-        if kept is None or data.after.held_out != data.before.held_out:
+        digest = self._held_out_features.get(data.after.number)
+        if digest is None or data.after.held_out != data.before.held_out:
             return None
-        return fetch_blob_if_sound(self._blobs, kept)
+        return fetch_blob_if_sound(self._blobs, digest)
 
     def _reorder_head_classes(self, line: EditedVersionState) -> EditedVersionState:
         """Return the network head with the edited classes in the order of their first appearance.
@@ -448,20 +457,20 @@ class EditChain:
         """
         facts, folder = self._facts, self._folder / "renumbered"
         folder.mkdir()
-        known, new = list(facts.head.manifest.classes or []), self._list_edited_classes()
+        classes, new = list(facts.head.manifest.classes or []), self._list_edited_classes()
         position = {name: at for at, name in enumerate(new)}
-        named = [facts.changes.classes.get(name, name) for name in known]
+        named = [facts.changes.classes.get(name, name) for name in classes]
         outdated = {
             name
             for name, part in line.parts.items()
             if part.type in PER_TASK and int(name.split(".")[1]) in self._edited
         }
-        kept = {name: part for name, part in line.parts.items() if name not in outdated}
+        current_parts = {name: part for name, part in line.parts.items() if name not in outdated}
         numbers = [GONE if name is None else position.get(name, GONE) for name in named]
         self._record_class_numbers(numbers)
         manifest = line.manifest.model_copy(update={"classes": new})
         return renumber_edited_version(
-            replace(line, manifest=manifest, parts=kept), numbers, folder
+            replace(line, manifest=manifest, parts=current_parts), numbers, folder
         )
 
     def _record_class_numbers(self, numbers: list[int]) -> None:
@@ -492,16 +501,16 @@ class EditChain:
             for number in facts.taught
         }
         ordered = dict.fromkeys(name for number in facts.taught for name in sorted(after[number]))
-        known = list(facts.head.manifest.classes or [])
-        if list(before) == known:
+        head_classes = list(facts.head.manifest.classes or [])
+        if list(before) == head_classes:
             return list(ordered)
         # A line with tasks that were learned in another order keeps its order.
-        kept = dict.fromkeys(
+        renamed = dict.fromkeys(
             new
-            for name in known
+            for name in head_classes
             if (new := facts.changes.classes.get(name, name)) is not None and new in ordered
         )
-        return list({**kept, **ordered})
+        return list({**renamed, **ordered})
 
 
 def _write_process_spec(folder: Path, spec: JobSpec) -> Path:

@@ -192,8 +192,8 @@ def _edit_train_labels(
         return rewrite.apply_edit_to_labels(
             rewrite.read_labels(path, names), edits, facts.changes.classes
         )
-    known = facts.head.manifest.classes or []
-    labels = [known[row] for row in rows.classes.tolist()]
+    head_classes = facts.head.manifest.classes or []
+    labels = [head_classes[row] for row in rows.classes.tolist()]
     if len(labels) != (facts.tasks[number].n_train or 0):
         raise Invalid(
             f"The version keeps features of {len(labels)} of the {facts.tasks[number].n_train} "

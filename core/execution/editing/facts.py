@@ -109,8 +109,8 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
                     raise _make_gone_error(f"The features of task {number} were deleted")
         elif edit.way in ("rename", "patch"):
             again, start = [], head
-            found = read_feature_parts(session, model, head, taught)
-            features = {name: each.part for name, each in found.items()}
+            feature_parts = read_feature_parts(session, model, head, taught)
+            features = {name: each.part for name, each in feature_parts.items()}
         else:
             start, features = find_version_to_relearn_from(session, model, head, edit.tasks[0]), {}
             again = taught[len(list_taught_tasks(start.manifest)) :]
@@ -171,9 +171,9 @@ def _check_edit_operations_again(
         number: task if number not in head.manifest.tasks else task.copy_with_standing_learned()
         for number, task in tasks.items()
     }
-    known = list(model.classes or head.manifest.classes or [])
+    head_classes = list(model.classes or head.manifest.classes or [])
     try:
-        changes = check_operations(operations, model.scenario, tasks, known)
+        changes = check_operations(operations, model.scenario, tasks, head_classes)
     except PerennialError as error:
         raise Invalid(f"The edit does not fit the model any more: {error.detail}") from error
     taught = {number: tasks[number] for number in head.manifest.tasks}

@@ -110,7 +110,7 @@ def describe_edit_plan(plan: EditPlan) -> list[str]:
         if plan.way == "relearn"
         else ""
     )
-    lines = [
+    sentences = [
         f"It changes the data of {_format_task_numbers(plan.tasks)}, by "
         f"{format_count(plan.operations, 'operation')}.",
         f"Way: {plan.way}; {WAYS.get(plan.way, 'the service knows it')}.{again}",
@@ -120,7 +120,7 @@ def describe_edit_plan(plan: EditPlan) -> list[str]:
         if plan.can_undo
         else "It cannot be undone: images that it removes are not restored.",
     ]
-    return [make_text_one_line(line) for line in lines]
+    return [make_text_one_line(line) for line in sentences]
 
 
 def _format_task_numbers(numbers: Sequence[int]) -> str:
@@ -275,8 +275,8 @@ def purge_edit(shell: CommandContext, model: str, edit: int, yes: bool) -> None:
     """
     client = shell.create_client()
     if not yes:
-        held = client.edits.retrieve(model, edit).still_in_versions
-        named = ", ".join(map(str, held[:SHOWN_TASKS])) or "none"
+        versions = client.edits.retrieve(model, edit).still_in_versions
+        named = ", ".join(map(str, versions[:SHOWN_TASKS])) or "none"
         ask_for_confirmation(
             f"Delete what versions hold of these images ({named})? This cannot be undone"
         )
