@@ -22,7 +22,12 @@ from core.database.jobs import build_unfinished_condition, record_job_creation
 from core.database.kinds import JobKind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
-from core.edits.checks import EditChanges, TaughtTask, check_operations
+from core.edits.checks import (
+    EditChanges,
+    TaughtTask,
+    check_operations,
+    make_emptied_task_error,
+)
 from core.edits.image_patterns import expand_image_patterns
 from core.edits.operations import Operation
 from core.edits.rewrite import get_names_of_task_feature_parts
@@ -212,6 +217,10 @@ def _check_requested_edit(
     way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
     if way == "patch":
         changes = changes.drop_tasks_without_classes(taught)
+    else:
+        for number in edited:
+            if changes.empties_task(taught[number]):
+                raise make_emptied_task_error(number)
     return _CheckedEdit(head, changes, edited, again, way)
 
 

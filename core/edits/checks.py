@@ -92,6 +92,18 @@ class EditChanges:
         }
         return replace(self, dropped=self.dropped | empty)
 
+    def empties_task(self, task: TaughtTask) -> bool:
+        """Return True if no training image of a task is left, as far as its counts tell."""
+        trained = task.sizes.get("train", 0)
+        if task.number in self.dropped or not trained:  # it has none to lose
+            return False
+        images = self.images.get((task.number, "train"), {})
+        removed = sum(label is None for label in images.values())
+        has_no_class = all(self.classes.get(name, name) is None for name in task.classes)
+        return removed == trained or (
+            bool(task.classes) and has_no_class and len(images) == removed
+        )
+
     def list_class_sources(self, known: Sequence[str]) -> dict[str, list[int]]:
         """Return each class after the changes with the numbers of the known ones it is made of.
 
@@ -109,6 +121,15 @@ class EditChanges:
         """True if an image is taken out, by itself or with its class."""
         removed = any(label is None for edits in self.images.values() for label in edits.values())
         return removed or bool(self.dropped) or None in self.classes.values()
+
+
+def make_emptied_task_error(number: int) -> Invalid:
+    """Return the error of an edit that would leave a task without training images."""
+    return Invalid(
+        f"Task {number} would have no training image left. Remove the whole task instead: "
+        f'{{"remove": {{"task": {number}}}}}.',
+        extra={"task": number},
+    )
 
 
 def check_operations(

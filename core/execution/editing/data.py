@@ -13,7 +13,7 @@ from core.contract.responses.task_image import Split
 from core.database.label_names import list_label_names
 from core.database.tables import Task
 from core.edits import record, rewrite
-from core.edits.checks import EditChanges
+from core.edits.checks import EditChanges, make_emptied_task_error
 from core.edits.rewrite import EditedLabels, FeatureRows
 from core.errors import Invalid, StoreCorrupt
 from core.execution.editing.facts import EditFacts
@@ -90,10 +90,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
     if number in changes.dropped:
         train, held_out = (_mark_all_images_removed(part) for part in (train, held_out))
     elif train is not None and not train.remaining_labels:
-        raise Invalid(
-            f"Task {number} would have no training image left. Remove the whole task instead: "
-            f'{{"remove": {{"task": {number}}}}}.'
-        )
+        raise make_emptied_task_error(number)
     if number in changes.dropped:
         gone = EditedTask(number=number, classes={}, n_train=0, n_held_out=0)
         sized = before.model_copy(update={"bytes": {}})

@@ -124,6 +124,26 @@ def test_a_task_without_a_class_left_is_dropped_and_sources_are_in_their_order()
 
 
 @pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ([{"drop": {"class": "cap"}}, {"drop": {"class": "hat"}}], True),
+        ([{"drop": {"class": "cap"}}], False),
+        ([{"remove": {"task": 1, "image": image}} for image in range(4)], True),
+        ([{"remove": {"task": 1, "image": image}} for image in range(3)], False),
+        ([{"drop": {"class": "cap"}}, {"drop": {"class": "hat"}}, relabel(1, 0, "tee")], False),
+        ([{"remove": {"task": 1}}], False),
+    ],
+)
+def test_a_task_that_would_have_no_training_image_is_known_before_the_edit_is_made(
+    operations: list[dict[str, Any]], expected: bool
+) -> None:
+    changes = check(*operations)
+    assert changes.empties_task(TASKS[1]) is expected
+    held_out_only = TaughtTask(1, TASKS[1].classes, {"held_out": 2}, "learned")
+    assert not changes.empties_task(held_out_only)
+
+
+@pytest.mark.parametrize(
     "operations",
     [
         [],
