@@ -56,7 +56,8 @@ def list_edits_to_measure(tasks: int, classes: int) -> dict[str, list[dict[str, 
         **edits,
         "rename a class": [{"rename": {"from": "3", "to": "three"}}],
         "merge two classes of one task": [{"merge": {"from": ["4"], "into": "5"}}],
-        "drop a class of the first task": [{"drop": {"class": "6"}}],
+        # A class that is all of its task goes with it.
+        "drop a class": [{"drop": {"class": "6"}} if classes > 1 else {"remove": {"task": 7}}],
     }
 
 

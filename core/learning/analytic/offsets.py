@@ -50,16 +50,16 @@ def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     # Each class weighs the same: with plain cross-entropy the large classes would hold their
     # advantage.
     weights = 1 / torch.bincount(labels, minlength=len(counts)).double()[labels]
-    loss = _WeightedLoss(
+    loss = _WeightedCrossEntropy(
         centred, impossible if bool(impossible.any()) else None, labels, sizes, weights
     )
-    scale, _ = loss.minimise(1 / fit_temperature(scores, labels), 0.0, moves_slope=False)
+    scale, _ = loss.find_minimum(1 / fit_temperature(scores, labels), 0.0, moves_slope=False)
     # The least loss over all scales is convex in the slope, so its derivative at 0 tells the sign
     # of the best one. A β below zero would favour the large classes even more, which no left-out
     # score supports.
-    if loss.derive(scale, 0.0).by_slope >= 0:
+    if loss.compute_derivatives(scale, 0.0).by_slope >= 0:
         return none
-    scale, slope = loss.minimise(scale, 0.0)
+    scale, slope = loss.find_minimum(scale, 0.0)
     beta = slope / scale if scale > 0 else math.nan
     return -beta * sizes if math.isfinite(beta) and beta > 0 else none
 
@@ -91,7 +91,7 @@ class _Derivatives:
 
 
 @dataclass(frozen=True)
-class _WeightedLoss:
+class _WeightedCrossEntropy:
     """The weighted cross-entropy of the logits a · score − b · size, convex in scale a and slope b.
 
     Attributes:
@@ -108,7 +108,7 @@ class _WeightedLoss:
     sizes: Tensor
     weights: Tensor
 
-    def derive(self, scale: float, slope: float) -> _Derivatives:
+    def compute_derivatives(self, scale: float, slope: float) -> _Derivatives:
         """Compute the loss and its derivatives: means and covariances under the probabilities."""
         sums = self.scores.new_zeros(6)
         for rows in split_into_row_blocks(self.scores):
@@ -142,14 +142,14 @@ class _WeightedLoss:
         )
         return each @ self.weights[rows]
 
-    def minimise(
+    def find_minimum(
         self, scale: float, slope: float, *, moves_slope: bool = True
     ) -> tuple[float, float]:
         """Return the scale and slope with the least loss, by Newton's method from these.
 
         Without `moves_slope`, only the scale is changed.
         """
-        at = self.derive(scale, slope)
+        at = self.compute_derivatives(scale, slope)
         for _ in range(MOST_STEPS):
             step = at.compute_newton_step() if moves_slope else at.compute_newton_step_of_scale()
             if step is None:
@@ -175,7 +175,7 @@ class _WeightedLoss:
         share = 1.0
         while share >= SHORTEST:
             moved = point[0] + share * step[0], point[1] + share * step[1]
-            at = self.derive(*moved)
+            at = self.compute_derivatives(*moved)
             if at.loss <= loss - SUFFICIENT * share * promised:
                 return moved, at
             share /= 2
