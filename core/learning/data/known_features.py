@@ -67,9 +67,11 @@ class KnownFeatures(InputNormaliser):
                 # Images beyond the limit pass through the network at each read.
                 if self._bytes >= MEMORY_BYTES:
                     return
-                self.add_features(
-                    part, network.features(super().__call__(part), None).float().cpu()
-                )
+                # Sums over a single image are rounded otherwise than over several: twice, it has the
+                # features that it has in any batch.
+                batch = torch.cat([part, part]) if len(part) == 1 else part
+                features = network.features(super().__call__(batch), None).float().cpu()
+                self.add_features(part, features[: len(part)])
                 alive()
 
     def add_features(self, images: Tensor, features: Tensor) -> None:

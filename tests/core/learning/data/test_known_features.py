@@ -100,3 +100,17 @@ def test_beyond_their_bound_features_are_not_kept(monkeypatch: pytest.MonkeyPatc
     found = known(network_of(1), None, images_of(200))
     assert found(images_of(200)[:64]).dim() == 2
     assert found(images_of(200)[64:]).dim() == 4
+
+
+def test_the_last_image_alone_in_its_batch_has_the_features_of_any_batch() -> None:
+    architecture = {"name": "mlp", "hidden": [64, 64]}
+    network = build_network(
+        architecture, ImageSpec(16, 3), "class", HeadSpec(("cat", "dog")), seed=1
+    )
+    images = torch.randint(
+        0, 256, (33, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    alone, together = KnownFeatures(None, 3, CPU), KnownFeatures(None, 3, CPU)
+    alone.compute_dataset_features(network, images, lambda: None)
+    together.compute_dataset_features(network, images[1:], lambda: None)
+    assert torch.equal(alone(images[1:]), together(images[1:]))
