@@ -22,6 +22,8 @@ from core.learning.precision import InputNormaliser, move_network_to_device, use
 
 BATCH = 32
 """Images per forward pass."""
+LEAST_BATCH = 4
+"""Rows of the smallest pass. With fewer, an MLP's and a ResNet's features had other last bits."""
 MEMORY_BYTES = 256 << 20
 """Bytes of features above which they are recomputed at each read."""
 
@@ -67,9 +69,10 @@ class KnownFeatures(InputNormaliser):
                 # Images beyond the limit pass through the network at each read.
                 if self._bytes >= MEMORY_BYTES:
                     return
-                # Sums over a single image are rounded otherwise than over several: twice, it has the
-                # features that it has in any batch.
-                batch = torch.cat([part, part]) if len(part) == 1 else part
+                # Repeated, since products of few rows are rounded otherwise: an image has the same
+                # features in any batch.
+                missing = max(0, LEAST_BATCH - len(part))
+                batch = torch.cat([part, part[-1:].expand(missing, *part.shape[1:])])
                 features = network.features(super().__call__(batch), None).float().cpu()
                 self.add_features(part, features[: len(part)])
                 alive()

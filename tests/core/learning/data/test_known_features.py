@@ -102,15 +102,16 @@ def test_beyond_their_bound_features_are_not_kept(monkeypatch: pytest.MonkeyPatc
     assert found(images_of(200)[64:]).dim() == 4
 
 
-def test_the_last_image_alone_in_its_batch_has_the_features_of_any_batch() -> None:
+@pytest.mark.parametrize("left_out", [1, 2, 3])
+def test_the_last_images_have_the_features_of_any_batch(left_out: int) -> None:
     architecture = {"name": "mlp", "hidden": [64, 64]}
     network = build_network(
         architecture, ImageSpec(16, 3), "class", HeadSpec(("cat", "dog")), seed=1
     )
     images = torch.randint(
-        0, 256, (33, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+        0, 256, (32 + left_out, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator()
     )
-    alone, together = KnownFeatures(None, 3, CPU), KnownFeatures(None, 3, CPU)
-    alone.compute_dataset_features(network, images, lambda: None)
-    together.compute_dataset_features(network, images[1:], lambda: None)
-    assert torch.equal(alone(images[1:]), together(images[1:]))
+    some, others = KnownFeatures(None, 3, CPU), KnownFeatures(None, 3, CPU)
+    some.compute_dataset_features(network, images, lambda: None)
+    others.compute_dataset_features(network, images[left_out:], lambda: None)
+    assert torch.equal(some(images[left_out:]), others(images[left_out:]))
