@@ -150,11 +150,11 @@ class PageQuery:
     cursor: str | None
 
 
-async def _build_page_query(limit: Limit = LIMIT, cursor: Cursor = None) -> PageQuery:
+async def _parse_page_query(limit: Limit = LIMIT, cursor: Cursor = None) -> PageQuery:
     return PageQuery(limit, cursor)
 
 
-Page = Annotated[PageQuery, Depends(_build_page_query)]
+Page = Annotated[PageQuery, Depends(_parse_page_query)]
 IdempotencyKey = Annotated[
     str | None,
     Header(

@@ -16,9 +16,9 @@ from pydantic import TypeAdapter
 from core.text.nearest import describe_unknown_field, list_schema_paths
 from core.text.plain import (
     describe_invalid_value,
+    describe_json_schema_requirement,
     describe_json_types,
     describe_required_name,
-    describe_schema_requirement,
 )
 
 MAX_FIELDS = 20
@@ -143,7 +143,7 @@ def _describe_field_error(error: Mapping[str, Any], path: str, field_paths: Sequ
         )
     if named in _LIMITS:
         keyword, limit = _LIMITS[named]
-        message = describe_schema_requirement(keyword, context[limit])
+        message = describe_json_schema_requirement(keyword, context[limit])
         # Do not quote texts and lists: their length is the error, and repeating them does not help.
         return f"{message}{'' if 'too_' in named else describe_invalid_value(error['input'])}"
     root = named.partition("_")[0]

@@ -294,7 +294,7 @@ class Settings(BaseSettings):
         return _add_password(self.broker_url, self.broker_password_file, "BROKER")
 
     @property
-    def secret_key(self) -> str:
+    def resolved_store_secret_key(self) -> str:
         """The store's secret key, from the setting or from the file that has it."""
         if self.store_secret_key_file is not None:
             return self.store_secret_key_file.read_text().strip()

@@ -161,7 +161,7 @@ def test_the_environment_of_our_containers_is_what_the_settings_read(
         settings.resolved_broker_url
         == f"redis://:{(secrets / 'redis-password').read_text()}@redis:6379/0"
     )
-    assert settings.secret_key == (secrets / "store-secret-key").read_text()
+    assert settings.resolved_store_secret_key == (secrets / "store-secret-key").read_text()
 
 
 @pytest.mark.services("redis")

@@ -191,7 +191,7 @@ def verify_download_predictions(client: Perennial, model: str, file: Path) -> No
             # Only the last part of the name: a zip may name paths outside of the folder.
             (folder / Path(name).name).write_bytes(archive.read(name))
     # As files, because the model card's code reads files.
-    images, expected_labels = _write_ten_digits(folder)
+    images, expected_labels = _write_image_of_each_digit(folder)
     # In a process of its own, so that the model card's code shows what it can do alone.
     done = subprocess.run(
         [sys.executable, "-c", extract_loading_code_of_model_card(folder) + PREDICT, *images],
@@ -225,7 +225,7 @@ def extract_loading_code_of_model_card(folder: Path) -> str:
     return "\n".join(blocks).split("with torch.inference_mode():")[0]
 
 
-def _write_ten_digits(folder: Path) -> tuple[list[str], list[str]]:
+def _write_image_of_each_digit(folder: Path) -> tuple[list[str], list[str]]:
     """Write one image of each digit as PNG to `folder`; return file names and labels."""
     pixels, labels = load_digits(return_X_y=True)
     names = []

@@ -132,9 +132,10 @@ def build_version_network(version: DownloadedVersion) -> Network:
 def find_tensors_at_interpolation_end(
     old: DownloadedVersion, new: DownloadedVersion
 ) -> dict[str, Tensor]:
-    """Return the tensors of the older version at which the line from the new one ends.
+    """Return the end point of the interpolation from the new version's weights to the older one's.
 
-    Names are those of `new`; parameters that are not on the line are left out.
+    These are the older version's tensors under the names of `new`; parameters that are not
+    interpolated are left out.
 
     Raises:
         ValueError: the two versions share no backbone.

@@ -401,7 +401,7 @@ def main() -> int:
         return 1
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close_worker)
-        listener = stack.enter_context(doorbell.open_wakeup_listener(settings.data_dir))
+        listener = stack.enter_context(doorbell.open_wakeup_socket(settings.data_dir))
         bell = _WakeupReceiver(listener, worker.wake_running_attempt)
         # After all imports and before any job: what exists now is never collected.
         exclude_imports_from_gc()

@@ -69,7 +69,7 @@ class AuditFilters:
     since: str
 
 
-async def _get_audit_filters(
+async def _parse_audit_filters(
     model: Annotated[str, Query(max_length=63, description="Id or name")] = "",
     action: Annotated[str, Query(max_length=40, description="Such as alias.set")] = "",
     since: Annotated[
@@ -124,7 +124,7 @@ def show_audit(
     request: Request,
     actor: Admin,
     db: Db,
-    filters: Annotated[AuditFilters, Depends(_get_audit_filters)],
+    filters: Annotated[AuditFilters, Depends(_parse_audit_filters)],
     cursor: Cursor = None,
 ) -> Response:
     """Show the audit trail, newest first."""

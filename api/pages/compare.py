@@ -85,7 +85,7 @@ class RequestedVersions:
     task: str | None
 
 
-async def _build_compared_versions(
+async def _parse_compared_versions(
     a: Version = None, b: Version = None, task: OnTask = None
 ) -> RequestedVersions:
     return RequestedVersions(a, b, task)
@@ -101,7 +101,7 @@ class ComparisonView:
     cursor: str | None
 
 
-async def _build_comparison_view(
+async def _parse_comparison_view(
     label: OfClass = None, flips: Kind = None, every: Every = False, cursor: From = None
 ) -> ComparisonView:
     return ComparisonView(label, flips, every, cursor)
@@ -113,8 +113,8 @@ async def show_comparison(
     model: ModelPath,
     actor: Read,
     service: Service,
-    compared: Annotated[RequestedVersions, Depends(_build_compared_versions)],
-    view: Annotated[ComparisonView, Depends(_build_comparison_view)],
+    compared: Annotated[RequestedVersions, Depends(_parse_compared_versions)],
+    view: Annotated[ComparisonView, Depends(_parse_comparison_view)],
 ) -> Response:
     """Show the page that compares two versions."""
     db, blobs, catalogue = service.db, service.blobs, service.catalogue

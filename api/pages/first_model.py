@@ -118,14 +118,14 @@ def show_first_model(
         "jobs": {job["id"]: job for job in recent},
         "is_over": bool(batches) and all(job["is_terminal"] for job in recent),
         "kinds": sum(len(one["classes"]) for one in learned),
-        "right": sum(count_correct_held_out(one) for one in learned),
+        "right": sum(compute_correct_held_out(one) for one in learned),
         "tested": sum(one["n_held_out"] or 0 for one in learned),
-        "count_right": count_correct_held_out,
+        "count_right": compute_correct_held_out,
     }
     return render_page(request, "first.html", context)
 
 
-def count_correct_held_out(task: TaskOut) -> int:
+def compute_correct_held_out(task: TaskOut) -> int:
     """Return the number of a task's held-out images that the newest version gets right."""
     share = task["accuracy_now"]
     return 0 if share is None else round(share * (task["n_held_out"] or 0))

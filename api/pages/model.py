@@ -65,7 +65,7 @@ class HeatMapView:
     first: int | None
 
 
-async def _build_matrix_view(
+async def _parse_heat_map_view(
     v: Shown = None, t: OnTask = None, last: Last = None, first: First = None
 ) -> HeatMapView:
     return HeatMapView(v, t, last, first)
@@ -78,7 +78,7 @@ def show_model(
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    view: Annotated[HeatMapView, Depends(_build_matrix_view)],
+    view: Annotated[HeatMapView, Depends(_parse_heat_map_view)],
 ) -> Response:
     """Show the page of a model."""
     model_response = models.read_model(db, catalogue(), actor, model)

@@ -30,7 +30,7 @@ class ModelListFilters:
     cursor: str | None
 
 
-async def _build_model_filters(
+async def _parse_model_filters(
     q: Annotated[
         str, Query(max_length=63, description="Only models with this text in their name")
     ] = "",
@@ -47,7 +47,7 @@ def show_models(
     request: Request,
     actor: Read,
     service: Service,
-    filters: Annotated[ModelListFilters, Depends(_build_model_filters)],
+    filters: Annotated[ModelListFilters, Depends(_parse_model_filters)],
     deleted: Annotated[
         str | None, Query(max_length=40, description="A model that was just deleted")
     ] = None,

@@ -44,7 +44,7 @@ GATES = (
 Filled = Annotated[str, Query(max_length=63, description="What a link has filled in")]
 
 
-async def _build_prefilled_form_values(
+async def _parse_prefilled_form_values(
     name: Filled = "",
     scenario: Filled = "",
     base: Filled = "",
@@ -67,7 +67,7 @@ def show_new_model_form(
     actor: Write,
     catalogue: CatalogueOf,
     settings: Config,
-    inputs: Annotated[dict[str, str], Depends(_build_prefilled_form_values)],
+    inputs: Annotated[dict[str, str], Depends(_parse_prefilled_form_values)],
 ) -> Response:
     """Show the form that creates a model."""
     del actor

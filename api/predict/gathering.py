@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from api.limits.turns import ResourcePool
-from api.predict.network import PredictionProcess, PredictionResult
+from api.predict.network import EncodedPredictions, PredictionProcess
 from core.errors import PerennialError
 
 GATHER_S = 0.005
@@ -39,8 +39,8 @@ class _QueuedImages:
     manifest: bytes
     pixels: Sequence[bytes]
     since: float
-    result: "asyncio.Future[PredictionResult]"
-    answered: PredictionResult = field(default_factory=PredictionResult)
+    result: "asyncio.Future[EncodedPredictions]"
+    answered: EncodedPredictions = field(default_factory=EncodedPredictions)
     is_alone: bool = False
 
     @property
@@ -85,7 +85,7 @@ class PredictionBatcher:
 
     async def predict_in_shared_batch(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
-    ) -> PredictionResult:
+    ) -> EncodedPredictions:
         """Return the predictions of all images. Arguments and errors are those of
         `PredictionProcess.predict_first_images`.
         """
@@ -191,7 +191,7 @@ class PredictionBatcher:
         for piece in pieces:
             count = len(piece.remaining_images)
             piece.answered.append_predictions(
-                PredictionResult(answered.items[at : at + count], answered.engines)
+                EncodedPredictions(answered.items[at : at + count], answered.engines)
             )
             at += count
             # A turn may predict only the first images: the others wait for the next turn.

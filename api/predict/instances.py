@@ -34,32 +34,33 @@ def decode_base64_instances(body: bytearray, max_images: int) -> list[memoryview
     """
     whole = memoryview(body)
     images: list[memoryview] = []
-    at = _skip_json_tokens(body, 0, "the body", b"{", b'"instances"', b":", b"[")
+    at = _expect_json_tokens(body, 0, "the body", b"{", b'"instances"', b":", b"[")
     while True:
         name = f"instances[{len(images)}]"
         if len(images) >= max_images:
             raise _build_instances_error(
                 "instances", f"at most {max_images} images can be sent at once"
             )
-        begin = _skip_json_tokens(body, at, name, b"{", b'"b64"', b":", b'"')
+        begin = _expect_json_tokens(body, at, name, b"{", b'"b64"', b":", b'"')
         end = body.find(b'"', begin)
         if end < 0:
             raise _build_instances_error(name, "its text does not end")
         images.append(whole[begin : begin + _decode_base64(body, whole, begin, end, name)])
-        at = _skip_json_tokens(body, end + 1, name, b"}")
+        at = _expect_json_tokens(body, end + 1, name, b"}")
         at = _skip_white_space(body, at)
         if body[at : at + 1] != b",":
             break
         at += 1
-    at = _skip_white_space(body, _skip_json_tokens(body, at, "the body", b"]", b"}"))
+    at = _skip_white_space(body, _expect_json_tokens(body, at, "the body", b"]", b"}"))
     if at != len(body):
         raise _build_instances_error("the body", "something follows its last bracket")
     return images
 
 
-def _skip_json_tokens(body: bytearray, at: int, name: str, *tokens: bytes) -> int:
-    """Return the position after the tokens, skipping white space. Raises Invalid for
-    anything else.
+def _expect_json_tokens(body: bytearray, at: int, name: str, *tokens: bytes) -> int:
+    """Return the position after the tokens, with white space before each of them skipped.
+
+    Raises Invalid for anything else.
     """
     for token in tokens:
         at = _skip_white_space(body, at)

@@ -29,7 +29,7 @@ _ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
 
 
 @dataclass
-class PredictionResult:
+class EncodedPredictions:
     """Predictions as JSON, one per image, and the engines that computed them.
 
     See `core.contract.responses.versions.predict.EngineName`.
@@ -38,7 +38,7 @@ class PredictionResult:
     items: list[bytes] = field(default_factory=list)
     engines: set[str] = field(default_factory=set)
 
-    def append_predictions(self, more: "PredictionResult") -> None:
+    def append_predictions(self, more: "EncodedPredictions") -> None:
         """Append predictions of further images."""
         if more.items:
             self.items += more.items
@@ -74,7 +74,7 @@ class PredictionProcess:
 
     def predict_first_images(
         self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
-    ) -> PredictionResult:
+    ) -> EncodedPredictions:
         """Return the predictions of the first images, at least one.
 
         Args:
@@ -115,7 +115,7 @@ class PredictionProcess:
             raise Unavailable("The predict helper did not answer what it was asked; try again.")
         for note in status.get("notes", ()):
             log.info("predictions stay with torch", **note)
-        return PredictionResult(items, engines)
+        return EncodedPredictions(items, engines)
 
     def end_process(self) -> None:
         """End the process; the next question starts another."""

@@ -17,7 +17,7 @@ from api.limits.turns import ResourcePool
 from api.predict.decoder import DecodedImages, DecodeRequest, ImageDecoder
 from api.predict.gathering import PredictionBatcher
 from api.predict.images import SentImages
-from api.predict.network import PredictionProcess, PredictionResult
+from api.predict.network import EncodedPredictions, PredictionProcess
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.errors import ImageInvalid, Invalid
@@ -85,7 +85,7 @@ class PredictionRequest:
 
 
 class Predictor:
-    """Client of the helper processes. For one event loop.
+    """Client of the processes that decode images and predict. Used in one event loop only.
 
     Args:
         settings: threads and limits of the helpers.
@@ -150,7 +150,7 @@ class Predictor:
         decoded_images = 0
         count: int | None = len(images.body) if images.kind == "files" else None
         left_s = self._settings.predict_decode_s
-        asking: asyncio.Task[tuple[list[bytes | str], PredictionResult]] | None = None
+        asking: asyncio.Task[tuple[list[bytes | str], EncodedPredictions]] | None = None
         try:
             while count is None or decoded_images < count:
                 with self._gathering.announce_images_being_decoded(owner):
@@ -258,11 +258,11 @@ class Predictor:
 
     async def _predict_decoded_images(
         self, owner: str, header: bytes, manifest: bytes, images: list[bytes | str]
-    ) -> tuple[list[bytes | str], PredictionResult]:
+    ) -> tuple[list[bytes | str], EncodedPredictions]:
         """Return the decoder's findings, and the prediction of each decoded image."""
         pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
-            return images, PredictionResult()
+            return images, EncodedPredictions()
         return images, await self._gathering.predict_in_shared_batch(
             owner, header, manifest, pixels
         )
@@ -307,7 +307,7 @@ def _append_prediction_results(
     engines: set[str],
     names: Sequence[str | None],
     found: Sequence[bytes | str],
-    answered: PredictionResult,
+    answered: EncodedPredictions,
 ) -> None:
     """Append the results of a piece: a prediction for each decoded image, an error for the
     others.

@@ -48,7 +48,7 @@ class FlippedImagesQuery:
     label: str | None
 
 
-async def _build_flips_query(
+async def _parse_flips_query(
     a: A, b: B, kind: Kind = "negative", task: OnTask = None, class_: OfClass = None
 ) -> FlippedImagesQuery:
     return FlippedImagesQuery(a, b, kind, task, class_)
@@ -83,7 +83,7 @@ async def compare_images(
     model: ModelPath,
     actor: Read,
     service: Service,
-    flips: Annotated[FlippedImagesQuery, Depends(_build_flips_query)],
+    flips: Annotated[FlippedImagesQuery, Depends(_parse_flips_query)],
     page: Page,
 ) -> Response:
     """List the images whose prediction flipped between two versions, with both predictions."""

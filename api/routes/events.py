@@ -44,7 +44,7 @@ class EventStreamFilters:
     types: tuple[str, ...] | None
 
 
-async def _build_event_filters(
+async def _parse_event_filters(
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
     type: Types = None,
 ) -> EventStreamFilters:
@@ -68,7 +68,7 @@ async def stream_owner_events(
     request: Request,
     actor: Read,
     db: Db,
-    filters: Annotated[EventStreamFilters, Depends(_build_event_filters)],
+    filters: Annotated[EventStreamFilters, Depends(_parse_event_filters)],
     page: Page,
     last_event_id: LastEventId = None,
 ) -> Response:

@@ -57,7 +57,7 @@ class TaskImagesQuery:
     label: str | None
 
 
-async def _build_image_filter(
+async def _parse_task_images_query(
     split: SplitQuery = "held_out",
     class_: Annotated[
         str | None, Query(alias="class", max_length=100, description="Only those of this class")
@@ -74,7 +74,7 @@ class TaskImagePlace:
     index: int
 
 
-async def _build_task_image_place(
+async def _parse_task_image_place(
     split: Annotated[Split, Path(description="Of which part")],
     i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
 ) -> TaskImagePlace:
@@ -89,7 +89,7 @@ class ContactSheetQuery:
     rows: str
 
 
-async def _build_contact_sheet_query(
+async def _parse_contact_sheet_query(
     rows: Rows, split: SplitQuery = "held_out"
 ) -> ContactSheetQuery:
     return ContactSheetQuery(split, rows)
@@ -105,7 +105,7 @@ async def list_images(
     n: Number,
     actor: Read,
     service: Service,
-    images: Annotated[TaskImagesQuery, Depends(_build_image_filter)],
+    images: Annotated[TaskImagesQuery, Depends(_parse_task_images_query)],
     page: Page,
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
@@ -136,7 +136,7 @@ async def read_task_image(
     request: Request,
     model: ModelPath,
     n: Number,
-    image: Annotated[TaskImagePlace, Depends(_build_task_image_place)],
+    image: Annotated[TaskImagePlace, Depends(_parse_task_image_place)],
     actor: Read,
     service: Service,
 ) -> Response:
@@ -171,7 +171,7 @@ async def read_contact_sheet(
     n: Number,
     actor: Read,
     service: Service,
-    tiles: Annotated[ContactSheetQuery, Depends(_build_contact_sheet_query)],
+    tiles: Annotated[ContactSheetQuery, Depends(_parse_contact_sheet_query)],
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs

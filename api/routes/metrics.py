@@ -49,7 +49,7 @@ class MatrixQuery:
     window: MatrixWindow
 
 
-async def _build_matrix_query(
+async def _parse_matrix_query(
     version: Version = "latest", from_: From = 0, to: To = _MOST, tasks: Tasks = None
 ) -> MatrixQuery:
     columns = (0, _MOST)
@@ -69,7 +69,7 @@ def read_model_metrics(
     model: ModelPath,
     actor: Read,
     service: Service,
-    query: Annotated[MatrixQuery, Depends(_build_matrix_query)],
+    query: Annotated[MatrixQuery, Depends(_parse_matrix_query)],
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return the accuracy of every version on every task, and its summary.

@@ -87,7 +87,7 @@ _body: dict[str, JsonValue] = {
 }
 
 
-async def _build_prediction_question(
+async def _parse_prediction_target(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -108,7 +108,7 @@ async def predict_labels(
     request: Request,
     actor: Predict,
     service: Service,
-    question: Annotated[PredictRequestTarget, Depends(_build_prediction_question)],
+    question: Annotated[PredictRequestTarget, Depends(_parse_prediction_target)],
 ) -> Response:
     """Return labels and probabilities for images, in the order sent; decoded as for training.
 

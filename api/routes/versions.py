@@ -98,7 +98,7 @@ class DownloadQuery:
     redirect: bool
 
 
-async def _build_download_choice(
+async def _parse_download_query(
     format: Format = "safetensors",
     redirect: Annotated[
         bool, Query(description="307 to the object store, where it has URLs")
@@ -113,7 +113,7 @@ async def download_version(
     version: VersionPath,
     actor: Read,
     service: Service,
-    download: Annotated[DownloadQuery, Depends(_build_download_choice)],
+    download: Annotated[DownloadQuery, Depends(_parse_download_query)],
 ) -> Response:
     """Download a version as one zip: weights, configuration, and a model card with loading code.
 

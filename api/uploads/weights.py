@@ -9,7 +9,7 @@ from api.dependencies import ShapeWork
 from api.uploads.body import ReceivedUpload
 from core.admission.admission import AdmissionLimits
 from core.bases import bases
-from core.bases.expected_base import get_cached_base, load_expected_base
+from core.bases.expected_base import get_cached_base, load_expected_base_tensors
 from core.contract.base import ExpectedBase
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
@@ -102,5 +102,5 @@ async def load_expected_tensors(
         return cached
     # Heavy work: shapes come from building the network, in turns between owners.
     return await work.run_work_in_turn(
-        owner_id, lambda: load_expected_base(settings, want.architecture, image)
+        owner_id, lambda: load_expected_base_tensors(settings, want.architecture, image)
     )

@@ -40,7 +40,7 @@ from bench.experiment.plan import Plan
 from bench.experiment.program import run_main_and_exit
 from bench.experiment.runs import Store
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.der_net import DerNetwork
 from core.learning.networks.dne.network import ExpandedNetwork
 
 Json = dict[str, Any]
@@ -157,7 +157,7 @@ def count_prediction_operations(method: str, architecture: Json, tasks: int, cla
     if method.startswith("dne-"):
         network = ExpandedNetwork(network, [int(method.removeprefix("dne-"))] * (tasks - 1))
     elif method == "der-net":
-        network = ParallelNetwork(network, [1] * (tasks - 1))
+        network = DerNetwork(network, [1] * (tasks - 1))
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         network.eval()(torch.zeros(COUNTED, 3, 32, 32))
     return float(counter.get_total_flops()) / COUNTED / 1e9

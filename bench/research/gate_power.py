@@ -32,7 +32,12 @@ from bench.experiment.data import Files
 from bench.experiment.plan import Images
 from bench.research import closed_forms
 from core.contract.gate import GateCheck, GateLimits
-from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
+from core.contract.losses import (
+    GateComparison,
+    GateComparisons,
+    GateDriftComparison,
+    GateTaskComparison,
+)
 from core.ingest.dataset import open_dataset
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import append_column_of_ones
@@ -321,7 +326,7 @@ class _Task:
     is_new: Tensor
 
 
-def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> LossCount:
+def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> GateComparison:
     """Return the counts of (truth, right before, negative, positive), by class."""
     truth, before, negative, positive = (torch.cat(column) for column in zip(*tasks, strict=True))
     classes = [
@@ -346,9 +351,9 @@ def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Los
     }
 
 
-def _build_drift(task: _Task, against: int) -> TaskLoss:
+def _build_drift(task: _Task, against: int) -> GateTaskComparison:
     right, kept = task.old == task.truth, task.best == task.truth
-    return TaskLoss(
+    return GateTaskComparison(
         task=task.number,
         against=against,
         images=len(task.truth),
@@ -359,7 +364,7 @@ def _build_drift(task: _Task, against: int) -> TaskLoss:
 
 def _judge_by_gate(
     tasks: Sequence[_Task],
-    drifts: list[TaskLoss],
+    drifts: list[GateTaskComparison],
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
 ) -> list[GateCheck]:
@@ -372,19 +377,19 @@ def _judge_by_gate(
         confused.append((task.truth, right, right & task.is_new, now & ~right))
     counts = dict.fromkeys(("images", "negative", "positive"), 0)
     nothing = {"against": 1, **counts, "classes": [], "pictures": []}
-    missing: LossCount = {**nothing, "missing": "not part of this"}  # type: ignore[typeddict-item]
+    missing: GateComparison = {**nothing, "missing": "not compared"}  # type: ignore[typeddict-item]
     drifts = sorted(
         drifts, key=lambda one: compute_one_sided_mcnemar(one["negative"], one["positive"])
     )
-    drifted: DriftCount = {
+    drifted: GateDriftComparison = {
         **missing,
         "missing": None if drifts else missing["missing"],
         "tasks": drifts,
         "compared": len(drifts),
     }
     correct, images = new or (0, 0)
-    learned: LossCount = {**missing, "missing": None, "images": images, "positive": correct}
-    losses: Losses = {
+    learned: GateComparison = {**missing, "missing": None, "images": images, "positive": correct}
+    losses: GateComparisons = {
         "forgotten": _count_losses(forgotten),
         "confused": _count_losses(confused),
         "class_lost": _count_losses(lost),

@@ -26,7 +26,7 @@ from bench.service.exported_networks import (
 from core.learning.methods import registry
 from core.learning.networks import get_architectures
 from core.learning.networks.backbones.timm_names import RECOMMENDED
-from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.der_net import DerNetwork
 from core.learning.networks.dne.network import ExpandedNetwork
 
 PROJECTION = 1000
@@ -84,7 +84,7 @@ WAYS = {
     "prompts": Way("vpt", build_prompts_case),
     "der-net": Way(
         "der-net",
-        lambda architecture, size: build_experts_case(ParallelNetwork, architecture, size),
+        lambda architecture, size: build_experts_case(DerNetwork, architecture, size),
     ),
     "dne": Way(
         "dne", lambda architecture, size: build_experts_case(ExpandedNetwork, architecture, size)

@@ -38,7 +38,7 @@ from core.learning.torchvision_import import import_torchvision_models
 
 
 @dataclass(frozen=True)
-class Line:
+class ExportMeasurement:
     """The measurements of a version; `refused`: why it cannot be exported, and then the numbers
     are 0.
     """
@@ -69,7 +69,7 @@ def main() -> None:
     )
     parser.add_argument("--table", action="store_true", help="print the table instead")
     arguments = parser.parse_args()
-    done = _read_measured_lines(arguments.out)
+    done = _read_export_measurements(arguments.out)
     if arguments.table:
         print("\n".join(_render_export_table(done)))
         return
@@ -86,14 +86,14 @@ def main() -> None:
     print(f"{len(left)} versions are left.")
 
 
-def _read_measured_lines(path: Path) -> dict[str, Line]:
+def _read_export_measurements(path: Path) -> dict[str, ExportMeasurement]:
     if not path.exists():
         return {}
-    lines = [Line(**json.loads(text)) for text in path.read_text().splitlines()]
-    return {line.version: line for line in lines}
+    measured = [ExportMeasurement(**json.loads(text)) for text in path.read_text().splitlines()]
+    return {one.version: one for one in measured}
 
 
-def _measure_export(name: str, case: Case) -> Line:
+def _measure_export(name: str, case: Case) -> ExportMeasurement:
     answers = case.build_answers()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
@@ -103,16 +103,18 @@ def _measure_export(name: str, case: Case) -> Line:
             path = Path(folder, file)
             found = compare_graph_with_version(path, answers, (case.size, CHANNELS), {}, threads=1)
         except ExportFailed as error:
-            return Line(name, refused=str(error))
+            return ExportMeasurement(name, refused=str(error))
         end = time.perf_counter()
         data = path.read_bytes()
         graph.write_onnx_graph(answers, CHANNELS, case.size, Path(folder))
         is_same = path.read_bytes() == data
     seconds = (round(exported - begin, 1), round(end - exported, 1))
-    return Line(name, *seconds, len(data), found.max_difference, found.tolerance, is_same)
+    return ExportMeasurement(
+        name, *seconds, len(data), found.max_difference, found.tolerance, is_same
+    )
 
 
-def _render_export_table(lines: dict[str, Line]) -> list[str]:
+def _render_export_table(measured: dict[str, ExportMeasurement]) -> list[str]:
     """Return a table of every measured version, and a list of the missing ones."""
     names = [f"{architecture}, {way}" for architecture in ARCHITECTURES for way in WAYS]
     order = {name: number for number, name in enumerate([*names, *QUICK, *MORE])}
@@ -120,7 +122,7 @@ def _render_export_table(lines: dict[str, Line]) -> list[str]:
         "| version | export s | check s | bytes | max Δp | allowed |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for line in sorted(lines.values(), key=lambda line: order[line.version]):
+    for line in sorted(measured.values(), key=lambda line: order[line.version]):
         other = "" if line.is_same_twice else ", OTHER BYTES when made again"
         numbers = (
             f"{line.export_s} | {line.check_s} | {line.bytes:,} | "

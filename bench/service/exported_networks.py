@@ -27,7 +27,7 @@ from core.learning.methods import registry
 from core.learning.methods.analytic import COSINE_TEMPERATURE
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.der_net import DerNetwork
 from core.learning.networks.growing import GrowingNetwork
 from core.learning.networks.heads import ClassifierHead
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -207,7 +207,7 @@ def build_linearised_case(
             }
         )
         for name, head in heads.items() if fixed else ():
-            built.set_frozen_rows(name, torch.randn(head.weight.shape, generator=draw))
+            built.set_reference_rows(name, torch.randn(head.weight.shape, generator=draw))
         with torch.no_grad():
             for name, parameter in built.displacement.named_parameters():
                 spread = built.backbone.get_parameter(name).std(unbiased=False) + 0.01
@@ -250,7 +250,7 @@ MORE = {
     "vit, shallow prompts": build_prompts_case(VIT, 16, deep=False),
     "vit, deep prompts of each task": build_prompts_case(VIT, 16, "task"),
     "dne, mhsa": build_plain_case(MHSA, 16),
-    "der-net, mlp": build_experts_case(ParallelNetwork, MLP, 16),
+    "der-net, mlp": build_experts_case(DerNetwork, MLP, 16),
     "small-cnn, analytic ridge without projection": build_analytic_case(SMALL_CNN, 32, "ridge", 0),
     "small-cnn, analytic lda without projection": build_analytic_case(SMALL_CNN, 32, "lda", 0),
     "small-cnn, analytic ncm without projection": build_analytic_case(SMALL_CNN, 32, "ncm", 0),

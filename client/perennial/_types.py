@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from dataclasses import field as _field
 from typing import Any, Literal
 
-from perennial.shapes import Shape, Table
+from perennial.shapes import ResponseObject, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted(Shape):
+class Accepted(ResponseObject):
     """A batch that was accepted, and the job that learns it.
 
     - `repeats`: set if the model has a task with the same content. Then `task` is that task, and
@@ -28,7 +28,7 @@ class Accepted(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepts(Shape):
+class Accepts(ResponseObject):
     """The combinations that a method accepts.
 
     - `architectures`: families; null: all.
@@ -50,7 +50,7 @@ class Accepts(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action(Shape):
+class Action(ResponseObject):
     """A request that settles an item; `body` null: its body is not JSON."""
 
     title: str
@@ -61,7 +61,7 @@ class Action(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActionBody(Shape):
+class ActionBody(ResponseObject):
     """The body of a request that settles an item; a person replaces `…`."""
 
     version: int | None = None
@@ -72,7 +72,7 @@ class ActionBody(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adp(Shape):
+class Adp(ResponseObject):
     """Anytime Deployment Performance: the mean by task, and the curve."""
 
     mean: dict[str, float]
@@ -81,7 +81,7 @@ class Adp(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdpPoint(Shape):
+class AdpPoint(ResponseObject):
     """The best validated state by `step`: its step, validation accuracy, and accuracy by task."""
 
     step: int
@@ -92,7 +92,7 @@ class AdpPoint(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alias(Shape):
+class Alias(ResponseObject):
     """An alias.
 
     For `production` it also says whether the alias follows the lineage, and what its move has cost.
@@ -109,7 +109,7 @@ class Alias(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AliasMove(Shape):
+class AliasMove(ResponseObject):
     """One move of an alias.
 
     `cause` is create, publish, set, rollback or follow; `key` is null for a worker.
@@ -126,7 +126,7 @@ class AliasMove(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AliasMoved(Shape):
+class AliasMoved(ResponseObject):
     """A move of an alias to another version.
 
     - `version`: null: the alias was deleted.
@@ -143,7 +143,7 @@ class AliasMoved(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AliasState(Shape):
+class AliasState(ResponseObject):
     """The version that an alias points to."""
 
     alias: str
@@ -152,7 +152,7 @@ class AliasState(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alive(Shape):
+class Alive(ResponseObject):
     """The process responds."""
 
     status: Literal["ok"]
@@ -160,7 +160,7 @@ class Alive(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerChanges(Shape):
+class AnswerChanges(ResponseObject):
     """Images that only the parent or only the version classifies correctly, and all images."""
 
     regressed: int
@@ -170,7 +170,7 @@ class AnswerChanges(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswersSetting(Shape):
+class AnswersSetting(ResponseObject):
     """The share of sure answers that a model promises to be correct, between 0.5 and 1."""
 
     precision: float
@@ -178,7 +178,7 @@ class AnswersSetting(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture(Shape):
+class Architecture(ResponseObject):
     """An architecture with its name."""
 
     schema: dict[str, Any]
@@ -194,7 +194,7 @@ class Architecture(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchitectureChoice(Shape):
+class ArchitectureChoice(ResponseObject):
     """An architecture's name, with its hyper-parameters beside it."""
 
     name: str
@@ -202,7 +202,7 @@ class ArchitectureChoice(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention(Shape):
+class Attention(ResponseObject):
     """An item in a model that waits for a person: a sentence (`detail`) and the requests that
     settle it.
 
@@ -229,7 +229,7 @@ class Attention(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit(Shape):
+class Audit(ResponseObject):
     """One change.
 
     - `key`: null for a worker.
@@ -248,7 +248,7 @@ class Audit(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditData(Shape):
+class AuditData(ResponseObject):
     """The recorded details of a change. The action determines the fields.
 
     - `retry_of`: the job that failed or whose version was held.
@@ -307,7 +307,7 @@ class AuditData(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base(Shape):
+class Base(ResponseObject):
     """An uploaded base.
 
     - `image`: the images that it was uploaded for; null if they were not given.
@@ -327,7 +327,7 @@ class Base(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaseOrigin(Shape):
+class BaseOrigin(ResponseObject):
     """The base of version 0.
 
     It is an upload (id and digest), another model (id and version), or pretrained weights. Those
@@ -352,7 +352,7 @@ class BaseOrigin(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaseVersion(Shape):
+class BaseVersion(ResponseObject):
     """Another model's version. `model` is its id or name, and always its id once stored."""
 
     model: str
@@ -361,7 +361,7 @@ class BaseVersion(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline(Shape):
+class Baseline(ResponseObject):
     """Correct answers of a classifier on the version's features, as [correct, total].
 
     They are five-fold over held-out images.
@@ -377,7 +377,7 @@ class Baseline(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchCheck(Shape):
+class BatchCheck(ResponseObject):
     """Findings of `?validate=full`.
 
     `valid`: whether a submit would accept the batch; null: the job ended before that was known, and
@@ -408,7 +408,7 @@ class BatchCheck(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReport(Shape):
+class BatchReport(ResponseObject):
     """Findings in a batch: after the submit by names and sizes, after decoding by its images.
 
     Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are
@@ -447,7 +447,7 @@ class BatchReport(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration(Shape):
+class Calibration(ResponseObject):
     """Calibration of probabilities on `images` held-out images.
 
     The images that a temperature was fitted to are not used to judge it.
@@ -470,7 +470,7 @@ class Calibration(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationBin(Shape):
+class CalibrationBin(ResponseObject):
     """Held-out images with similar probabilities: number, mean probability, correct answers."""
 
     images: int
@@ -480,7 +480,7 @@ class CalibrationBin(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellMark(Shape):
+class CellMark(ResponseObject):
     """A cell whose labels or images were changed by an edit after it was counted.
 
     - `counted_again`: true if it was counted by the present labels, from stored predictions; else
@@ -495,7 +495,7 @@ class CellMark(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckPicture(Shape):
+class CheckPicture(ResponseObject):
     """A held-out image that was classified correctly before and is classified wrongly now.
 
     `image`: its resource path.
@@ -511,7 +511,7 @@ class CheckPicture(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassAlias(Shape):
+class ClassAlias(ResponseObject):
     """A class name that batches may still use.
 
     - `name`: the name in a batch.
@@ -527,7 +527,7 @@ class ClassAlias(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassAliasPage(Shape):
+class ClassAliasPage(ResponseObject):
     """Former class names of a model, by name."""
 
     items: list[ClassAlias]
@@ -535,7 +535,7 @@ class ClassAliasPage(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassCount(Shape):
+class ClassCount(ResponseObject):
     """Images of a class.
 
     `held_out` of them are not learned from; null: not decided before the batch is decoded.
@@ -547,7 +547,7 @@ class ClassCount(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassFlips(Shape):
+class ClassFlips(ResponseObject):
     """Counts on the images of one class.
 
     `task`: the task of the class in the task scenario, where each task has its own classes.
@@ -564,7 +564,7 @@ class ClassFlips(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassNames(Shape):
+class ClassNames(ResponseObject):
     """Classes of the batch compared with those of the model (task scenario: with each other)."""
 
     new: list[str]
@@ -574,7 +574,7 @@ class ClassNames(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassShift(Shape):
+class ClassShift(ResponseObject):
     """Shift of a known class.
 
     - `images`, `earlier`: numbers of new and earlier images that were compared.
@@ -616,7 +616,7 @@ class Compare(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedImage(Shape):
+class ComparedImage(ResponseObject):
     """A held-out image: task, number, true label, both answers, and path of the picture."""
 
     task: int
@@ -629,7 +629,7 @@ class ComparedImage(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedImagePage(Shape):
+class ComparedImagePage(ResponseObject):
     """A page of images, ordered by task and number; `total` counts all pages."""
 
     items: list[ComparedImage]
@@ -639,7 +639,7 @@ class ComparedImagePage(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedVersion(Shape):
+class ComparedVersion(ResponseObject):
     """One of the two versions."""
 
     version: int
@@ -650,7 +650,7 @@ class ComparedVersion(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict(Shape):
+class Conflict(ResponseObject):
     """The same image under two classes: two paths and their labels, in the same order.
 
     The second path is of the batch. `task`: the earlier task of the first. `picture`: the second as
@@ -665,7 +665,7 @@ class Conflict(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfusedPair(Shape):
+class ConfusedPair(ResponseObject):
     """Numbers of images of a class that got a particular wrong answer, for `a` and `b`."""
 
     task: int | None
@@ -677,7 +677,7 @@ class ConfusedPair(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confusion(Shape):
+class Confusion(ResponseObject):
     """Images by true label (row) and answer (column), in the order of `labels`, for `a` and `b`."""
 
     labels: list[str]
@@ -687,7 +687,7 @@ class Confusion(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoveragePoint(Shape):
+class CoveragePoint(ResponseObject):
     """The surest answers on held-out images: least probability, their number, and correct ones."""
 
     probability: float
@@ -697,7 +697,7 @@ class CoveragePoint(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataReport(Shape):
+class DataReport(ResponseObject):
     """Findings about a batch, as far as they were computed. Lists are bounded, counts are complete.
 
     - `imbalance_ratio`: images of the largest class for one of the smallest.
@@ -729,7 +729,7 @@ class DataReport(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Datasets(Shape):
+class Datasets(ResponseObject):
     """Digests of the task's training and held-out part."""
 
     train: str | None
@@ -738,7 +738,7 @@ class Datasets(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery(Shape):
+class Delivery(ResponseObject):
     """One event for one webhook.
 
     - `id`: value of the header webhook-id.
@@ -764,7 +764,7 @@ class Delivery(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryDetail(Shape):
+class DeliveryDetail(ResponseObject):
     """A delivery with its payload in the webhook's format.
 
     `answer`: first 4 kB of the last response's body; null for callers who are not administrators.
@@ -788,7 +788,7 @@ class DeliveryDetail(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference(Shape):
+class Difference(ResponseObject):
     """A value that differs, by its path, such as `method.name`; null: absent."""
 
     path: str
@@ -798,7 +798,7 @@ class Difference(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duplicate(Shape):
+class Duplicate(ResponseObject):
     """An image, and the first one with the same bytes."""
 
     path: str
@@ -807,7 +807,7 @@ class Duplicate(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edit(Shape):
+class Edit(ResponseObject):
     """An edit.
 
     - `state`: state of its job.
@@ -841,7 +841,7 @@ class Edit(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditPlan(Shape):
+class EditPlan(ResponseObject):
     """Changes that an edit would make.
 
     - `parent`: version that the edit would start from; send it along, and numbers of images cannot
@@ -869,7 +869,7 @@ class EditPlan(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditedFiles(Shape):
+class EditedFiles(ResponseObject):
     """Files of a task before and after an edit."""
 
     task: int
@@ -879,7 +879,7 @@ class EditedFiles(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditedImages(Shape):
+class EditedImages(ResponseObject):
     """Numbers of images that an edit changes; null while it is not known."""
 
     relabelled: int | None
@@ -888,7 +888,7 @@ class EditedImages(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryReason(Shape):
+class EntryReason(ResponseObject):
     """An entry of a label table that was left out: file and line, and the reason."""
 
     where: str
@@ -897,7 +897,7 @@ class EntryReason(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment(Shape):
+class Environment(ResponseObject):
     """Conditions besides its inputs that the numbers of a run depend on.
 
     - `precision`: format of forward passes in training, float32 or bfloat16.
@@ -918,7 +918,7 @@ class Environment(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event(Shape):
+class Event(ResponseObject):
     """One event; ids rise. The content of `data` depends on `type`."""
 
     id: int
@@ -929,7 +929,7 @@ class Event(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportReport(Shape):
+class ExportReport(ResponseObject):
     """Request of a job of the kind `export`, and its result once it has succeeded.
 
     `version`, `format`: of the download; `sha256`, `bytes`: of its file. For ONNX: `opset`;
@@ -954,7 +954,7 @@ class ExportReport(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FieldProblem(Shape):
+class FieldProblem(ResponseObject):
     """One wrong field."""
 
     field: str
@@ -963,7 +963,7 @@ class FieldProblem(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File(Shape):
+class File(ResponseObject):
     """A part that can be downloaded."""
 
     name: str
@@ -974,7 +974,7 @@ class File(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileDigests(Shape):
+class FileDigests(ResponseObject):
     """Digests of a task's training and held-out images; null for a part that is not retained."""
 
     train: str | None
@@ -983,7 +983,7 @@ class FileDigests(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileReason(Shape):
+class FileReason(ResponseObject):
     """A file of the archive, and the reason why it was left out."""
 
     path: str
@@ -992,7 +992,7 @@ class FileReason(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding(Shape):
+class Finding(ResponseObject):
     """A finding as a sentence for a person.
 
     `holds`: a job whose recipe says `"data_report": "hold"` is held because of it.
@@ -1005,7 +1005,7 @@ class Finding(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittingBase(Shape):
+class FittingBase(ResponseObject):
     """The architecture and images that an uploaded base fits, and the query of POST /v1/bases."""
 
     architecture: ArchitectureChoice
@@ -1015,7 +1015,7 @@ class FittingBase(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flips(Shape):
+class Flips(ResponseObject):
     """Counts with their significance.
 
     - `nfr`: negative flip rate, negative / n; null without images.
@@ -1035,7 +1035,7 @@ class Flips(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footprint(Shape):
+class Footprint(ResponseObject):
     """Memory that a method uses while it learns; a job's memory is estimated from it.
 
     - `copies`: copies of the weights.
@@ -1059,7 +1059,7 @@ class Footprint(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast(Shape):
+class Forecast(ResponseObject):
     """The forecast rise of the earlier tasks' mean loss, the measured rise, and both by task."""
 
     predicted: float | None
@@ -1069,7 +1069,7 @@ class Forecast(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Formats(Shape):
+class Formats(ResponseObject):
     """Supported formats.
 
     - `uploads`: media types of batches.
@@ -1082,7 +1082,7 @@ class Formats(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate(Shape):
+class Gate(ResponseObject):
     """A model's gate: its limits; null: no limit. `GateIn` defines each of them."""
 
     max_forgetting: float | None
@@ -1101,7 +1101,7 @@ class Gate(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateCheck(Shape):
+class GateCheck(ResponseObject):
     """The result of one check of the gate.
 
     - `value`: null if the figure is undefined (the check passes) or not a finite number (it fails).
@@ -1144,7 +1144,7 @@ class GateCheck(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateLimits(Shape):
+class GateLimits(ResponseObject):
     """The limits that a request sets; null: no limit.
 
     `checks` sets those of all checks against production.
@@ -1167,7 +1167,7 @@ class GateLimits(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenAnswer(Shape):
+class GivenAnswer(ResponseObject):
     """A version's answer for an image and its probability in [0, 1]; null: not a finite number."""
 
     label: str
@@ -1176,7 +1176,7 @@ class GivenAnswer(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GridPoint(Shape):
+class GridPoint(ResponseObject):
     """A weight of the trained network in a merge, and the validation accuracy with it."""
 
     weight: float
@@ -1185,7 +1185,7 @@ class GridPoint(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadClasses(Shape):
+class HeadClasses(ResponseObject):
     """The classes of a task's own head, in the order of its rows."""
 
     task: int
@@ -1194,7 +1194,7 @@ class HeadClasses(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadInit(Shape):
+class HeadInit(ResponseObject):
     """Initialisation of rows for new classes."""
 
     init: str | None = None
@@ -1202,7 +1202,7 @@ class HeadInit(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image(Shape):
+class Image(ResponseObject):
     """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
 
     - `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1];
@@ -1221,7 +1221,7 @@ class Image(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageError(Shape):
+class ImageError(ResponseObject):
     """The reason why an image has no prediction.
 
     `code` is that of a problem, `/problems/<code>`.
@@ -1233,7 +1233,7 @@ class ImageError(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Shape):
+class Job(ResponseObject):
     """A piece of long work: `learn` learns one task, `validate` only checks a batch, `fetch`
     downloads the weights that a model begins with.
 
@@ -1266,7 +1266,7 @@ class Job(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobError(Shape):
+class JobError(ResponseObject):
     """The reason why a job ended without success.
 
     - `kind`: data, code, memory, disk, time, non-finite, weights, export or lost.
@@ -1280,7 +1280,7 @@ class JobError(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobMoved(Shape):
+class JobMoved(ResponseObject):
     """A job's change of state.
 
     - `version`: the version that it made.
@@ -1296,7 +1296,7 @@ class JobMoved(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key(Shape):
+class Key(ResponseObject):
     """A key without its secret. `bound`: null unless its scope is predict."""
 
     id: str
@@ -1313,7 +1313,7 @@ class Key(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyBound(Shape):
+class KeyBound(ResponseObject):
     """Limits of a key of scope predict.
 
     - `model`: current name of its model.
@@ -1333,7 +1333,7 @@ class KeyBound(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnnProbe(Shape):
+class KnnProbe(ResponseObject):
     """Correct answers of the k-NN probe as [correct, total].
 
     - `all`, `tasks`: over all tasks, and by task.
@@ -1347,7 +1347,7 @@ class KnnProbe(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastDelivery(Shape):
+class LastDelivery(ResponseObject):
     """The newest attempted delivery. `status`: HTTP status of the response; null: no response."""
 
     id: str
@@ -1359,7 +1359,7 @@ class LastDelivery(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastJob(Shape):
+class LastJob(ResponseObject):
     """The newest job of a model.
 
     `at`: time when it ended; if it has not, when it began, and before that when it was created.
@@ -1372,7 +1372,7 @@ class LastJob(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left(Shape):
+class Left(ResponseObject):
     """A task that is not compared, and the reason.
 
     Reasons are that `versions` were not measured on it or have no answers, or that its images are
@@ -1387,7 +1387,7 @@ class Left(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedBase(Shape):
+class ListedBase(ResponseObject):
     """A base in a list, with the models that start from it."""
 
     id: str
@@ -1403,7 +1403,7 @@ class ListedBase(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedModel(Shape):
+class ListedModel(ResponseObject):
     """A model in a list. `summary`: null if it was not requested."""
 
     id: str
@@ -1441,7 +1441,7 @@ class ListedModel(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogData(Shape):
+class LogData(ResponseObject):
     """A line of the log. `level`: info, warning or error."""
 
     level: str
@@ -1450,7 +1450,7 @@ class LogData(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine(Shape):
+class LogLine(ResponseObject):
     """One line of a job's log."""
 
     id: int
@@ -1461,7 +1461,7 @@ class LogLine(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookAlike(Shape):
+class LookAlike(ResponseObject):
     """A new class and the one that it resembles: known to the model, or in the same batch."""
 
     label: str
@@ -1470,7 +1470,7 @@ class LookAlike(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LostTask(Shape):
+class LostTask(ResponseObject):
     """A task that production was taught before its move and is not now.
 
     `training_data_until`: end of the time in which it can be learned again, while `can_relearn`.
@@ -1487,7 +1487,7 @@ class LostTask(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest(Shape):
+class Manifest(ResponseObject):
     """The parts of a version and everything it was made from.
 
     Version 0 lacks some fields, and so do versions older than a field.
@@ -1550,7 +1550,7 @@ class Manifest(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestPart(Shape):
+class ManifestPart(ResponseObject):
     """A safetensors blob of the version."""
 
     name: str
@@ -1561,7 +1561,7 @@ class ManifestPart(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixColumn(Shape):
+class MatrixColumn(ResponseObject):
     """A learned task: its name, classes, and number of held-out images."""
 
     task: int
@@ -1572,7 +1572,7 @@ class MatrixColumn(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixRow(Shape):
+class MatrixRow(ResponseObject):
     """A version: the task that it learned and its parent; both are null for version 0."""
 
     version: int
@@ -1583,7 +1583,7 @@ class MatrixRow(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Me(Shape):
+class Me(ResponseObject):
     """The caller.
 
     - `key`: id of the key; null if the service requires none.
@@ -1601,7 +1601,7 @@ class Me(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured(Shape):
+class Measured(ResponseObject):
     """Counts of a measurement beside its number; which fields are present depends on its name.
 
     `result`: correct predictions of a version (base, parent, new) on a task, by class [correct,
@@ -1633,7 +1633,7 @@ class Measured(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory(Shape):
+class Memory(ResponseObject):
     """Stored images and state of the version that `production` names; empty if there are none.
 
     `items` counts stored images. Features are not images; their part counts them.
@@ -1647,7 +1647,7 @@ class Memory(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge(Shape):
+class Merge(ResponseObject):
     """After training, weights move on a straight line back to the start, by `weight` or by the rule
     `within`; the other is null.
     """
@@ -1658,7 +1658,7 @@ class Merge(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method(Shape):
+class Method(ResponseObject):
     """A method with its name."""
 
     schema: dict[str, Any]
@@ -1689,7 +1689,7 @@ class Method(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MethodChoice(Shape):
+class MethodChoice(ResponseObject):
     """A method's name, with its hyper-parameters beside it."""
 
     name: str
@@ -1697,7 +1697,7 @@ class MethodChoice(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MethodList(Shape):
+class MethodList(ResponseObject):
     """All methods, and optimizers and presets.
 
     - `optimizers`: a sentence for each name.
@@ -1713,7 +1713,7 @@ class MethodList(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MethodState(Shape):
+class MethodState(ResponseObject):
     """The method that made the version.
 
     - `state`: its numbers by type of state and name.
@@ -1728,7 +1728,7 @@ class MethodState(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricData(Shape):
+class MetricData(ResponseObject):
     """A measurement while learning: a number, its counts, or both."""
 
     name: str
@@ -1758,7 +1758,7 @@ class Metrics(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mislabelled(Shape):
+class Mislabelled(ResponseObject):
     """A known class whose labels look swapped or wrong.
 
     - `said`: the version that the job starts from predicts this class for `images` of the `of`
@@ -1777,7 +1777,7 @@ class Mislabelled(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model(Shape):
+class Model(ResponseObject):
     """A model; `recipe` is resolved.
 
     Look at `attention` first: it lists what waits for a person. The next task starts from version
@@ -1830,7 +1830,7 @@ class Model(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelBytes(Shape):
+class ModelBytes(ResponseObject):
     """Bytes in the store.
 
     They comprise parts of versions, waiting archives, retained datasets with the versions' answers
@@ -1845,7 +1845,7 @@ class ModelBytes(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRef(Shape):
+class ModelRef(ResponseObject):
     """A model by id and name."""
 
     id: str
@@ -1854,7 +1854,7 @@ class ModelRef(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSummary(Shape):
+class ModelSummary(ResponseObject):
     """Overview of a model in a list.
 
     - `production`: number of the version in production; null: none. `acc`, `forgetting` (`GET
@@ -1878,7 +1878,7 @@ class ModelSummary(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelUsage(Shape):
+class ModelUsage(ResponseObject):
     """Usage of a model. A deleted model is listed until its files are removed.
 
     `jobs`: number of jobs by state.
@@ -1896,7 +1896,7 @@ class ModelUsage(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedModel(Shape):
+class NamedModel(ResponseObject):
     """One of several models with the same name, with its owner's name."""
 
     id: str
@@ -1905,7 +1905,7 @@ class NamedModel(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Near(Shape):
+class Near(ResponseObject):
     """The number of images with a near duplicate, and the first 20."""
 
     count: int
@@ -1914,7 +1914,7 @@ class Near(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearDuplicates(Shape):
+class NearDuplicates(ResponseObject):
     """Images that look the same although their bytes differ.
 
     - `within`: images that repeat an earlier one of the batch.
@@ -1932,7 +1932,7 @@ class NearDuplicates(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearEarlier(Shape):
+class NearEarlier(ResponseObject):
     """Images of the batch with a near duplicate in an earlier task.
 
     `held_out` of them are used for training and resemble a held-out image of that task, so that the
@@ -1947,7 +1947,7 @@ class NearEarlier(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearPair(Shape):
+class NearPair(ResponseObject):
     """An image and one that looks the same; null: its path is not retained."""
 
     path: str | None
@@ -1956,7 +1956,7 @@ class NearPair(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkDescription(Shape):
+class NetworkDescription(ResponseObject):
     """The network that a method made of the architecture's network.
 
     Its family determines the fields.
@@ -1966,7 +1966,7 @@ class NetworkDescription(Shape):
     - `deep`: prompts in every layer.
     - `tasks`: tasks with their own prompt set.
     - `slope`, `fixed_head`, `frozen`: of a linearised network.
-    - `references`: its heads with frozen rows.
+    - `references`: its heads with reference rows.
     - `base`: digest of the weights that it is linearised around.
     """
 
@@ -1984,7 +1984,7 @@ class NetworkDescription(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewKey(Shape):
+class NewKey(ResponseObject):
     """A key with its secret, which is shown only once."""
 
     id: str
@@ -2002,7 +2002,7 @@ class NewKey(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewWebhook(Shape):
+class NewWebhook(ResponseObject):
     """A webhook with its secret, which is shown only once."""
 
     id: str
@@ -2026,7 +2026,7 @@ class NewWebhook(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Normalisation(Shape):
+class Normalisation(ResponseObject):
     """Statistics of pixels in [0, 1], one per channel, that standardise a network's inputs."""
 
     mean: list[float]
@@ -2035,7 +2035,7 @@ class Normalisation(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Olor(Shape):
+class Olor(ResponseObject):
     """After each step, weights move part of the way back to those that the run started from.
 
     `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null:
@@ -2053,7 +2053,7 @@ class Olor(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimizer(Shape):
+class Optimizer(ResponseObject):
     """`lr` is the peak rate; `head_lr` null: the same for the head. `clip` bounds the gradient's
     norm.
     """
@@ -2073,7 +2073,7 @@ class Optimizer(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overruled(Shape):
+class Overruled(ResponseObject):
     """The key that put a held version in production (null: none was needed), and the reason."""
 
     key: str | None
@@ -2082,7 +2082,7 @@ class Overruled(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerBytes(Shape):
+class OwnerBytes(ResponseObject):
     """Sums over an owner's models, uploaded bases, and uploads that no task has used yet."""
 
     versions: int
@@ -2095,7 +2095,7 @@ class OwnerBytes(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerEvent(Shape):
+class OwnerEvent(ResponseObject):
     """One event.
 
     Ids increase. `type` determines the fields of `data`; `model` and `job` are ids.
@@ -2111,7 +2111,7 @@ class OwnerEvent(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerLimits(Shape):
+class OwnerLimits(ResponseObject):
     """Limits of one owner in each API process; null: no limit.
 
     - `max_body_bytes`: size of one upload.
@@ -2130,7 +2130,7 @@ class OwnerLimits(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerUsage(Shape):
+class OwnerUsage(ResponseObject):
     """Usage of an owner. `models` counts those that are not deleted; `jobs` counts by state."""
 
     models: int
@@ -2144,7 +2144,7 @@ class OwnerUsage(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Shape):
+class Part(ResponseObject):
     """One stored part.
 
     - `shared_with`: lowest earlier version with the same bytes.
@@ -2161,7 +2161,7 @@ class Part(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartMemory(Shape):
+class PartMemory(ResponseObject):
     """One type of part: `buffer`, `exemplars`, `features`, or `own` for the method's other state.
 
     - `bytes`: size of the part and of the packs with its images, including images that it has
@@ -2181,7 +2181,7 @@ class PartMemory(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point(Shape):
+class Point(ResponseObject):
     """One measurement while learning: a number, or structured data."""
 
     id: int
@@ -2212,7 +2212,7 @@ class Predict(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction(Shape):
+class Prediction(ResponseObject):
     """The most probable label of one image, and the `top_k` most probable ones, greatest first.
 
     `sure`: whether the label is sure, if the model promises a precision; null: held-out images do
@@ -2228,7 +2228,7 @@ class Prediction(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeAccuracy(Shape):
+class ProbeAccuracy(ResponseObject):
     """Accuracy of the k-NN probe over all tasks together, and by task."""
 
     accuracy: float | None
@@ -2237,7 +2237,7 @@ class ProbeAccuracy(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem(Shape):
+class Problem(ResponseObject):
     """An error and what to do about it (RFC 9457).
 
     Optional fields belong to particular problems.
@@ -2269,7 +2269,7 @@ class Problem(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress(Shape):
+class Progress(ResponseObject):
     """Progress of a job; null: not known yet.
 
     `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds
@@ -2289,7 +2289,7 @@ class Progress(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressData(Shape):
+class ProgressData(ResponseObject):
     """Progress of a phase. `images`: so far; `loss`: mean since the last report.
 
     `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then
@@ -2308,7 +2308,7 @@ class ProgressData(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PurgeRequest(Shape):
+class PurgeRequest(ResponseObject):
     """The request that deletes what older versions hold of removed images."""
 
     method: str
@@ -2317,7 +2317,7 @@ class PurgeRequest(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomInit(Shape):
+class RandomInit(ResponseObject):
     """Random weights: a pure function of architecture, image and seed."""
 
     kind: str
@@ -2326,7 +2326,7 @@ class RandomInit(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready(Shape):
+class Ready(ResponseObject):
     """State of the service's dependencies.
 
     A broker that is down only slows the service, and a full store still serves its objects.
@@ -2346,7 +2346,7 @@ class Ready(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebalance(Shape):
+class Rebalance(ResponseObject):
     """After training, the head alone learns from equally many images of each class; `lr` null: its
     rate.
     """
@@ -2357,7 +2357,7 @@ class Rebalance(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebase(Shape):
+class Rebase(ResponseObject):
     """A rebase: `new` is to replace `old`.
 
     - `state`: open until production moves, then finished.
@@ -2380,7 +2380,7 @@ class Rebase(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebaseMissing(Shape):
+class RebaseMissing(ResponseObject):
     """A condition that is missing before production can move, and what to do.
 
     `task`: the task concerned; null: another reason.
@@ -2392,7 +2392,7 @@ class RebaseMissing(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebaseSide(Shape):
+class RebaseSide(ResponseObject):
     """One of the two models.
 
     - `version`: the version in production; null: none.
@@ -2409,7 +2409,7 @@ class RebaseSide(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebaseTask(Shape):
+class RebaseTask(ResponseObject):
     """A task that production of the old model was taught.
 
     - `arrival`: relearned: from retained images; sent: its archive (`sha256`) is a task of the new
@@ -2440,7 +2440,7 @@ class RebaseTask(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebaseTotals(Shape):
+class RebaseTotals(ResponseObject):
     """Totals over the tasks that are compared image by image, each archive once."""
 
     old: Share | None
@@ -2450,7 +2450,7 @@ class RebaseTotals(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe(Shape):
+class Recipe(ResponseObject):
     """Recipe of a task; GET /v1/methods has the schema. An older recipe may lack newer fields."""
 
     preset: str | None = None
@@ -2479,7 +2479,7 @@ class Recipe(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecipeLanguage(Shape):
+class RecipeLanguage(ResponseObject):
     """Fields of a recipe beside its method: their JSON Schema, the defaults, and optional blocks.
 
     `olor` stands for `optimizer.olor`.
@@ -2494,7 +2494,7 @@ class RecipeLanguage(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecipePatch(Shape):
+class RecipePatch(ResponseObject):
     """A recipe patch; GET /v1/methods has the schemas. A string for method is its name, null resets."""
 
     preset: str | None = None
@@ -2523,7 +2523,7 @@ class RecipePatch(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repeats(Shape):
+class Repeats(ResponseObject):
     """The task that a batch repeats: queued, running, learned or held; a submit responds with it.
 
     `version`: the version it made; null: none yet.
@@ -2536,7 +2536,7 @@ class Repeats(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Shape):
+class Report(ResponseObject):
     """Findings of `?validate=only` in the archive's directory."""
 
     sha256: str
@@ -2561,7 +2561,7 @@ class Report(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resources(Shape):
+class Resources(ResponseObject):
     """Placement of a job: device any, cpu or cuda, and the minimum number of CUDA devices.
 
     `resume`: same continues an interrupted job only on the kind of device that it was begun on; any
@@ -2575,7 +2575,7 @@ class Resources(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback(Shape):
+class Rollback(ResponseObject):
     """Sum of OLOR's shares over the run's steps: first moving layer, and mean of all layers."""
 
     first: float
@@ -2584,7 +2584,7 @@ class Rollback(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service(Shape):
+class Service(ResponseObject):
     """The service. `auth`: whether it requires keys."""
 
     version: str
@@ -2594,7 +2594,7 @@ class Service(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share(Shape):
+class Share(ResponseObject):
     """Correct answers among held-out images.
 
     - `accuracy`: correct / total.
@@ -2609,7 +2609,7 @@ class Share(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shift(Shape):
+class Shift(ResponseObject):
     """New images compared with held-out images of earlier tasks.
 
     The comparison uses the features of the version that the job starts from.
@@ -2632,7 +2632,7 @@ class Shift(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotData(Shape):
+class SnapshotData(ResponseObject):
     """Position of the run when its snapshot was stored."""
 
     stage: int | None
@@ -2642,7 +2642,7 @@ class SnapshotData(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start(Shape):
+class Start(ResponseObject):
     """Paths of this service, and other information for the first steps."""
 
     name: str
@@ -2660,7 +2660,7 @@ class Start(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateData(Shape):
+class StateData(ResponseObject):
     """A change of state, with its details.
 
     `attempt`: the attempt that began; `reason`: why it was given back, lost or stopped; `strikes`:
@@ -2681,7 +2681,7 @@ class StateData(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredReading(Shape):
+class StoredReading(ResponseObject):
     """Way to read a batch, stored so that its job reads it as the submit did.
 
     It has the options of the request, the labels known to the model that decided between two
@@ -2695,7 +2695,7 @@ class StoredReading(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(Shape):
+class Summary(ResponseObject):
     """The figures of a version, defined in `definitions` beside it; null: undefined.
 
     Lists follow the version's ancestors, from the first on. `adp_mean`: for each of them by task;
@@ -2742,7 +2742,7 @@ class Summary(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sure(Shape):
+class Sure(ResponseObject):
     """The promise of a model, and how a version keeps it.
 
     An answer is sure if its probability is `threshold` or more.
@@ -2763,7 +2763,7 @@ class Sure(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect(Shape):
+class Suspect(ResponseObject):
     """A training image whose label looks wrong.
 
     - `index`: position in the training part.
@@ -2779,7 +2779,7 @@ class Suspect(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task(Shape):
+class Task(ResponseObject):
     """One uploaded batch.
 
     - `accuracy_now`: accuracy of the newest published version; null if not measured on it.
@@ -2815,7 +2815,7 @@ class Task(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskAccuracy(Shape):
+class TaskAccuracy(ResponseObject):
     """An accuracy on a task's held-out part."""
 
     task: int
@@ -2824,7 +2824,7 @@ class TaskAccuracy(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFlips(Shape):
+class TaskFlips(ResponseObject):
     """Flips on the held-out images of one task."""
 
     n: int
@@ -2841,7 +2841,7 @@ class TaskFlips(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskForecast(Shape):
+class TaskForecast(ResponseObject):
     """The forecast rise of a task's mean loss, and the loss before and after."""
 
     predicted: float | None
@@ -2851,7 +2851,7 @@ class TaskForecast(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskForgetting(Shape):
+class TaskForgetting(ResponseObject):
     """A task's accuracy when it was learned and now, and its forgetting."""
 
     task: int
@@ -2862,7 +2862,7 @@ class TaskForgetting(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskImage(Shape):
+class TaskImage(ResponseObject):
     """One image of a part: its number from 0, its label, and its path in the batch.
 
     `path`: null for tasks of earlier releases, and where it was deleted.
@@ -2875,7 +2875,7 @@ class TaskImage(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskImagePage(Shape):
+class TaskImagePage(ResponseObject):
     """A page of the images of one part, by rising number.
 
     `total`: number in the whole part, or in the requested class.
@@ -2888,7 +2888,7 @@ class TaskImagePage(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskMemory(Shape):
+class TaskMemory(ResponseObject):
     """Stored images, or rows of features, of one task, and their number per class."""
 
     task: int
@@ -2898,7 +2898,7 @@ class TaskMemory(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult(Shape):
+class TaskResult(ResponseObject):
     """A version's result on the held-out images of one task: the number of correct predictions,
     and of all images.
 
@@ -2913,7 +2913,7 @@ class TaskResult(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Temperature(Shape):
+class Temperature(ResponseObject):
     """The divisor of logits that makes their softmax a probability, and its source.
 
     It was fitted to `images` that were held out, or to training images that were each left out; or
@@ -2927,7 +2927,7 @@ class Temperature(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial(Shape):
+class Trial(ResponseObject):
     """A candidate of a batch; figures are null until it is measured.
 
     `held_out`: number of held-out images that `acc` rests on; `images`: training images that its
@@ -2954,7 +2954,7 @@ class Trial(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialPlan(Shape):
+class TrialPlan(ResponseObject):
     """A candidate that a submission would try, with the reason for it."""
 
     trial: int
@@ -2964,7 +2964,7 @@ class TrialPlan(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialScore(Shape):
+class TrialScore(ResponseObject):
     """The score that candidates are compared by; `images`: number of images that it rests on."""
 
     source: Literal["selection", "left-out"]
@@ -2975,7 +2975,7 @@ class TrialScore(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trials(Shape):
+class Trials(ResponseObject):
     """The candidates of a job.
 
     `chosen`: the one whose version is published; `until`: time at which the best is chosen;
@@ -2995,7 +2995,7 @@ class Trials(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnmeasuredClass(Shape):
+class UnmeasuredClass(ResponseObject):
     """UnmeasuredClass"""
 
     task: int
@@ -3004,7 +3004,7 @@ class UnmeasuredClass(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unusable(Shape):
+class Unusable(ResponseObject):
     """An unusable image; the other images of its request still get predictions."""
 
     name: str | None
@@ -3013,7 +3013,7 @@ class Unusable(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateNorm(Shape):
+class UpdateNorm(ResponseObject):
     """Euclidean norm of the change from the parent; `relative`: relative to the norm before."""
 
     backbone: float | None
@@ -3023,7 +3023,7 @@ class UpdateNorm(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload(Shape):
+class Upload(ResponseObject):
     """An upload of which `offset` of `length` bytes have arrived. It expires at `expires_at`.
 
     `filename`: name in its Upload-Metadata; null: none.
@@ -3039,7 +3039,7 @@ class Upload(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict(Shape):
+class Verdict(ResponseObject):
     """The verdict of a version's gate.
 
     - `overruled`: set if a person promoted the version against its checks.
@@ -3054,7 +3054,7 @@ class Verdict(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version(Shape):
+class Version(ResponseObject):
     """An immutable version.
 
     - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the
@@ -3085,7 +3085,7 @@ class Version(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionItem(Shape):
+class VersionItem(ResponseObject):
     """A version in a list, with the fields of constant size. The version itself has the others.
 
     - `passed`: verdict of its gate.
@@ -3110,7 +3110,7 @@ class VersionItem(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionMade(Shape):
+class VersionMade(ResponseObject):
     """A published or held version; a held one may be published later."""
 
     version: int
@@ -3120,7 +3120,7 @@ class VersionMade(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visibility(Shape):
+class Visibility(ResponseObject):
     """Losses that the held-out images of earlier tasks can reveal; `detail` describes them."""
 
     images: int
@@ -3132,7 +3132,7 @@ class Visibility(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingFor(Shape):
+class WaitingFor(ResponseObject):
     """Reason why a queued job waits.
 
     `kind`: held, failed or rejected, for a task that stops the model's lineage; base, for weights
@@ -3154,7 +3154,7 @@ class WaitingFor(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook(Shape):
+class Webhook(ResponseObject):
     """A webhook without its secret.
 
     - `format`: standard: payloads as they are; slack, teams: messages with the same content.
@@ -3186,7 +3186,7 @@ class Webhook(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookData(Shape):
+class WebhookData(ResponseObject):
     """Ids, numbers and the gate's verdict. The type of the event determines the fields.
 
     - `model`: id of the model.
@@ -3218,7 +3218,7 @@ class WebhookData(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookPayload(Shape):
+class WebhookPayload(ResponseObject):
     """The body of a delivery; `timestamp` is the time of the event."""
 
     type: str
@@ -3228,7 +3228,7 @@ class WebhookPayload(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WouldSay(Shape):
+class WouldSay(ResponseObject):
     """Predictions for images of a new class by the version that the job starts from.
 
     - `said`: the most frequent prediction.

@@ -58,7 +58,7 @@ def list_classes(classes: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class ClassifierForm:
+class ClassifierUploadForm:
     """A multipart form with the classes and the file of a classifier, as one source of bytes."""
 
     file: FileSource
@@ -73,14 +73,14 @@ class ClassifierForm:
     @property
     def size(self) -> int:
         """Number of bytes of the body."""
-        return len(self._build_form_head) + self.file.size + len(self._build_form_tail)
+        return len(self._bytes_before_file) + self.file.size + len(self._closing_boundary)
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
         """Yield the bytes of the body; `start` must be 0, since a form is sent in one piece."""
         assert start == 0, "a form is sent from its first byte"
-        yield self._build_form_head
+        yield self._bytes_before_file
         yield from self.file.read_chunks()
-        yield self._build_form_tail
+        yield self._closing_boundary
 
     def sha256(self) -> str:
         """Return the SHA-256 of the body in hex."""
@@ -90,10 +90,10 @@ class ClassifierForm:
         return digest.hexdigest()
 
     @property
-    def _build_form_head(self) -> bytes:
+    def _bytes_before_file(self) -> bytes:
         part = f"--{self.boundary}\r\nContent-Disposition: form-data; name="
         return f'{part}"classes"\r\n\r\n{self.classes}\r\n{part}"file"; filename="weights"\r\n\r\n'.encode()
 
     @property
-    def _build_form_tail(self) -> bytes:
+    def _closing_boundary(self) -> bytes:
         return f"\r\n--{self.boundary}--\r\n".encode()

@@ -28,7 +28,7 @@ class StreamedEvent:
     data: Any
 
 
-class LineSplitter:
+class TextLineSplitter:
     """Splits a stream into lines of limited length."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from perennial._types import Compare, Metrics, Predict, Prediction
 from perennial.pack.extras import import_optional_module
-from perennial.shapes import Shape, Table
+from perennial.shapes import ResponseObject, Table
 
 DataFrame = Any
 """pandas.DataFrame; Any, because pandas is optional and has no types of its own."""
@@ -49,7 +49,7 @@ def build_data_frame_of_items(items: Sequence[Any], kind: Any = None) -> DataFra
     """
     pandas = import_optional_module("pandas", "A DataFrame", "pandas")
     rows = [
-        _flatten_nested_fields(item.to_dict() if isinstance(item, Shape) else item)
+        _flatten_nested_fields(item.to_dict() if isinstance(item, ResponseObject) else item)
         for item in items
     ]
     # An empty list has its columns too, so that code that selects one does not fail.

@@ -40,13 +40,13 @@ class _FieldTypeMismatch(Exception):
     """A value of another type than its field."""
 
 
-class Shape:
+class ResponseObject:
     """Base class of all responses; their field `extra` has unknown fields by name."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the response as JSON, including `extra`."""
+        """Return the response as a dict of JSON values, including `extra`."""
         fields: dict[str, Any] = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -64,7 +64,7 @@ class Shape:
         return render_response_as_html(self)
 
 
-class Table(Shape):
+class Table(ResponseObject):
     """Base class of responses that are tables."""
 
     __slots__ = ()
@@ -82,7 +82,7 @@ class Table(Shape):
 
 def convert_to_json(value: Any) -> Any:
     """Return a value as JSON, converting shapes in lists and dicts too."""
-    if isinstance(value, Shape):
+    if isinstance(value, ResponseObject):
         return value.to_dict()
     if isinstance(value, list):
         return [convert_to_json(one) for one in value]

@@ -241,7 +241,7 @@ def _pack_as_tar(source: Any, options: Mapping[str, Any]) -> TransferSource:
         raise ConfigError(str(error)) from error
 
 
-def identify_source(source: TransferSource) -> str:
+def compute_source_identity(source: TransferSource) -> str:
     """Return a text that identifies a source's bytes also in a later run."""
     source_identity = getattr(source, "identity", None)
     return (
@@ -276,7 +276,7 @@ class UploadLocationCache:
 
     Args:
         url, model: URL of the service, and the model that the batch is for.
-        batch: `identify_source` of the source.
+        batch: `compute_source_identity` of the source.
     """
 
     def __init__(self, url: str, model: str, batch: str) -> None:

@@ -35,7 +35,7 @@ def get_cached_base(
     return expected
 
 
-def load_expected_base(
+def load_expected_base_tensors(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBase:
     """Return the tensors that a base must have: `tensors`, `optional` and `ignored`.

@@ -19,7 +19,7 @@ class LostImage(TypedDict):
     now: str
 
 
-class ClassLoss(TypedDict):
+class GateClassComparison(TypedDict):
     """Counts of a class: images, and those correct before, turned wrong, and turned correct.
 
     `task`: set in the task scenario, where each task has its own classes.
@@ -33,7 +33,7 @@ class ClassLoss(TypedDict):
     positive: int
 
 
-class LossCount(TypedDict):
+class GateComparison(TypedDict):
     """Counts of one comparison: images that turned wrong (`negative`) and correct (`positive`).
 
     - `against`: the version compared with.
@@ -46,12 +46,12 @@ class LossCount(TypedDict):
     images: int
     negative: int
     positive: int
-    classes: list[ClassLoss]
+    classes: list[GateClassComparison]
     pictures: list[LostImage]
     missing: str | None
 
 
-class TaskLoss(TypedDict):
+class GateTaskComparison(TypedDict):
     """Counts of one task in comparison with the best of the last versions."""
 
     task: int
@@ -61,13 +61,13 @@ class TaskLoss(TypedDict):
     positive: int
 
 
-class DriftCount(LossCount):
+class GateDriftComparison(GateComparison):
     """Counts by task, the least probable first.
 
     `compared`: number of tasks that were compared.
     """
 
-    tasks: list[TaskLoss]
+    tasks: list[GateTaskComparison]
     compared: int
 
 
@@ -84,17 +84,17 @@ class Visible(TypedDict):
     then: float | None
 
 
-class Losses(TypedDict):
+class GateComparisons(TypedDict):
     """Comparisons of a version: with production on earlier tasks, and on the batch's own images.
 
     - `new`: the batch's held-out images of new classes, of which `positive` are correct.
     - `known`: its held-out images of known classes.
     """
 
-    forgotten: LossCount
-    confused: LossCount
-    class_lost: LossCount
-    drifted: DriftCount
-    new: LossCount
-    known: LossCount
+    forgotten: GateComparison
+    confused: GateComparison
+    class_lost: GateComparison
+    drifted: GateDriftComparison
+    new: GateComparison
+    known: GateComparison
     visible: Visible

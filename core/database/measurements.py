@@ -28,7 +28,7 @@ NEGATIVE_FLIPS = "negative_flips"
 """
 LOSSES = "losses"
 """Counts of the gate's checks: the net share of forgotten images, and
-`core.contract.losses.Losses`.
+`core.contract.losses.GateComparisons`.
 """
 FEATURES = "features"
 """Comparison with ancestors' features: the accuracy lost to the best one, and

@@ -18,27 +18,27 @@ T = TypeVar("T")
 _INTERVAL_S = 0.1
 
 
-class PatientConnection(psycopg.Connection[Any]):
-    """A connection whose waits raise `psycopg.OperationalError` after `patience_s` seconds.
+class TimeLimitedConnection(psycopg.Connection[Any]):
+    """A connection whose waits raise `psycopg.OperationalError` after `wait_limit_s` seconds.
 
     There is no limit if it is None.
     """
 
-    patience_s: float | None = 30.0
+    wait_limit_s: float | None = 30.0
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
         """Wait as `psycopg.Connection.wait` does, but at most for the connection's own time limit."""
         try:
-            return super().wait(gen, interval, self.patience_s if timeout is None else timeout)
+            return super().wait(gen, interval, self.wait_limit_s if timeout is None else timeout)
         except psycopg.OperationalError:
             _close_connection_during_statement(self)
             raise
 
 
-class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
+class TimeLimitedAsyncConnection(psycopg.AsyncConnection[Any]):
     """A connection for an event loop that limits each wait for PostgreSQL."""
 
-    patience_s = 4.0
+    wait_limit_s = 4.0
 
     async def wait(
         self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None
@@ -48,7 +48,7 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
         """
         try:
             return await super().wait(
-                gen, interval, self.patience_s if timeout is None else timeout
+                gen, interval, self.wait_limit_s if timeout is None else timeout
             )
         except psycopg.OperationalError:
             _close_connection_during_statement(self)
@@ -59,11 +59,11 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
 def wait_without_database_time_limit(connection: Connection) -> Iterator[None]:
     """Wait without limit for statements in the block and its COMMIT, as for a large migration."""
     raw: Any = connection.connection.driver_connection
-    patience_s, raw.patience_s = raw.patience_s, None
+    wait_limit_s, raw.wait_limit_s = raw.wait_limit_s, None
     try:
         yield
     finally:
-        raw.patience_s = patience_s
+        raw.wait_limit_s = wait_limit_s
 
 
 def _close_connection_during_statement(

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from core.database.patience import PatientAsyncConnection
+from core.database.patience import TimeLimitedAsyncConnection
 from core.errors import Unavailable
 
 
@@ -55,7 +55,7 @@ class PostgresqlReader:
         """Open a connection."""
         # It gives up on a silent server slightly before the read does, so that it is known to be
         # broken.
-        connection = await PatientAsyncConnection.connect(
+        connection = await TimeLimitedAsyncConnection.connect(
             self._dsn,
             # A single SELECT needs no transaction, whose BEGIN and end would cost two round trips.
             autocommit=True,
@@ -63,7 +63,7 @@ class PostgresqlReader:
             connect_timeout=max(2, int(self._timeout_s)),
             prepare_threshold=0,
         )
-        connection.patience_s = 0.8 * self._timeout_s
+        connection.wait_limit_s = 0.8 * self._timeout_s
         return connection
 
     async def close(self) -> None:

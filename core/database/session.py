@@ -183,12 +183,12 @@ def is_database_full(error: BaseException) -> bool:
 
 def _limit_postgresql_waits(engine: Engine, seconds: float) -> None:
     """Limit the time of every wait for PostgreSQL, since libpq waits without limit."""
-    from core.database.patience import PatientConnection  # psycopg is not needed for SQLite
+    from core.database.patience import TimeLimitedConnection  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")
     def connect_with_time_limit(_dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
-        connection = PatientConnection.connect(*arguments, **options)
-        connection.patience_s = seconds
+        connection = TimeLimitedConnection.connect(*arguments, **options)
+        connection.wait_limit_s = seconds
         return connection
 
 

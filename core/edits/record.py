@@ -142,12 +142,14 @@ def _update_task_reports(session: Session, model: Model, result: EditResult) -> 
 
 
 def restore_reports(session: Session, model: Model, reports: list[FormerReport]) -> None:
-    """Restore reports of tasks as an edit's journal has them."""
+    """Undo an edit's changes to tasks' reports: write back those that its journal kept.
+
+    Reports of deleted data stay deleted.
+    """
     for former in reports:
         task = session.scalar(
             select(Task).where(Task.model_id == model.id, Task.number == former.task)
         )
-        # The report of deleted data is not brought back.
         if task is not None and task.data_deleted_at is None:
             task.report = cast(BatchReport, former.report)
 

@@ -76,7 +76,11 @@ def _update_data_report(
 def _recount_class_images(
     balance: Mapping[str, ClassCount], edited: EditedReport, classes: Mapping[str, str | None]
 ) -> dict[str, ClassCount]:
-    """Return the images of each class; held-out ones are summed up where they are not known."""
+    """Return the numbers of training and held-out images of each class after an edit.
+
+    If the edit did not count held-out images, they are the sums over the former classes; None if
+    those are unknown.
+    """
     summed: dict[str, int] = {}
     for name, count in balance.items():
         new = classes.get(name, name)

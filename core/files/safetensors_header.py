@@ -74,7 +74,7 @@ def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> li
     if len(start) < 8:
         raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
     (length,) = struct.unpack("<Q", start)
-    kind = _detect_other_format(start)
+    kind = _describe_other_file_format(start)
     # Both, because a sound file's length may begin with the same bytes.
     if kind is not None and length > MAX_HEADER_BYTES:
         raise BaseInvalid(
@@ -113,7 +113,7 @@ def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> li
     return tensors
 
 
-def _detect_other_format(start: bytes) -> str | None:
+def _describe_other_file_format(start: bytes) -> str | None:
     """Return a description of the other format that the first eight bytes indicate, or None."""
     if start[:4] == b"PK\x03\x04":
         return "a zip, such as PyTorch's pickles"

@@ -134,7 +134,7 @@ def read_unicode_path(extra: bytes, raw: bytes) -> bytes | None:
 def choose_likely_encoding(raw_names: Iterable[bytes]) -> str:
     """Return the encoding in which names look most like names: UTF-8 if all are valid UTF-8."""
     names = list(dict.fromkeys(raw_names))
-    if all(_is_decodable(raw, "utf-8") for raw in names):
+    if all(_is_valid_in_encoding(raw, "utf-8") for raw in names):
         return "utf-8"
     candidates = [
         (_rate_name_encoding(names, encoding), -at, encoding)
@@ -205,7 +205,7 @@ def _rate_east_asian_character(character: str, encoding: str) -> float:
     return 0.9 if 0x889F <= pair <= 0x9872 else 0.4 if 0x989F <= pair <= 0xEAA4 else 0.1
 
 
-def _is_decodable(raw: bytes, encoding: str) -> bool:
+def _is_valid_in_encoding(raw: bytes, encoding: str) -> bool:
     try:
         raw.decode(encoding)
     except UnicodeDecodeError:

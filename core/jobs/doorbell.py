@@ -241,8 +241,8 @@ def wake_worker(data_dir: Path) -> bool:
 
 
 @contextmanager
-def open_wakeup_listener(data_dir: Path) -> Iterator[socket.socket | None]:
-    """Open the worker's non-blocking datagram socket; yield None if it cannot be created."""
+def open_wakeup_socket(data_dir: Path) -> Iterator[socket.socket | None]:
+    """Open the non-blocking datagram socket that wakes the worker; yield None if that fails."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         with _shorten_socket_path(data_dir) as address:

@@ -31,8 +31,8 @@ class ClassMap:
     former: int
 
     @property
-    def merges(self) -> bool:
-        """True if a class is made of several."""
+    def has_merged_classes(self) -> bool:
+        """True if a new class is made of several former ones."""
         return any(len(numbers) > 1 for numbers in self.sources)
 
     @cached_property

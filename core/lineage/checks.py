@@ -18,7 +18,7 @@ from core.contract.gate import (
     GateOut,
     ImageCheck,
 )
-from core.contract.losses import ClassLoss, LossCount, Losses, LostImage
+from core.contract.losses import GateClassComparison, GateComparison, GateComparisons, LostImage
 from core.lineage.features import (
     LIMIT,
     compute_feature_loss,
@@ -58,7 +58,7 @@ KNOWN_BEFORE = 0.7
 from which getting none of the batch's right means that its labels do not fit."""
 _SHOWN = 4
 _NAMED = 20
-_Judge = Callable[[Losses, float], GateCheck]
+_Judge = Callable[[GateComparisons, float], GateCheck]
 
 
 _BEFORE = "the version was made before this was counted"
@@ -76,7 +76,7 @@ class _GateCheckOutcome:
 
 def check_version_losses(
     limits: GateLimits | GateOut,
-    losses: Losses | None,
+    losses: GateComparisons | None,
     model_id: str,
     features: FeatureCount | None = None,
     doubt: str | None = None,
@@ -115,7 +115,7 @@ def check_version_losses(
     return checks
 
 
-def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
+def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
     """Judge the net loss on earlier tasks, among the classes that both versions know."""
     count = losses["forgotten"]
     if count["missing"] is not None:
@@ -138,7 +138,7 @@ def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
     )
 
 
-def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
+def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
     """Judge the share of earlier images that are predicted as a class that is new in this batch."""
     count = losses["confused"]
     if count["missing"] is not None:
@@ -158,7 +158,7 @@ def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
     )
 
 
-def _judge_recall_of_each_class(losses: Losses, limit: float) -> GateCheck:
+def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCheck:
     """Judge the recall of each class that was at least half right before."""
     count = losses["class_lost"]
     if count["missing"] is not None:
@@ -196,7 +196,7 @@ def _judge_recall_of_each_class(losses: Losses, limit: float) -> GateCheck:
     }
 
 
-def _judge_accuracy_drift(losses: Losses, limit: float) -> GateCheck:
+def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
     """Judge the net loss on each earlier task against the best of the last versions on it."""
     count = losses["drifted"]
     if count["missing"] is not None:
@@ -234,7 +234,7 @@ def _judge_accuracy_drift(losses: Losses, limit: float) -> GateCheck:
     }
 
 
-def _judge_learning(losses: Losses, limit: float) -> GateCheck:
+def _judge_learning(losses: GateComparisons, limit: float) -> GateCheck:
     """Judge the accuracy on new classes, and on known classes of the batch the net loss and the
     accuracy.
 
@@ -304,7 +304,7 @@ def _fail_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
     return failed
 
 
-def _count_known_class_correct(losses: Losses) -> tuple[int, tuple[int, int] | None]:
+def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int, int] | None]:
     """Return the correct ones of the batch's held-out images of known classes, and production's
     correct and all held-out images of these classes in earlier tasks.
 
@@ -363,7 +363,7 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
 
 
 def _build_measured_check(
-    name: Check, limit: float, count: LossCount, judged: _GateCheckOutcome
+    name: Check, limit: float, count: GateComparison, judged: _GateCheckOutcome
 ) -> GateCheck:
     """Return the result of a check that was measured."""
     # Classes that gained more than they lost did not cause the failure.
@@ -399,7 +399,7 @@ def _build_unmeasured_check(name: Check, limit: float, why: str) -> GateCheck:
     }
 
 
-def _select_newly_wrong_images(name: ImageCheck, losses: Losses) -> list[LostImage]:
+def _select_newly_wrong_images(name: ImageCheck, losses: GateComparisons) -> list[LostImage]:
     """Return the lost images to show for a check."""
     if name != "learned_nothing":
         return losses[name]["pictures"]
@@ -411,22 +411,22 @@ def _build_check_picture(image: LostImage, model_id: str) -> CheckPicture:
     return {**image, "image": address}
 
 
-def _compute_net_share_of_lost_images(count: LossCount) -> float:
+def _compute_net_share_of_lost_images(count: GateComparison) -> float:
     """Return the net loss as a share of the images, in [-1, 1]."""
     return (count["negative"] - count["positive"]) / count["images"]
 
 
-def _count_correct_by_version(one: ClassLoss) -> int:
+def _count_correct_by_version(one: GateClassComparison) -> int:
     """Return the number of images of a class that the version predicts correctly."""
     return one["before"] - one["negative"] + one["positive"]
 
 
-def _compute_class_recall(one: ClassLoss) -> float:
+def _compute_class_recall(one: GateClassComparison) -> float:
     """Return the recall of a class, in [0, 1]."""
     return _count_correct_by_version(one) / one["images"]
 
 
-def _format_lost_classes(lost: Sequence[ClassLoss], against: int | None) -> str:
+def _format_lost_classes(lost: Sequence[GateClassComparison], against: int | None) -> str:
     """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
     texts = [
         f"{one['label']} ({_count_correct_by_version(one)} of {one['images']} right, {one['before']} by version "
@@ -437,7 +437,7 @@ def _format_lost_classes(lost: Sequence[ClassLoss], against: int | None) -> str:
     return f"{len(texts)} classes: {_join_texts(texts)}" if len(texts) > 2 else _join_texts(texts)
 
 
-def _format_wrong_classes(worst: Sequence[ClassLoss]) -> str:
+def _format_wrong_classes(worst: Sequence[GateClassComparison]) -> str:
     """Format classes and their images that turned wrong, as `cat (9 of 12) and dog (8 of 12)`."""
     return _join_texts([f"{one['label']} ({one['negative']} of {one['images']})" for one in worst])
 

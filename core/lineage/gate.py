@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
-from core.contract.losses import Losses
+from core.contract.losses import GateComparisons
 from core.lineage.checks import check_version_losses
 from core.lineage.coverage import MissingTasks
 from core.lineage.visible_losses import describe_visible_losses
@@ -75,7 +75,7 @@ class GateMetrics:
     predicted_rise: float | None = None
     production: GateProductionComparison | None = None
     coverage: float | None = None
-    losses: Losses | None = None
+    losses: GateComparisons | None = None
     features: FeatureCount | None = None
     doubt: str | None = None
 

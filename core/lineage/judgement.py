@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.features import FeatureCount
 from core.contract.gate import GateOut, Verdict
-from core.contract.losses import Losses
+from core.contract.losses import GateComparisons
 from core.database.kinds import JobKind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement
@@ -70,7 +70,9 @@ def read_production_comparison(
     return None if measurement is None else GateProductionComparison(**measurement.detail)
 
 
-def read_losses_checked_by_gate(session: Session, model_id: str, version: int) -> Losses | None:
+def read_losses_checked_by_gate(
+    session: Session, model_id: str, version: int
+) -> GateComparisons | None:
     """Return the stored counts for the checks, if the version's gate has such a check."""
     row = session.get(VersionMeasurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail

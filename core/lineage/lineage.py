@@ -366,7 +366,7 @@ def _is_forward_production_move(session: Session, model: Model, target: Version)
 def _update_standings_after_move(
     session: Session, model: Model, head: Version, now: float, lost_as: TaskStanding
 ) -> list[Task]:
-    """Update standings after the head was moved by hand.
+    """Update the tasks' standings after a person moved the lineage head.
 
     Tasks that the new head was taught are learned; other learned tasks get the standing `lost_as`
     and are returned.

@@ -14,7 +14,7 @@ from core.lineage.standing import read_open_task_states
 
 
 @dataclass(frozen=True)
-class BatchOutlook:
+class BatchWarnings:
     """Warnings about a batch that is submitted now.
 
     Attributes:
@@ -28,7 +28,7 @@ class BatchOutlook:
 
 def describe_next_task_outlook(
     session: Session, model: Model, head: Version | None
-) -> BatchOutlook:
+) -> BatchWarnings:
     """Return the outlook of a model's next task.
 
     Args:
@@ -47,7 +47,7 @@ def build_missing_or_stopping_task_condition() -> ColumnElement[bool]:
 
 def describe_task_outlook(
     session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
-) -> BatchOutlook:
+) -> BatchWarnings:
     """Return the outlook, as `describe_next_task_outlook` does.
 
     Args:
@@ -68,7 +68,7 @@ def describe_task_outlook(
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, lineage.PRODUCTION)).version
         notes.append(words.explain_pinned_production(model, production))
-    return BatchOutlook(missing, notes)
+    return BatchWarnings(missing, notes)
 
 
 def _describe_wait_for_base_weights(session: Session, model: Model) -> list[str]:

@@ -1,7 +1,7 @@
 """Losses that the held-out images of earlier tasks can reveal, in sentences."""
 
 from core.contract.gate import GateLimits, GateOut, Visibility
-from core.contract.losses import Losses
+from core.contract.losses import GateComparisons
 from core.lineage.checks import LEAST_OF_CLASS
 from core.statistics.flips import compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT
@@ -9,7 +9,7 @@ from core.text.counts import format_count
 
 
 def describe_visible_losses(
-    limits: GateLimits | GateOut, losses: Losses | None
+    limits: GateLimits | GateOut, losses: GateComparisons | None
 ) -> Visibility | None:
     """Return the size of losses that the compared images could have shown.
 
@@ -35,7 +35,7 @@ def describe_visible_losses(
     return {**visible, "detail": f"{text}.{_describe_visible_class_loss(limits, losses)}"}
 
 
-def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: Losses) -> str:
+def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: GateComparisons) -> str:
     """Return sentences about the smallest loss of one class that a check would notice, and what to
     send so that smaller ones are noticed; empty if no class was compared."""
     sizes = sorted({one["images"] for one in losses["class_lost"]["classes"]})
@@ -60,7 +60,7 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: Losses) -
 
 
 def find_smallest_noticed_class_loss(
-    limits: GateLimits | GateOut, losses: Losses, images: int
+    limits: GateLimits | GateOut, losses: GateComparisons, images: int
 ) -> int | None:
     """Return the smallest loss of one class that fails a check, while all other images stay as
     they are.
@@ -82,7 +82,7 @@ def find_smallest_noticed_class_loss(
 
 
 def _is_class_loss_noticed(
-    limits: GateLimits | GateOut, losses: Losses, images: int, lost: int
+    limits: GateLimits | GateOut, losses: GateComparisons, images: int, lost: int
 ) -> bool:
     """Return True if a check fails when one class loses `lost` of its images."""
     class_lost, drifted = limits.get("class_lost"), limits.get("drifted")

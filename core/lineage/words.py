@@ -301,10 +301,10 @@ def explain_missing_base_weights(job_id: str, error: JobError | None) -> str:
     )
 
 
-def describe_lineage_continuation(model: Model, task: Task, known: bool) -> str:
-    """Return how the lineage continues past a held version.
+def describe_lineage_past_held_version(model: Model, task: Task, known: bool) -> str:
+    """Return a sentence about how the lineage continues past a held version.
 
-    `known`: its head was taught the task.
+    `known`: the head of the lineage was taught the task.
     """
     if known:
         return f"The line goes on from version {model.head}, which knows {describe_task(task)}."

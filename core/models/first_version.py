@@ -37,7 +37,7 @@ Heads, prompts, buffers and other parts are not taken over.
 """
 
 
-def add_version_zero(
+def add_version_zero_of_new_model(
     transaction: UseCaseTransaction,
     blobs: Blobs,
     model: Model,

@@ -135,7 +135,7 @@ def add_model(
     if asked.adopted is not None:
         adoption.add_versions_of_adopted_classifier(transaction, blobs, model, asked.adopted, seed)
     elif begins.weights is None:
-        first_version.add_version_zero(transaction, blobs, model, seed, asked.images)
+        first_version.add_version_zero_of_new_model(transaction, blobs, model, seed, asked.images)
     else:
         pretrained.add_version_or_fetch_job(
             transaction, blobs, model, begins.weights, recipe, begins.terms

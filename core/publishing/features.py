@@ -42,10 +42,10 @@ class MeasuredAncestor:
     is_good: bool
 
 
-def compare_features_with_ancestors(
+def compare_feature_accuracy_with_ancestors(
     session: Session, model: Model, job: Job, result: JobResult
 ) -> FeatureCount:
-    """Compare the version that a job has learned with its ancestors."""
+    """Compare the accuracy of a new version's features with that of its ancestors' features."""
     if not trains_backbone(job.recipe):
         return _build_missing_comparison("the batch leaves the features as they were")
     numbers = _list_published_ancestors(session, model, job.parent_version or 0)

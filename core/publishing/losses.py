@@ -16,7 +16,12 @@ from sqlalchemy.orm import Session
 
 from core.contract.gate import GateOut
 from core.contract.jobs.job_result import JobResult
-from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
+from core.contract.losses import (
+    GateComparison,
+    GateComparisons,
+    GateDriftComparison,
+    GateTaskComparison,
+)
 from core.contract.manifest import Manifest
 from core.database.session import Database
 from core.database.tables import Job, Model, Task, Version, VersionTaskResult
@@ -33,7 +38,7 @@ from core.ingest.answers import (
 from core.jobs.fence import JobClaim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
-from core.publishing.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
+from core.publishing.flip_tally import MOST_CLASSES, FlipTally, PredictedPart, Rows
 from core.statistics.flips import Mask, compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
 from core.storage import Blobs
@@ -44,8 +49,8 @@ _NO_EARLIER = "no earlier task has held-out images that both versions answer"
 
 
 @dataclass(frozen=True)
-class _ComparedVersion:
-    """A version to compare with: number, manifest, and digests of predictions by task."""
+class _ReferenceVersion:
+    """A version that the new one is compared with; `predictions`: their digests by task."""
 
     number: int
     manifest: Manifest
@@ -70,9 +75,9 @@ class _ComparisonRows:
     own_task: int
     tasks: set[int]
     keys: Mapping[int, str | None]
-    parent: _ComparedVersion
-    production: _ComparedVersion | None
-    best: Mapping[int, _ComparedVersion]
+    parent: _ReferenceVersion
+    production: _ReferenceVersion | None
+    best: Mapping[int, _ReferenceVersion]
 
 
 def count_version_losses(
@@ -81,7 +86,7 @@ def count_version_losses(
     claim: JobClaim,
     result: ResultFolder[JobResult],
     production: int | None,
-) -> Losses | None:
+) -> GateComparisons | None:
     """Count the losses of a finished job's version, if its gate has a check for them.
 
     Args:
@@ -93,10 +98,10 @@ def count_version_losses(
     facts = _read_comparison_rows(db, claim, production)
     if facts is None or not _extends_classes(result.document, facts.production):
         return None
-    return _LossComparison(blobs, facts, result).count_all_losses()
+    return _FlipComparison(blobs, facts, result).count_all_losses()
 
 
-def _extends_classes(document: JobResult, production: "_ComparedVersion | None") -> bool:
+def _extends_classes(document: JobResult, production: "_ReferenceVersion | None") -> bool:
     """Return True if the first classes of the result are those of production.
 
     Rows are compared by their numbers; an edit of the classes may have changed these.
@@ -130,7 +135,7 @@ def _read_comparison_rows(
         )
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
         stored |= _read_prediction_digests(session, model, set(best.values()) - numbers)
-        versions = {n: _ComparedVersion(n, manifests[n], stored.get(n, {})) for n in manifests}
+        versions = {n: _ReferenceVersion(n, manifests[n], stored.get(n, {})) for n in manifests}
         return _ComparisonRows(
             model=model,
             gate=gate,
@@ -195,7 +200,7 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
     return {number: manifest for number, manifest in session.execute(query)}
 
 
-class _LossComparison:
+class _FlipComparison:
     """Comparison of the new version with others, task by task."""
 
     def __init__(
@@ -206,11 +211,11 @@ class _LossComparison:
         self._document = result.document
         self._predictions = read_written_predictions(result.folder, result.document.answers)
         self._heads = {head.task: head.classes for head in result.document.heads}
-        self._forgotten, self._confused, self._classes = LossTally(), LossTally(), LossTally()
-        self._drifts: dict[int, tuple[LossTally, TaskLoss]] = {}
+        self._forgotten, self._confused, self._classes = FlipTally(), FlipTally(), FlipTally()
+        self._drifts: dict[int, tuple[FlipTally, GateTaskComparison]] = {}
         self._is_ranked = True
 
-    def count_all_losses(self) -> Losses:
+    def count_all_losses(self) -> GateComparisons:
         """Count the losses against production and the best earlier versions."""
         for task in sorted(self._facts.tasks):
             if (
@@ -221,20 +226,18 @@ class _LossComparison:
                 self._compare_with_best(part)
         production = self._facts.production
         against = None if production is None else production.number
-        forgotten = self._build_loss_count_with_description(self._forgotten, against)
-        confused = self._build_loss_count_with_description(self._confused, against)
+        forgotten = self._build_described_comparison(self._forgotten, against)
+        confused = self._build_described_comparison(self._confused, against)
         if confused["missing"] is None and not self._brings_new_classes():
-            confused = _build_skipped_comparison_counts(against, "the batch brings no new class")
+            confused = _build_missing_gate_comparison(against, "the batch brings no new class")
         new_classes, known_classes = self._count_own_batch_images()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
         return {
             "forgotten": forgotten,
             "confused": confused,
-            "class_lost": self._build_loss_count_with_description(
-                self._classes, against, by_recall=True
-            ),
-            "drifted": self._build_drift_count(),
+            "class_lost": self._build_described_comparison(self._classes, against, by_recall=True),
+            "drifted": self._build_drift_comparison(),
             "new": new_classes,
             "known": known_classes,
             "visible": vars(
@@ -255,7 +258,7 @@ class _LossComparison:
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
         return PredictedPart(task, task if is_apart else 0, names, ranked)
 
-    def _list_prediction_classes(self, version: _ComparedVersion, task: int) -> list[str]:
+    def _list_prediction_classes(self, version: _ReferenceVersion, task: int) -> list[str]:
         """Return the classes that a version's rows on a task stand for."""
         if self._facts.model.scenario == "task":
             head = version.manifest.find_head_entry(task)
@@ -263,7 +266,7 @@ class _LossComparison:
         return list(version.manifest.classes or self._facts.model.classes or [])
 
     def _read_predicted_rows(
-        self, version: _ComparedVersion, part: PredictedPart
+        self, version: _ReferenceVersion, part: PredictedPart
     ) -> tuple[Rows, int] | None:
         """Return a version's predictions on a task and its number of classes, or None if they
         cannot be compared.
@@ -340,9 +343,9 @@ class _LossComparison:
         best, targets = part.ranked.choose_best_rows(n_known), part.ranked.targets
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
-        tally = LossTally()
+        tally = FlipTally()
         tally.count_task_images(part, old, best, negative, positive, _make_mask_of_all_images(part))
-        counts = TaskLoss(
+        counts = GateTaskComparison(
             task=part.task,
             against=version.number,
             images=len(targets),
@@ -351,16 +354,16 @@ class _LossComparison:
         )
         self._drifts[part.task] = (tally, counts)
 
-    def _build_loss_count_with_description(
-        self, tally: LossTally, against: int | None, *, by_recall: bool = False
-    ) -> LossCount:
+    def _build_described_comparison(
+        self, tally: FlipTally, against: int | None, *, by_recall: bool = False
+    ) -> GateComparison:
         if against is None:
-            return _build_skipped_comparison_counts(
+            return _build_missing_gate_comparison(
                 None, "production is version 0, which was taught nothing"
             )
         if not tally.counts:
-            return _build_skipped_comparison_counts(against, self._explain_no_comparison())
-        return tally.build_loss_count(against, by_recall=by_recall)
+            return _build_missing_gate_comparison(against, self._explain_no_comparison())
+        return tally.build_gate_comparison(against, by_recall=by_recall)
 
     def _explain_no_comparison(self) -> str:
         """Say why no image was compared."""
@@ -370,17 +373,17 @@ class _LossComparison:
             return 'the model keeps counts of held-out images alone ("held_out": "counts")'
         return _NO_EARLIER
 
-    def _build_drift_count(self) -> DriftCount:
+    def _build_drift_comparison(self) -> GateDriftComparison:
         """Return the counts by task, most significant loss first, with classes and pictures of
         tasks that drifted.
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
-        def compute_loss_p_value(counts: TaskLoss) -> float:
+        def compute_loss_p_value(counts: GateTaskComparison) -> float:
             return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)
-        drifted = LossTally()
+        drifted = FlipTally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             # Bonferroni's correction, as in the check.
@@ -390,9 +393,9 @@ class _LossComparison:
             "no earlier task has held-out images of two classes" if self._forgotten.counts else None
         )
         described = (
-            drifted.build_loss_count(None)
+            drifted.build_gate_comparison(None)
             if tasks
-            else _build_skipped_comparison_counts(None, why or self._explain_no_comparison())
+            else _build_missing_gate_comparison(None, why or self._explain_no_comparison())
         )
         totals = {
             name: sum(counts[name] for counts in tasks)
@@ -407,7 +410,7 @@ class _LossComparison:
             self._list_prediction_classes(self._facts.parent, self._facts.own_task)
         )
 
-    def _count_own_batch_images(self) -> tuple[LossCount, LossCount]:
+    def _count_own_batch_images(self) -> tuple[GateComparison, GateComparison]:
         """Count the batch's own held-out images: those of its new classes, and those of classes
         that production knows.
         """
@@ -419,11 +422,11 @@ class _LossComparison:
         production = self._facts.production
         against = None if production is None else production.number
         if part is None or not len(part.ranked.rows):
-            nothing = _build_skipped_comparison_counts(against, "the batch has no held-out images")
+            nothing = _build_missing_gate_comparison(against, "the batch has no held-out images")
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._list_prediction_classes(self._facts.parent, part.task))
-        new_tally, known_tally = LossTally(), LossTally()
+        new_tally, known_tally = FlipTally(), FlipTally()
         # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
         new_tally.count_task_images(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
@@ -440,14 +443,14 @@ class _LossComparison:
             )
         no_known = "production does not answer the batch's images"
         return (
-            new_tally.build_loss_count(None)
+            new_tally.build_gate_comparison(None)
             if new_tally.counts
-            else _build_skipped_comparison_counts(
+            else _build_missing_gate_comparison(
                 None, "the batch has no held-out images of new classes"
             ),
-            known_tally.build_loss_count(against)
+            known_tally.build_gate_comparison(against)
             if known_tally.counts
-            else _build_skipped_comparison_counts(against, no_known),
+            else _build_missing_gate_comparison(against, no_known),
         )
 
 
@@ -455,7 +458,7 @@ def _make_mask_of_all_images(part: PredictedPart) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 
-def _build_skipped_comparison_counts(against: int | None, why: str) -> LossCount:
+def _build_missing_gate_comparison(against: int | None, why: str) -> GateComparison:
     """Return counts for a comparison that was not made, with the reason."""
     return {
         "against": against,

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.features import FeatureCount
 from core.contract.jobs.job_result import JobResult
-from core.contract.losses import Losses
+from core.contract.losses import GateComparisons
 from core.contract.manifest import Manifest
 from core.database.kinds import JobKind
 from core.database.label_names import list_label_names
@@ -34,7 +34,7 @@ from core.lineage.features import compute_feature_loss, find_best_ancestor
 from core.lineage.gate import GateProductionComparison
 from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
-from core.publishing.features import compare_features_with_ancestors
+from core.publishing.features import compare_feature_accuracy_with_ancestors
 from core.publishing.losses import count_version_losses
 from core.statistics import flips
 from core.statistics.flips import FlipStatistics, Mask
@@ -54,7 +54,7 @@ class ProductionComparison:
 
     production: int | None
     counted: GateProductionComparison | None
-    losses: Losses | None = None
+    losses: GateComparisons | None = None
     features: FeatureCount | None = None
 
     def build_flip_rows(self) -> list[MeasurementRow]:
@@ -107,7 +107,7 @@ def compare_with_production(
     comparison = _count_negative_flips(db, blobs, claim, result)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
-        features = compare_features_with_ancestors(
+        features = compare_feature_accuracy_with_ancestors(
             session, session.get_one(Model, job.model_id), job, result.document
         )
     losses = count_version_losses(db, blobs, claim, result, comparison.production)

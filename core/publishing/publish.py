@@ -204,7 +204,7 @@ def _format_outcome_line(
     next_ = (
         stops
         if task.stops
-        else words.describe_lineage_continuation(model, task, task.standing == "learned")
+        else words.describe_lineage_past_held_version(model, task, task.standing == "learned")
     )
     return "warning", f"{words.explain_held_version(version.number, version.gate)} {next_}"
 

@@ -125,7 +125,9 @@ def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[s
 def _complete_recipe_patch(
     catalogue: Catalogue, scenario: str | None, patch: Mapping[str, Any]
 ) -> tuple[JsonObject, str, JsonObject]:
-    """Return the complete recipe, its method's name and hyper-parameters. Only names are checked.
+    """Return three values: the completed recipe, its method's name, and its hyper-parameters.
+
+    Defaults are filled in. Names of presets and fields are checked, values are not.
 
     Args:
         scenario: None for a stored recipe: scenario defaults are left out and former defaults

@@ -10,7 +10,11 @@ from jsonschema.validators import extend
 from core.contract.document import JsonObject
 from core.text.nearest import describe_unknown_field
 from core.text.plain import describe_invalid_value as found_text
-from core.text.plain import describe_json_types, describe_required_name, describe_schema_requirement
+from core.text.plain import (
+    describe_json_schema_requirement,
+    describe_json_types,
+    describe_required_name,
+)
 
 FieldError = tuple[str, str]
 """A dotted path and the error message for it."""
@@ -86,7 +90,7 @@ def _build_schema_error_message(error: jsonschema.ValidationError) -> str:
     types = [str(e.validator_value) for e in error.context or [] if e.validator == "type"]
     if error.validator == "anyOf" and types:
         return f"must be {describe_json_types(types)}{found_text(error.instance)}"
-    requirement = describe_schema_requirement(str(error.validator), error.validator_value)
+    requirement = describe_json_schema_requirement(str(error.validator), error.validator_value)
     return (
         f"{requirement}{found_text(error.instance)}"
         if requirement

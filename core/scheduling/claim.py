@@ -90,8 +90,8 @@ def _return_query_without_row_locks(query: Select[Job]) -> Select[Job]:
     return query
 
 
-def _lock_selected_rows(query: Select[Job]) -> Select[Job]:
-    """Lock the rows on PostgreSQL.
+def _add_row_lock(query: Select[Job]) -> Select[Job]:
+    """Return the query with a PostgreSQL lock on the jobs that it selects.
 
     Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
     that changed between the read and the lock, but not other rows. A retry or a held task since
@@ -100,7 +100,7 @@ def _lock_selected_rows(query: Select[Job]) -> Select[Job]:
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
 
-_HELD = {"sqlite": _return_query_without_row_locks, "postgresql": _lock_selected_rows}
+_HELD = {"sqlite": _return_query_without_row_locks, "postgresql": _add_row_lock}
 
 
 def claim_job(

@@ -10,7 +10,7 @@ entries; undefined values are None, never 0.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from core.contract.responses.versions.metrics import LineSummary, UnmeasuredClass
+from core.contract.responses.versions.metrics import MatrixSummary, UnmeasuredClass
 
 Cells = Mapping[tuple[int, int], tuple[int, int]]
 """(version, task) → (correct, total). A missing cell, or a total of 0, is undefined."""
@@ -419,7 +419,7 @@ def compute_figures_of_newest_version(
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
     reference: Sequence[float | None] | None = None,
-) -> LineSummary:
+) -> MatrixSummary:
     """Return the figures of the last stage.
 
     Args:

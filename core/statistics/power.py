@@ -30,7 +30,7 @@ Beyond it, further images change the result little, and the sums become long.
 
 
 @dataclass(frozen=True)
-class DetectableLoss:
+class DetectableLostShare:
     """The smallest loss that a number of images reveals, and the effect of more images.
 
     Attributes:
@@ -48,18 +48,20 @@ class DetectableLoss:
 
 
 @lru_cache(maxsize=256)
-def find_detectable_loss(images: int, limit: float) -> DetectableLoss:
+def find_detectable_loss(images: int, limit: float) -> DetectableLostShare:
     """Return the loss that `images` held-out images reveal, and the number for half of it."""
     loss = find_smallest_visible_loss(images, limit)
     # A loss that the gains and the limit nearly cancel is not detected with any number of images.
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
     # No number of images reveals a notably smaller loss.
     if loss is not None and loss - goal < _STEP:
-        return DetectableLoss(images, loss, None, None)
+        return DetectableLostShare(images, loss, None, None)
     needed = _find_revealing_image_count(goal, limit, images)
     if needed is None:
-        return DetectableLoss(images, loss, None, None)
-    return DetectableLoss(images, loss, needed - images, find_smallest_visible_loss(needed, limit))
+        return DetectableLostShare(images, loss, None, None)
+    return DetectableLostShare(
+        images, loss, needed - images, find_smallest_visible_loss(needed, limit)
+    )
 
 
 def find_smallest_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:

@@ -42,13 +42,18 @@ def open_object_store(settings: Settings, *, waited_for: bool = False) -> Object
 
         address = S3Address.parse(url)
         # Otherwise, the client would fall back on anonymous requests.
-        if not settings.store_access_key or not settings.secret_key:
+        if not settings.store_access_key or not settings.resolved_store_secret_key:
             raise ValueError(
                 "An S3 store needs PERENNIAL_STORE_ACCESS_KEY and PERENNIAL_STORE_SECRET_KEY"
                 " (or PERENNIAL_STORE_SECRET_KEY_FILE)."
             )
         limits = REQUEST_LIMITS if waited_for else None
         return TimedStore(
-            S3Store(address, settings.store_access_key, settings.secret_key, limits=limits)
+            S3Store(
+                address,
+                settings.store_access_key,
+                settings.resolved_store_secret_key,
+                limits=limits,
+            )
         )
     raise ValueError("PERENNIAL_STORE_URL must start with file:/// or s3://.")

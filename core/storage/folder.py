@@ -104,7 +104,7 @@ class FolderStore:
                 yield chunk
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """Describe the object, or return None."""
+        """Return size, time and ETag of an object; None if there is no such object."""
         path = self._get_object_path(key)
         with self._translate_disk_errors():
             return _read_object_info(key, path)

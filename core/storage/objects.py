@@ -76,7 +76,7 @@ class ObjectStorage(Protocol):
         ...
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """Describe the object, or return None when there is none."""
+        """Return size, time and ETag of an object; None if there is no such object."""
         ...
 
     def delete(self, key: str) -> None:

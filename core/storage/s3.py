@@ -257,7 +257,7 @@ class S3Store:
             response.close()
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """Describe the object, or return None."""
+        """Return size, time and ETag of an object; None if there is no such object."""
         name = self._get_object_name(key)
         with self._translate_client_errors():
             try:

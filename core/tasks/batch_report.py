@@ -190,7 +190,10 @@ def warn_of_few_images(directory: ArchiveDirectory, compared: ComparedClassNames
 
 
 def describe_missing_checks(directory: ArchiveDirectory) -> list[str]:
-    """Return one sentence for each check that names and sizes do not allow."""
+    """Return one sentence for each check that was not made.
+
+    Such checks need more than the names and sizes of the files.
+    """
     decoding = "Images were not decoded: damaged files are found by the job."
     if directory.first_look.is_partly_checked:
         decoding = (

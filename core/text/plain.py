@@ -37,7 +37,7 @@ def describe_json_types(names: Iterable[str]) -> str:
     return " or ".join(_KINDS.get(name, name) for name in names)
 
 
-def describe_schema_requirement(keyword: str, limit: Any) -> str | None:
+def describe_json_schema_requirement(keyword: str, limit: Any) -> str | None:
     """Return the requirement of a JSON Schema keyword, such as `must be at least 1`.
 
     Unknown keywords return None.
@@ -69,7 +69,7 @@ def describe_required_name(value: Any, options: Sequence[Any]) -> str:
     """
     names = [option for option in options if isinstance(option, str)]
     near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
-    requirement = describe_schema_requirement("enum", options)
+    requirement = describe_json_schema_requirement("enum", options)
     return f"{requirement}{describe_invalid_value(value)}{near and '; ' + near.strip()}"
 
 

@@ -304,6 +304,6 @@ def convert_options_to_parameters(text: str) -> str:
     )
 
 
-def keep_command_options(text: str) -> str:
-    """Keep only the options of the command line in a sentence that names both forms."""
+def drop_request_forms_from_text(text: str) -> str:
+    """Drop the request forms of options from a sentence, and keep those of the command line."""
     return _TYPED.sub(lambda match: f"-o {match['name']}={match['value']}", text)

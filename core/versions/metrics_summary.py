@@ -152,7 +152,7 @@ def build_version_summary(
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _read_matrix_row(session, model, version)
-    recorded = _read_figures_over_all_tasks(session, model)
+    recorded = _read_figures_recorded_per_version(session, model)
     stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
     stages = StoredLineageAccuracyMatrix(rows, first, row, stored, version, model.scenario)
     lineage = [one.version for one in stages.line]
@@ -185,8 +185,8 @@ def _read_matrix_row(
     return read_matrix_row(session, model.id, version), counts
 
 
-def _read_figures_over_all_tasks(session: Session, model: Model) -> _Recorded:
-    """Return the figures recorded for all tasks together."""
+def _read_figures_recorded_per_version(session: Session, model: Model) -> _Recorded:
+    """Return the figures that were recorded for each version, by name and version."""
     recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
     for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():

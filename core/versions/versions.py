@@ -18,11 +18,11 @@ from core.contract.part_types import IMAGE_TYPES, PRIVATE_TYPES
 from core.contract.responses.audit import AuditData
 from core.contract.responses.versions.manifest import ManifestOut
 from core.contract.responses.versions.version import (
+    CommonVersionFields,
     FileList,
     FileOut,
     ResultPage,
     TaskResult,
-    VersionBase,
     VersionItem,
     VersionOut,
     VersionPage,
@@ -126,7 +126,7 @@ def list_versions(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def _build_version_base_fields(version: Version) -> VersionBase:
+def _build_common_version_fields(version: Version) -> CommonVersionFields:
     return {
         "id": version.id,
         "number": version.number,
@@ -145,7 +145,7 @@ def _build_version_item(
     version: Version, accuracy: float | None, images: int | None
 ) -> VersionItem:
     return {
-        **_build_version_base_fields(version),
+        **_build_common_version_fields(version),
         "passed": version.gate["passed"],
         "mean_accuracy": accuracy,
         "images": images,
@@ -310,7 +310,7 @@ def _build_version_response(
     measured: Mapping[str, Any],
 ) -> VersionOut:
     return {
-        **_build_version_base_fields(version),
+        **_build_common_version_fields(version),
         "tasks": list_taught_tasks(version.manifest),
         "gate": version.gate,
         "warnings": list(version.warnings),

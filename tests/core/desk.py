@@ -337,7 +337,7 @@ class Desk:
 
     @property
     def taken(self) -> SnapshotEvent:
-        """What a child says of a snapshot."""
+        """Event of a child about its snapshot."""
         return SnapshotEvent(path=self.folder, stage=0, epoch=1, step=10)
 
     def snapshot(self, content: str = "weights") -> Path:

@@ -97,8 +97,8 @@ class Onlookers:
         self._most = 0
 
     @property
-    def over(self) -> bool:
-        """Whether all has been asked."""
+    def is_over(self) -> bool:
+        """True once everything has been asked and all threads have ended."""
         return self._over.is_set() and not any(thread.is_alive() for thread in self._threads)
 
     def _watch(self, kind: str, ask: Callable[[httpx2.Client], httpx2.Response | None]) -> None:

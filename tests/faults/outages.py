@@ -170,7 +170,7 @@ class Outages:
     def _follow(self) -> None:
         """See the onlookers' batches through, in order."""
         caller, number = self._caller(), 0
-        while not self._seen.over or number < len(self._seen.accepted):
+        while not self._seen.is_over or number < len(self._seen.accepted):
             if number == len(self._seen.accepted):
                 time.sleep(0.05)
                 continue

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx2
 
-from core.bases.expected_base import load_expected_base
+from core.bases.expected_base import load_expected_base_tensors
 from core.ingest.limits import Limits
 from core.settings import Settings
 from perennial import ArchiveRejected
@@ -246,7 +246,7 @@ def _end_job(client: Rest) -> None:
 
 def _bases(client: Rest, data_dir: Path, report: Report) -> None:
     """A base that fits and is full of NaN or infinity is refused; a sound one is taken."""
-    expected = load_expected_base(
+    expected = load_expected_base_tensors(
         Settings(data_dir=data_dir),
         client.get("/v1/models/target")["architecture"],
         client.get("/v1/models/target")["image"],

@@ -71,14 +71,14 @@ def join_distances_smoothly(a: Values, b: Values, width: float) -> Values:
     return convert_to_floats(b * (1 - share) + a * share - width * share * (1 - share))
 
 
-def compute_sphere_distances(
+def compute_distances_to_sphere(
     p: Points, centre: tuple[float, float, float], radius: float
 ) -> Values:
     """Return the distance of a sphere."""
     return compute_vector_lengths(p - convert_to_floats(centre)) - radius
 
 
-def compute_ellipsoid_distances(
+def compute_distances_to_ellipsoid(
     p: Points, centre: tuple[float, float, float], radii: tuple[float, float, float]
 ) -> Values:
     """Return an estimate of the distance of an ellipsoid, never too large by much."""
@@ -88,7 +88,7 @@ def compute_ellipsoid_distances(
     return convert_to_floats(inner * (inner - 1) / outer)
 
 
-def compute_rod_distances(
+def compute_distances_to_rod(
     p: Points, a: tuple[float, float, float], b: tuple[float, float, float], radius: float
 ) -> Values:
     """Return the distance of a rod with round ends."""
@@ -97,7 +97,7 @@ def compute_rod_distances(
     return compute_vector_lengths(p - start - share[:, None] * axis) - radius
 
 
-def compute_round_box_distances(
+def compute_distances_to_round_box(
     p: Points, centre: tuple[float, float, float], half: tuple[float, float, float], edge: float
 ) -> Values:
     """Return the distance of a box with round edges of the radius `edge`."""
@@ -107,7 +107,7 @@ def compute_round_box_distances(
     )
 
 
-def compute_ring_distances(
+def compute_distances_to_ring(
     p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
 ) -> Values:
     """Return the distance of a ring with a round section, around one of the three axes."""
@@ -116,7 +116,7 @@ def compute_ring_distances(
     return convert_to_floats(np.hypot(flat, moved[:, axis]) - tube)
 
 
-def compute_cone_stump_distances(
+def compute_distances_to_cone_stump(
     p: Points, height: float, low: float, high: float, edge: float = 0.0
 ) -> Values:
     """Return the distance of an upright stump of a cone that stands on the ground.

@@ -9,12 +9,12 @@ from tools.sample_pictures.geometry import (
     Points,
     Rng,
     Values,
-    compute_cone_stump_distances,
-    compute_ellipsoid_distances,
-    compute_ring_distances,
-    compute_rod_distances,
-    compute_round_box_distances,
-    compute_sphere_distances,
+    compute_distances_to_cone_stump,
+    compute_distances_to_ellipsoid,
+    compute_distances_to_ring,
+    compute_distances_to_rod,
+    compute_distances_to_round_box,
+    compute_distances_to_sphere,
     compute_vector_lengths,
     convert_to_floats,
     join_distances_smoothly,
@@ -75,17 +75,17 @@ def _make_apple_solid(rng: Rng) -> ColouredSolid:
     top = 2 * flat - 0.3
     stem = (float(lean[0]), top + 0.52, float(lean[1]))
 
-    def compute_stalk_distances(p: Points) -> Values:
-        return compute_rod_distances(p, (0, top, 0), stem, 0.045)
+    def compute_distances_to_stalk(p: Points) -> Values:
+        return compute_distances_to_rod(p, (0, top, 0), stem, 0.045)
 
-    def compute_leaf_distances(p: Points) -> Values:
-        return compute_ellipsoid_distances(
+    def compute_distances_to_leaf(p: Points) -> Values:
+        return compute_distances_to_ellipsoid(
             p, (stem[0] + 0.27, top + 0.34, stem[2]), (0.33, 0.04, 0.15)
         )
 
-    def compute_apple_distances(p: Points) -> Values:
-        whole = np.minimum(_measure_dimpled_fruit(p, flat, 0.32), compute_stalk_distances(p))
-        return np.minimum(whole, compute_leaf_distances(p)) if has_leaf else whole
+    def compute_distances_to_apple(p: Points) -> Values:
+        whole = np.minimum(_measure_dimpled_fruit(p, flat, 0.32), compute_distances_to_stalk(p))
+        return np.minimum(whole, compute_distances_to_leaf(p)) if has_leaf else whole
 
     def compute_apple_colours(p: Points, _: Points) -> Colours:
         turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * convert_to_floats((3.0, 0, 0)) + p
@@ -93,11 +93,13 @@ def _make_apple_solid(rng: Rng) -> ColouredSolid:
             p[:, 1] / (2 * flat) - 0.5
         )
         skin = _mix_colours(first, second, (share - 0.42) * 3)
-        skin = _set_colour_where(skin, compute_stalk_distances(p) < 0.02, BROWN)
-        return _set_colour_where(skin, compute_leaf_distances(p) < 0.02, LEAF) if has_leaf else skin
+        skin = _set_colour_where(skin, compute_distances_to_stalk(p) < 0.02, BROWN)
+        return (
+            _set_colour_where(skin, compute_distances_to_leaf(p) < 0.02, LEAF) if has_leaf else skin
+        )
 
     return ColouredSolid(
-        compute_apple_distances, compute_apple_colours, 2 * flat, 1.45, shine=0.5, caution=0.6
+        compute_distances_to_apple, compute_apple_colours, 2 * flat, 1.45, shine=0.5, caution=0.6
     )
 
 
@@ -105,7 +107,7 @@ def _make_orange_solid(rng: Rng) -> ColouredSolid:
     noise, flat = Noise(rng), rng.uniform(0.9, 1.02)
     skin = _vary_colour(rng, (0.95, 0.5, 0.07), 0.08)
 
-    def compute_orange_distances(p: Points) -> Values:
+    def compute_distances_to_orange(p: Points) -> Values:
         return _measure_dimpled_fruit(p, flat, 0.05) + 0.012 * noise(p, 14.0)
 
     def compute_orange_colours(p: Points, _: Points) -> Colours:
@@ -115,7 +117,7 @@ def _make_orange_solid(rng: Rng) -> ColouredSolid:
         )
 
     return ColouredSolid(
-        compute_orange_distances, compute_orange_colours, 2 * flat, 1.2, shine=0.35, caution=0.6
+        compute_distances_to_orange, compute_orange_colours, 2 * flat, 1.2, shine=0.35, caution=0.6
     )
 
 
@@ -124,24 +126,24 @@ def _make_pear_solid(rng: Rng) -> ColouredSolid:
     skin, blush = _vary_colour(rng, (0.68, 0.7, 0.22)), _vary_colour(rng, (0.7, 0.42, 0.16))
     lean = float(rng.uniform(-0.2, 0.2))
 
-    def compute_stalk_distances(p: Points) -> Values:
-        return compute_rod_distances(p, (0, neck + 0.3, 0), (lean, neck + 0.95, 0.1), 0.05)
+    def compute_distances_to_stalk(p: Points) -> Values:
+        return compute_distances_to_rod(p, (0, neck + 0.3, 0), (lean, neck + 0.95, 0.1), 0.05)
 
-    def compute_pear_distances(p: Points) -> Values:
+    def compute_distances_to_pear(p: Points) -> Values:
         body = join_distances_smoothly(
-            compute_sphere_distances(p, (0, 0.9, 0), 0.92),
-            compute_sphere_distances(p, (0, neck, 0), width),
+            compute_distances_to_sphere(p, (0, 0.9, 0), 0.92),
+            compute_distances_to_sphere(p, (0, neck, 0), width),
             0.75,
         )
-        return np.minimum(body, compute_stalk_distances(p))
+        return np.minimum(body, compute_distances_to_stalk(p))
 
     def compute_pear_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(skin, blush, 2 * noise.sum_noise_octaves(p, 1.1) - 0.75)
         plain = _set_colour_where(plain, noise(p, 17.0) > 0.86, (0.45, 0.35, 0.14))
-        return _set_colour_where(plain, compute_stalk_distances(p) < 0.02, BROWN)
+        return _set_colour_where(plain, compute_distances_to_stalk(p) < 0.02, BROWN)
 
     return ColouredSolid(
-        compute_pear_distances, compute_pear_colours, neck + 0.8, 1.75, shine=0.3, caution=0.8
+        compute_distances_to_pear, compute_pear_colours, neck + 0.8, 1.75, shine=0.3, caution=0.8
     )
 
 
@@ -153,11 +155,13 @@ def _make_egg_solid(rng: Rng) -> ColouredSolid:
     speck = rng.uniform(0.86, 1.1)
     is_up = rng.random() < 0.4
 
-    def compute_egg_distances(p: Points) -> Values:
+    def compute_distances_to_egg(p: Points) -> Values:
         q = p if is_up else np.stack((p[:, 2], p[:, 0] + long, p[:, 1] - 1), 1)
         taper = 1 + 0.17 * (q[:, 1:2] / long - 1)
         squeezed = q * np.concatenate((taper, np.ones_like(taper), taper), 1)
-        return compute_ellipsoid_distances(squeezed.astype(np.float32), (0, long, 0), (1, long, 1))
+        return compute_distances_to_ellipsoid(
+            squeezed.astype(np.float32), (0, long, 0), (1, long, 1)
+        )
 
     def compute_egg_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(shell, shell * 0.9, noise.sum_noise_octaves(p, 3.0))
@@ -165,7 +169,7 @@ def _make_egg_solid(rng: Rng) -> ColouredSolid:
 
     height = 2 * long if is_up else 2.0
     return ColouredSolid(
-        compute_egg_distances, compute_egg_colours, height, 1.5, shine=0.2, caution=0.7
+        compute_distances_to_egg, compute_egg_colours, height, 1.5, shine=0.2, caution=0.7
     )
 
 
@@ -183,26 +187,26 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
     ]
     start = -long / 2
 
-    def compute_root_distances(p: Points) -> Values:
+    def compute_distances_to_root(p: Points) -> Values:
         upright = np.stack((p[:, 2], p[:, 0] - start, p[:, 1] - wide), 1)
         rings = 0.025 * np.sin(upright[:, 1] * 11 + 5 * noise(p, 1.5))
         return convert_to_floats(
-            compute_cone_stump_distances(upright, long, wide, 0.07, 0.06) + rings
+            compute_distances_to_cone_stump(upright, long, wide, 0.07, 0.06) + rings
         )
 
-    def compute_green_distances(p: Points) -> Values:
+    def compute_distances_to_green(p: Points) -> Values:
         stalks = [
-            compute_rod_distances(p, (start + 0.1, wide, 0), (start - reach, up, side), 0.06)
+            compute_distances_to_rod(p, (start + 0.1, wide, 0), (start - reach, up, side), 0.06)
             for side, up, reach in leaves
         ]
         tufts = [
-            compute_ellipsoid_distances(p, (start - reach, up + 0.05, side), (0.34, 0.1, 0.17))
+            compute_distances_to_ellipsoid(p, (start - reach, up + 0.05, side), (0.34, 0.1, 0.17))
             for side, up, reach in leaves
         ]
         return convert_to_floats(np.minimum.reduce([*stalks, *tufts]))
 
-    def compute_carrot_distances(p: Points) -> Values:
-        return np.minimum(compute_root_distances(p), compute_green_distances(p))
+    def compute_distances_to_carrot(p: Points) -> Values:
+        return np.minimum(compute_distances_to_root(p), compute_distances_to_green(p))
 
     def compute_carrot_colours(p: Points, _: Points) -> Colours:
         rings = noise(p, (9.0, 1.2, 1.2))
@@ -211,11 +215,11 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
             convert_to_floats(LEAF), convert_to_floats((0.32, 0.55, 0.2)), noise(p, 4.0)
         )
         return np.where(
-            (compute_green_distances(p) < compute_root_distances(p))[:, None], leaf, plain
+            (compute_distances_to_green(p) < compute_distances_to_root(p))[:, None], leaf, plain
         ).astype(np.float32)
 
     return ColouredSolid(
-        compute_carrot_distances,
+        compute_distances_to_carrot,
         compute_carrot_colours,
         2 * wide,
         long / 2 + 1.0,
@@ -236,15 +240,17 @@ def _make_mushroom_solid(rng: Rng) -> ColouredSolid:
     kind = int(rng.integers(len(kinds)))
     skin, thick = _vary_colour(rng, kinds[kind]), rng.uniform(0.26, 0.4)
 
-    def compute_cap_distances(p: Points) -> Values:
-        dome = compute_ellipsoid_distances(p, (0, tall, 0), (wide, high, wide))
+    def compute_distances_to_cap(p: Points) -> Values:
+        dome = compute_distances_to_ellipsoid(p, (0, tall, 0), (wide, high, wide))
         return convert_to_floats(np.maximum(dome, tall - 0.1 - p[:, 1]))
 
-    def compute_stem_distances(p: Points) -> Values:
-        return compute_cone_stump_distances(p, tall + 0.1, thick * 1.25, thick * 0.85, 0.05)
+    def compute_distances_to_stem(p: Points) -> Values:
+        return compute_distances_to_cone_stump(p, tall + 0.1, thick * 1.25, thick * 0.85, 0.05)
 
-    def compute_mushroom_distances(p: Points) -> Values:
-        return join_distances_smoothly(compute_cap_distances(p), compute_stem_distances(p), 0.12)
+    def compute_distances_to_mushroom(p: Points) -> Values:
+        return join_distances_smoothly(
+            compute_distances_to_cap(p), compute_distances_to_stem(p), 0.12
+        )
 
     def compute_mushroom_colours(p: Points, n: Points) -> Colours:
         top = _mix_colours(skin, skin * 0.75, noise.sum_noise_octaves(p, 2.0))
@@ -259,7 +265,7 @@ def _make_mushroom_solid(rng: Rng) -> ColouredSolid:
         return np.where(is_top[:, None], top, pale).astype(np.float32)
 
     return ColouredSolid(
-        compute_mushroom_distances,
+        compute_distances_to_mushroom,
         compute_mushroom_colours,
         tall + high,
         1.5,
@@ -280,8 +286,8 @@ def _make_doughnut_solid(rng: Rng) -> ColouredSolid:
     icing = _vary_colour(rng, icings[rng.integers(len(icings))], 0.06)
     has_sprinkles = rng.random() < 0.7
 
-    def compute_doughnut_distances(p: Points) -> Values:
-        return compute_ring_distances(p, (0, tube, 0), 1.0, tube)
+    def compute_distances_to_doughnut(p: Points) -> Values:
+        return compute_distances_to_ring(p, (0, tube, 0), 1.0, tube)
 
     def compute_doughnut_colours(p: Points, _: Points) -> Colours:
         edge = tube * (0.95 + 0.5 * (noise(p * convert_to_floats((1, 0, 1)), 3.0) - 0.5))
@@ -295,7 +301,7 @@ def _make_doughnut_solid(rng: Rng) -> ColouredSolid:
         return plain
 
     return ColouredSolid(
-        compute_doughnut_distances, compute_doughnut_colours, 2 * tube, 1.55, shine=0.4
+        compute_distances_to_doughnut, compute_doughnut_colours, 2 * tube, 1.55, shine=0.4
     )
 
 
@@ -308,12 +314,14 @@ def _make_mug_solid(rng: Rng) -> ColouredSolid:
     is_full = rng.random() < 0.6
     liquid = _vary_colour(rng, (0.24, 0.13, 0.07) if rng.random() < 0.6 else (0.6, 0.3, 0.1))
 
-    def compute_mug_distances(p: Points) -> Values:
-        cup = compute_cone_stump_distances(p, tall, wide * 0.92, wide, 0.06)
-        hollow = compute_cone_stump_distances(
+    def compute_distances_to_mug(p: Points) -> Values:
+        cup = compute_distances_to_cone_stump(p, tall, wide * 0.92, wide, 0.06)
+        hollow = compute_distances_to_cone_stump(
             p - convert_to_floats((0, drink if is_full else 0.15, 0)), tall, wide * 0.84, wide * 0.9
         )
-        handle = compute_ring_distances(p, (wide + 0.1, tall * 0.52, 0), tall * 0.27, 0.1, axis=2)
+        handle = compute_distances_to_ring(
+            p, (wide + 0.1, tall * 0.52, 0), tall * 0.27, 0.1, axis=2
+        )
         handle = np.maximum(handle, wide * 0.9 - p[:, 0])
         return np.maximum(join_distances_smoothly(cup, handle, 0.08), -hollow)
 
@@ -331,7 +339,7 @@ def _make_mug_solid(rng: Rng) -> ColouredSolid:
         return _set_colour_where(plain, is_drink, liquid) if is_full else plain
 
     return ColouredSolid(
-        compute_mug_distances, compute_mug_colours, tall, 1.65, shine=0.55, caution=0.8
+        compute_distances_to_mug, compute_mug_colours, tall, 1.65, shine=0.55, caution=0.8
     )
 
 
@@ -343,12 +351,12 @@ def _make_bowl_solid(rng: Rng) -> ColouredSolid:
         _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.5 else convert_to_floats(paint * 0.9)
     )
 
-    def compute_bowl_distances(p: Points) -> Values:
-        outer = compute_ellipsoid_distances(p, (0, tall, 0), (wide, tall, wide))
-        inner = compute_ellipsoid_distances(
+    def compute_distances_to_bowl(p: Points) -> Values:
+        outer = compute_distances_to_ellipsoid(p, (0, tall, 0), (wide, tall, wide))
+        inner = compute_distances_to_ellipsoid(
             p, (0, tall, 0), (wide - 0.13, tall - 0.16, wide - 0.13)
         )
-        foot = compute_cone_stump_distances(p, 0.22, wide * 0.45, wide * 0.42, 0.03)
+        foot = compute_distances_to_cone_stump(p, 0.22, wide * 0.45, wide * 0.42, 0.03)
         shell = np.maximum(np.maximum(outer, -inner), p[:, 1] - tall)
         return convert_to_floats(np.minimum(shell, np.maximum(foot, -inner)))
 
@@ -362,7 +370,7 @@ def _make_bowl_solid(rng: Rng) -> ColouredSolid:
         return _set_colour_where(plain, p[:, 1] > tall - 0.08, rim)
 
     return ColouredSolid(
-        compute_bowl_distances, compute_bowl_colours, tall, wide + 0.1, shine=0.5, caution=0.6
+        compute_distances_to_bowl, compute_bowl_colours, tall, wide + 0.1, shine=0.5, caution=0.6
     )
 
 
@@ -382,12 +390,12 @@ def _make_bottle_solid(rng: Rng) -> ColouredSolid:
     stripe = _choose_surface_colours(rng)
     low, high = 0.25 * tall, rng.uniform(0.7, 0.9) * tall
 
-    def compute_bottle_distances(p: Points) -> Values:
-        body = compute_cone_stump_distances(p, tall, wide, wide, 0.12)
-        top = compute_cone_stump_distances(
+    def compute_distances_to_bottle(p: Points) -> Values:
+        body = compute_distances_to_cone_stump(p, tall, wide, wide, 0.12)
+        top = compute_distances_to_cone_stump(
             p - convert_to_floats((0, tall - 0.15, 0)), neck, wide * 0.42, wide * 0.3, 0.04
         )
-        lip = compute_cone_stump_distances(
+        lip = compute_distances_to_cone_stump(
             p - convert_to_floats((0, tall + neck - 0.4, 0)), 0.25, wide * 0.38, wide * 0.38, 0.03
         )
         return np.minimum(join_distances_smoothly(body, top, 0.45), lip)
@@ -405,7 +413,7 @@ def _make_bottle_solid(rng: Rng) -> ColouredSolid:
 
     height = tall + neck - 0.15
     return ColouredSolid(
-        compute_bottle_distances,
+        compute_distances_to_bottle,
         compute_bottle_colours,
         height,
         height / 2 + 0.25,
@@ -423,23 +431,23 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
     cover, title = _choose_surface_colours(rng), _choose_surface_colours(rng)
     plate, is_lined = rng.uniform(0.25, 0.6, 2), rng.random() < 0.5
 
-    def compute_pages_distances(p: Points) -> Values:
-        return compute_round_box_distances(
+    def compute_distances_to_pages(p: Points) -> Values:
+        return compute_distances_to_round_box(
             p, (0.05, half[1], 0), (half[0] - 0.03, half[1] - 0.05, half[2] - 0.06), 0.01
         )
 
-    def compute_boards_distances(p: Points) -> Values:
-        lower = compute_round_box_distances(p, (0, 0.03, 0), (half[0], 0.03, half[2]), 0.02)
-        upper = compute_round_box_distances(
+    def compute_distances_to_boards(p: Points) -> Values:
+        lower = compute_distances_to_round_box(p, (0, 0.03, 0), (half[0], 0.03, half[2]), 0.02)
+        upper = compute_distances_to_round_box(
             p, (0, 2 * half[1] - 0.03, 0), (half[0], 0.03, half[2]), 0.02
         )
-        spine = compute_round_box_distances(
+        spine = compute_distances_to_round_box(
             p, (-half[0], half[1], 0), (0.05, half[1], half[2]), 0.04
         )
         return np.minimum(np.minimum(lower, upper), spine)
 
-    def compute_book_distances(p: Points) -> Values:
-        return np.minimum(compute_pages_distances(p), compute_boards_distances(p))
+    def compute_distances_to_book(p: Points) -> Values:
+        return np.minimum(compute_distances_to_pages(p), compute_distances_to_boards(p))
 
     def compute_book_colours(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(cover, p.shape).astype(np.float32)
@@ -457,11 +465,11 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
             (p[:, 1] * 40) % 1,
         )
         return np.where(
-            (compute_pages_distances(p) < compute_boards_distances(p))[:, None], leaves, plain
+            (compute_distances_to_pages(p) < compute_distances_to_boards(p))[:, None], leaves, plain
         ).astype(np.float32)
 
     return ColouredSolid(
-        compute_book_distances, compute_book_colours, 2 * half[1], 1.65, shine=0.15
+        compute_distances_to_book, compute_book_colours, 2 * half[1], 1.65, shine=0.15
     )
 
 
@@ -476,8 +484,8 @@ def _make_die_solid(rng: Rng) -> ColouredSolid:
         5: [*corner, (0.0, 0.0)], 6: [*corner, *row],
     }  # fmt: skip
 
-    def compute_die_distances(p: Points) -> Values:
-        return compute_round_box_distances(p, (0, 1, 0), (1, 1, 1), edge)
+    def compute_distances_to_die(p: Points) -> Values:
+        return compute_distances_to_round_box(p, (0, 1, 0), (1, 1, 1), edge)
 
     def compute_die_colours(p: Points, _: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
@@ -495,7 +503,7 @@ def _make_die_solid(rng: Rng) -> ColouredSolid:
                 )
         return plain
 
-    return ColouredSolid(compute_die_distances, compute_die_colours, 2.0, 1.8, shine=0.5)
+    return ColouredSolid(compute_distances_to_die, compute_die_colours, 2.0, 1.8, shine=0.5)
 
 
 THINGS: dict[str, Callable[[Rng], ColouredSolid]] = {

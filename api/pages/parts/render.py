@@ -105,7 +105,7 @@ def format_age(at: str) -> str:
     return f"in {format_duration(-seconds)}" if seconds < -1 else f"{format_duration(seconds)} ago"
 
 
-def format_time_until(begin: str, end: str) -> str:
+def format_duration_between(begin: str, end: str) -> str:
     """Format the span between two times as `5 min`."""
     return format_duration(
         (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
@@ -139,7 +139,7 @@ def _build_template_environment() -> Environment:
         moment=format_date_and_time,
         ago=format_age,
         span=format_duration,
-        until=format_time_until,
+        until=format_duration_between,
         number=format_with_thousands_separators,
         people=words.replace_requests_by_buttons,
         new_model=words.find_model_form_path,

@@ -26,7 +26,7 @@ class AuditTrailFilters:
     order: Literal["asc", "desc"]
 
 
-async def _build_audit_filters(
+async def _parse_audit_filters(
     model: Annotated[
         str | None, Query(max_length=63, description="Id or name; by id also of a deleted model")
     ] = None,
@@ -52,7 +52,7 @@ async def _build_audit_filters(
 def list_audit_entries(
     actor: Admin,
     db: Db,
-    filters: Annotated[AuditTrailFilters, Depends(_build_audit_filters)],
+    filters: Annotated[AuditTrailFilters, Depends(_parse_audit_filters)],
     page: Page,
 ) -> Response:
     """List changes and who made them, oldest or newest first."""

@@ -8,7 +8,7 @@ from typing import Any
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.waiting import sleep_seconds
 from perennial.errors import PerennialError
-from perennial.events import EventStreamParser, LineSplitter
+from perennial.events import EventStreamParser, TextLineSplitter
 
 SILENCE_S = 60.0
 """Timeout of a silent stream; the service sends a sign of life every 15 seconds."""
@@ -41,7 +41,7 @@ async def follow_events(
         # New for each connection: half an event must not be joined to the next connection's bytes.
         parser, line_splitter, after_before, is_last, size = (
             EventStreamParser(),
-            LineSplitter(),
+            TextLineSplitter(),
             after,
             False,
             0,

@@ -30,9 +30,9 @@ from perennial.transfer import (
     Progress,
     TransferSource,
     UploadLocationCache,
+    compute_source_identity,
     format_content_digest,
     format_tus_checksum,
-    identify_source,
 )
 
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -149,7 +149,7 @@ class _ResumableUpload:
         """
         batch = self._batch
         # Taken before the first byte is read: `_require_file_unchanged` compares the file with it.
-        self._known = run_in_thread(lambda: identify_source(batch.source))
+        self._known = run_in_thread(lambda: compute_source_identity(batch.source))
         self._memory = run_in_thread(
             lambda: UploadLocationCache(self._http.url, batch.model, self._known)
         )

@@ -39,14 +39,14 @@ def _run_export_job(work: Work) -> Done | None:
     """Run a claimed export job, unless too many are exporting."""
     exporters.begin_export_or_put_off(work.db, work.claim, work.settings.max_exports)
     try:
-        return _make_version_download(work)
+        return _export_version_to_download(work)
     # Also after an error, so that exports that wait look again at once.
     finally:
         exporters.end_export_and_release_waiting(work.db, work.claim)
 
 
-def _make_version_download(work: Work) -> Done | None:
-    """Make the download of a version and its report; None if the process was stopped."""
+def _export_version_to_download(work: Work) -> Done | None:
+    """Export a version to a download and return its report; None if the process was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
     blobs = Blobs(

@@ -9,7 +9,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from core.bases.expected_base import load_expected_base, select_tensors_to_compare_with_expected
+from core.bases.expected_base import (
+    load_expected_base_tensors,
+    select_tensors_to_compare_with_expected,
+)
 from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_separate_process
 from core.contract.base import ExpectedBase
@@ -94,7 +97,7 @@ def _fetch_and_check_weights(
     """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
-    expected = load_expected_base(work.settings, model.architecture, model.image)
+    expected = load_expected_base_tensors(work.settings, model.architecture, model.image)
     work.begin("fetch")
     by_hand = work.settings.make_folder(BY_HAND) / f"{pretrained.name}.safetensors"
     if pretrained.repository == imagenet_base.NAME:

@@ -28,9 +28,11 @@ MAX_NAMES_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class ImageTraces:
-    """Hashes of both parts; `names`: the paths of the training part, then of the held-out part.
+    """Fingerprints of a task's images, by which equal and similar images are recognised.
 
     Attributes:
+        train, held_out: perceptual hashes of the two parts.
+        names: paths of the training part, then of the held-out part.
         pixels: digests of the decoded pixels, in the order of `names`.
         labels: numbers of `classes`, in the order of `names`. Both are None in files of earlier
             releases.

@@ -224,7 +224,7 @@ class GzipSource:
                 if not self._packed:
                     if not self._unpacker.eof:
                         raise ArchiveInvalid(
-                            f"The gzip stream ends early{self._describe_read_position()}."
+                            f"The gzip stream ends early{self._describe_current_entry()}."
                         )
                     return b""
             if self._unpacker.eof:
@@ -237,14 +237,14 @@ class GzipSource:
                 if self._streams > 64 + self.position // 1024:
                     raise ArchiveHostile(
                         f"The gzip consists of thousands of tiny "
-                        f"streams{self._describe_read_position()}."
+                        f"streams{self._describe_current_entry()}."
                     )
                 self._unpacker = zlib.decompressobj(31)
             try:
                 data = self._unpacker.decompress(self._packed, _READ)
             except zlib.error as error:
                 raise ArchiveInvalid(
-                    f"The gzip stream is damaged{self._describe_read_position()}."
+                    f"The gzip stream is damaged{self._describe_current_entry()}."
                 ) from error
             self._packed = (
                 self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
@@ -253,19 +253,20 @@ class GzipSource:
         # By the packed bytes read so far, so that a bomb ends early.
         if total > self._limits.ratio * self._offset + _SLACK_BYTES:
             raise ArchiveHostile(
-                f"The gzip unpacks to more than {self._limits.ratio}:1{self._describe_read_position()}."
+                f"The gzip unpacks to more than {self._limits.ratio}:1"
+                f"{self._describe_current_entry()}."
             )
         # Headers and padding do not count as unpacked bytes.
         if total > self._limits.unpacked_bytes + BLOCK * (2 * self._limits.entries + 20):
             raise ArchiveTooLarge(
                 f"The archive unpacks to more than {self._limits.unpacked_bytes} "
-                f"bytes{self._describe_read_position()}."
+                f"bytes{self._describe_current_entry()}."
             )
         if self._copy_to is not None:
             write_all_bytes_to_descriptor(self._copy_to, data)
         return data
 
-    def _describe_read_position(self) -> str:
+    def _describe_current_entry(self) -> str:
         return f" (at the entry {quote_name(self.current)})" if self.current else ""
 
 

@@ -175,8 +175,8 @@ class KroneckerBlock(CurvatureBlock):
     def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Compress the factors A and G; if one fits in no tier, return the diagonal of G ⊗ A."""
         a, g = (
-            factor.compress_symmetric_matrix(self.a.to_dense(), limit, kernel),
-            factor.compress_symmetric_matrix(self.g.to_dense(), limit),
+            factor.fit_factor_to_byte_limit(self.a.to_dense(), limit, kernel),
+            factor.fit_factor_to_byte_limit(self.g.to_dense(), limit),
         )
         if a is None or g is None:
             # The smallest form there is, as large as the weight itself.
@@ -226,8 +226,8 @@ class TraceKroneckerBlock(CurvatureBlock):
         """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
         δ."""
         p, q = (
-            factor.compress_symmetric_matrix(self.p.to_dense(), limit, kernel),
-            factor.compress_symmetric_matrix(self.q.to_dense(), limit),
+            factor.fit_factor_to_byte_limit(self.p.to_dense(), limit, kernel),
+            factor.fit_factor_to_byte_limit(self.q.to_dense(), limit),
         )
         if p is None or q is None:
             return DiagonalBlock(
@@ -285,7 +285,7 @@ class GramBlock(CurvatureBlock):
 
     def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Compress the factor A. Raises ValueError when A fits in no tier of `limit` bytes."""
-        a = factor.compress_symmetric_matrix(self.a.to_dense(), limit)
+        a = factor.fit_factor_to_byte_limit(self.a.to_dense(), limit)
         if a is None:
             raise ValueError(
                 f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes"

@@ -221,7 +221,11 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
         return product if self.corner is None else torch.cat([product, x[:, -1:] * self.corner], 1)
 
     def diagonal(self) -> Tensor:
-        """Return the diagonal of the channels at each pixel, then the corner."""
+        """Return the factor's diagonal [size].
+
+        It has each channel's entry once for every pixel of the kernel, then the bias's entry if
+        there is one.
+        """
         pixels = self.channels.diagonal().repeat_interleave(self.kernel)
         return pixels if self.corner is None else torch.cat([pixels, self.corner])
 
@@ -292,12 +296,12 @@ def make_uncorrelated_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsF
     )
 
 
-def compress_symmetric_matrix(
+def fit_factor_to_byte_limit(
     matrix: Tensor, limit: int | None, kernel: int = 1
 ) -> KroneckerFactor | None:
-    """Return a symmetric matrix [w, w] in the first tier of at most `limit` bytes.
+    """Return a factor that stores a symmetric matrix [w, w] in at most `limit` bytes.
 
-    Returns None if no tier fits.
+    It has the first storage tier that fits. Returns None if no tier fits.
 
     Args:
         matrix: the factor to store.

@@ -55,7 +55,7 @@ class CachedFeatureSource:
         with use_network_without_gradients(ctx):
             for part in parts:
                 features = ctx.network.features(
-                    source.make_batch(part, None).x, ctx.get_task_argument_of_forward
+                    source.make_batch(part, None).x, ctx.task_argument_of_forward
                 )
                 # One table for all rows of the dataset, so that a batch reads by the dataset's own
                 # numbers.
@@ -98,7 +98,7 @@ class RememberedFeatures:
         if key in self._known:
             return self._known[key]
         features = self._ctx.network.features(
-            self._ctx.inputs(image), self._ctx.get_task_argument_of_forward
+            self._ctx.inputs(image), self._ctx.task_argument_of_forward
         ).float()
         # Beyond the limit features are computed again: the result is the same, only slower.
         if self._bytes + features.nbytes <= MEMORY_BYTES:

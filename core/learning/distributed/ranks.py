@@ -117,8 +117,11 @@ class SharedControl:
         request, self._asked, self.pending = self._asked, None, False
         return request
 
-    def encode_pending_request(self) -> int:
-        """Return a number for this rank's pending request; 0 for none."""
+    def take_request_number(self) -> int:
+        """Take this rank's pending control request and return its number; 0 if there is none.
+
+        The other ranks receive the number.
+        """
         return _REQUESTS.index(self._control.take_request()) if self._control.pending else 0
 
     def store_received_request(self, number: int) -> None:

@@ -68,7 +68,7 @@ class ShardedStep:
         parameters = list(ctx.trainable.values())
         # All vectors need one length to be gathered; slice 0 has the most rows.
         widest = BatchSlice(0, slices, images).count_slice_rows(images)
-        request_number = 0 if self.control is None else self.control.encode_pending_request()
+        request_number = 0 if self.control is None else self.control.take_request_number()
         vectors: list[Tensor] = []
         shapes: dict[str, torch.Size] = {}
         devices = [ctx.device] if ctx.device.type == "cuda" else []
@@ -92,7 +92,7 @@ class ShardedStep:
                 shapes = {name: tensor.shape[1:] for name, tensor in gathered.items()}
                 vectors.append(
                     # Only slice 0 carries the request, so that the sum over slices is its number.
-                    _flatten_slice_result(
+                    _pack_slice_result(
                         parameters,
                         loss.detach(),
                         0 if number else request_number,
@@ -158,7 +158,7 @@ def slice_batch(batch: TrainingBatch, part: BatchSlice) -> TrainingBatch:
     return TrainingBatch(x, y, index, batch.task, lambda some: batch.raw(some + rows.start))
 
 
-def _flatten_slice_result(
+def _pack_slice_result(
     parameters: list[nn.Parameter], loss: Tensor, asked: int, rows: list[Tensor], widest: int
 ) -> Tensor:
     """Return the flat vector of one slice: gradients, flags, loss, request and rows.

@@ -28,7 +28,7 @@ def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
     if "logits" in tensors:
         # A logit is a linear function of its row, so its mean is the logit of the mean row.
         tensors["logits"] = classes.average_rows(tensors["logits"].T).T.contiguous()
-        tensors["widths"] = _renumber_widths(tensors["widths"], classes)
+        tensors["widths"] = _convert_widths_to_new_classes(tensors["widths"], classes)
     keep = (labels != DROPPED).nonzero().squeeze(1)
     for name in list(tensors):
         if not keep.numel():
@@ -47,7 +47,7 @@ def renumber_head_rows(section: StateSection, classes: ClassMap) -> None:
             section.tensors[name] = classes.average_rows(tensor)
 
 
-def _renumber_widths(widths: Tensor, classes: ClassMap) -> Tensor:
+def _convert_widths_to_new_classes(widths: Tensor, classes: ClassMap) -> Tensor:
     """Return the number of new classes among the first `width` former ones, for each width."""
     known = torch.tensor([len(classes.list_sources(n)) for n in range(classes.former + 1)])
     return known.to(widths.device)[widths]

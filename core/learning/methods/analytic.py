@@ -261,7 +261,7 @@ class Analytic(Method):
 
     def _store_task_sums(self, ctx: TaskTrainingContext) -> None:
         """Store the task's sums and its images' features, in one pass in the dataset's order."""
-        first = ctx.network.find_first_class(ctx.get_task_argument_of_forward)
+        first = ctx.network.find_first_class(ctx.task_argument_of_forward)
         sums: FeatureSums | None = None
         batches: list[LabelledFeatureRows] = []
         for batch in ctx.in_order():
@@ -445,7 +445,7 @@ class Analytic(Method):
         return LeftOutExamples(h.double(), labels, choosing.to(h.device), excluded)
 
     def _drop_bias_column(self, sums: FeatureSums) -> FeatureSums:
-        """Remove the column of ones, which only a ridge has."""
+        """Return the sums without the column of ones, if `_add_bias_column` added one."""
         return sums if self._has_projection else sums.drop_last_feature()
 
     def _solve_discriminant(

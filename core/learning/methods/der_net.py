@@ -23,7 +23,7 @@ from core.learning.methods.expanding import (
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.registration import register
-from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.der_net import DerNetwork
 from core.learning.recipe import NotNegative, Positive
 from core.learning.training.context import TaskTrainingContext
 
@@ -50,8 +50,8 @@ class DerNet(ExpandingMethod):
     Hyper = DerNetHyper
     accepts = AcceptedRecipes(olor=False, depths=(5,))
     regularisers = ("auxiliary",)
-    family = ParallelNetwork.family
-    network = ParallelNetwork
+    family = DerNetwork.family
+    network = DerNetwork
     hyper: DerNetHyper
 
     def compute_expert_losses(

@@ -269,11 +269,11 @@ class Dlcft(Method):
         if not network.frozen:
             network.freeze_backbone()
             if network.fixed_head:
-                rows = network.get_head_rows(ctx.get_task_argument_of_forward).detach().clone()
+                rows = network.get_head_rows(ctx.task_argument_of_forward).detach().clone()
                 # From now on the learned rows read the displacement: a fixed head must not move
                 # with later tasks.
-                network.set_frozen_rows(
-                    network.get_frozen_rows_name(ctx.get_task_argument_of_forward), rows
+                network.set_reference_rows(
+                    network.get_reference_rows_name(ctx.task_argument_of_forward), rows
                 )
         measurement = CurvatureSettings(
             hyper.curvature,
@@ -286,7 +286,7 @@ class Dlcft(Method):
             fresh = measure_task_curvature(
                 network,
                 ((batch.x, batch.y) for batch in batches),
-                ctx.get_task_argument_of_forward,
+                ctx.task_argument_of_forward,
                 measurement,
                 generator=torch.Generator().manual_seed(derive_seed(ctx.recipe.seed, ctx.task, 2)),
                 deltas=deltas,
@@ -420,7 +420,7 @@ class Dlcft(Method):
 
     def _count_sign_vectors(self, ctx: TaskTrainingContext) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""
-        outputs = len(ctx.network.list_classes(ctx.get_task_argument_of_forward))
+        outputs = len(ctx.network.list_classes(ctx.task_argument_of_forward))
         requested = self.hyper.probes
         if requested is None and outputs <= EXACT_OUTPUTS:
             return None
@@ -431,19 +431,19 @@ class Dlcft(Method):
         return None if num_vectors >= outputs else num_vectors
 
     def _fit_readout_rows(self, ctx: TaskTrainingContext) -> None:
-        """Fit the frozen rows of a head that has none, by least squares at ψ = 0.
+        """Fit the reference rows of a head that has none, by least squares at ψ = 0.
 
         The head itself starts there.
         """
         network = _get_linearised_network(ctx)
-        name = network.get_frozen_rows_name(ctx.get_task_argument_of_forward)
+        name = network.get_reference_rows_name(ctx.task_argument_of_forward)
         # A head learned earlier keeps its rows: predictions of its task depend on them.
-        if name in network.frozen_rows:
+        if name in network.reference_rows:
             return
         head = (
             network.head
-            if ctx.get_task_argument_of_forward is None
-            else network.heads[str(ctx.get_task_argument_of_forward)]
+            if ctx.task_argument_of_forward is None
+            else network.heads[str(ctx.task_argument_of_forward)]
         )
         assert isinstance(head, nn.Module)
 
@@ -454,12 +454,12 @@ class Dlcft(Method):
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
             rows, biases = fit_ridge_head(
                 iterate_batches_with_features(),
-                len(network.list_classes(ctx.get_task_argument_of_forward)),
+                len(network.list_classes(ctx.task_argument_of_forward)),
                 self.hyper.alpha,
             )
             head.weight.copy_(rows)  # type: ignore[operator]
             head.bias.copy_(biases)  # type: ignore[operator]
-        network.set_frozen_rows(name, head.weight.detach().clone())  # type: ignore[operator]
+        network.set_reference_rows(name, head.weight.detach().clone())  # type: ignore[operator]
 
 
 def _get_linearised_network(ctx: TaskTrainingContext) -> LinearisedNetwork:

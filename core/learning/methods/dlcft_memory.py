@@ -25,7 +25,7 @@ from torch.func import functional_call
 from core.learning.curvature.block import DiagonalBlock, GramBlock
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
-from core.learning.curvature.factor import compress_symmetric_matrix
+from core.learning.curvature.factor import fit_factor_to_byte_limit
 from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_vector_cotangents
 from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.squared_loss import append_column_of_ones, compute_target_residuals
@@ -454,7 +454,7 @@ def _build_network_curvature(
         f"{DISPLACEMENT}{layer}": block for layer, block in estimate.build_blocks(limit).items()
     }
     if gram is not None:
-        factor = compress_symmetric_matrix(gram, limit)
+        factor = fit_factor_to_byte_limit(gram, limit)
         if factor is None:
             raise ValueError(
                 f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes"

@@ -13,7 +13,7 @@ from core.learning.networks.growing import GrowingNetwork, OlderExpertFeatures
 from core.learning.networks.network import Network
 
 
-class ParallelNetwork(GrowingNetwork):
+class DerNetwork(GrowingNetwork):
     """A network whose experts all have the first one's architecture.
 
     Each starts as a copy of the one before it.
@@ -22,9 +22,9 @@ class ParallelNetwork(GrowingNetwork):
     family: ClassVar[str] = "der-net"
 
     @staticmethod
-    def from_description(plain: Network, description: Mapping[str, Any]) -> ParallelNetwork:
+    def from_description(plain: Network, description: Mapping[str, Any]) -> DerNetwork:
         """Build from a plain network and what `describe_for_manifest` returned, for a strict load."""
-        return ParallelNetwork(plain, [1] * int(description["experts"]))
+        return DerNetwork(plain, [1] * int(description["experts"]))
 
     def describe_for_manifest(self) -> dict[str, Any]:
         """Describe the network for the manifest. `experts`: number of experts after the first."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.der_net import DerNetwork
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.network import Network
@@ -20,7 +20,7 @@ from core.learning.networks.prompts import PromptedNetwork
 FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
     ExpandedNetwork.family: ExpandedNetwork.from_description,
     LinearisedNetwork.family: LinearisedNetwork.from_description,
-    ParallelNetwork.family: ParallelNetwork.from_description,
+    DerNetwork.family: DerNetwork.from_description,
     PromptedNetwork.family: PromptedNetwork.from_description,
 }
 

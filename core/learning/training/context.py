@@ -113,9 +113,8 @@ class TaskTrainingContext:
     cache: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def get_task_argument_of_forward(self) -> int | None:
-        """Return the `task` argument of a forward pass on this task: its number, or None for a
-        single head."""
+    def task_argument_of_forward(self) -> int | None:
+        """The `task` argument of a forward pass: this task's number; None for a single head."""
         return self.task if self.scenario == "task" else None
 
     @property

@@ -195,7 +195,7 @@ class LearningJob:
         fields = {
             **figures.list_fields_that_are_set(),
             "update_norm": moved,
-            "adp": run.loop.validation.build_adp_curve(),
+            "adp": run.loop.validation.build_anytime_performance(),
         }
         if predicted is not None:
             fields["forecast"] = self._evaluator.compare_forecast_with_measured_loss_rise(
@@ -232,7 +232,7 @@ class LearningJob:
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
-        outputs = run.network.list_classes(run.ctx.get_task_argument_of_forward)
+        outputs = run.network.list_classes(run.ctx.task_argument_of_forward)
         if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
             self._report_warning(warning)
         return run

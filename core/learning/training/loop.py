@@ -106,11 +106,11 @@ class TrainingLoop:
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
         self._callbacks = callbacks
-        classes = ctx.network.list_classes(ctx.get_task_argument_of_forward)
+        classes = ctx.network.list_classes(ctx.task_argument_of_forward)
         ctx.examples = self._iterate_shuffled_batches
         ctx.in_order = self._iterate_batches_in_order
         self._source = BatchSource(
-            data, classes, ctx.inputs, ctx.augment, ctx.get_task_argument_of_forward
+            data, classes, ctx.inputs, ctx.augment, ctx.task_argument_of_forward
         )
         self._rows, held_back = self._split_training_and_validation()
         ctx.num_images = self._rows.numel()

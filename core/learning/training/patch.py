@@ -67,7 +67,7 @@ class PatchJob(LearningJob):
         move_network_to_device(network, self._device)
         network.requires_grad_(False)
         ctx = self._build_context(network)
-        if self._class_map.merges:
+        if self._class_map.has_merged_classes:
             self._train_head_on_remembered_images(ctx, method)
         method.after_patch(ctx)
         self._emit_phase("evaluate")

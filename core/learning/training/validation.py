@@ -122,7 +122,7 @@ class RunValidation:
         if self.best.tensors:
             self._ctx.network.load_state_dict(self.best.tensors, strict=True)
 
-    def build_adp_curve(self) -> AnytimeDeploymentPerformance | None:
+    def build_anytime_performance(self) -> AnytimeDeploymentPerformance | None:
         """Return the curve and ADP-mean per task; None without `anytime`."""
         return (
             AnytimeDeploymentPerformance(
@@ -194,7 +194,7 @@ class RunValidation:
         scores = score_image_predictions(
             ctx.network,
             self._part,
-            ctx.get_task_argument_of_forward,
+            ctx.task_argument_of_forward,
             self._method.predict_logits,
             ctx.inputs,
         )

@@ -305,7 +305,7 @@ def test_a_list_goes_on_page_by_page(
         (render.format_duration(59), "59 s"),
         (render.format_duration(7200), "2 h"),
         (render.format_with_thousands_separators(12_345), "12,345"),
-        (render.format_time_until("2026-11-24T02:10:00Z", "2026-11-24T02:15:30Z"), "6 min"),
+        (render.format_duration_between("2026-11-24T02:10:00Z", "2026-11-24T02:15:30Z"), "6 min"),
     ],
 )
 def test_numbers_read_well(made: str, said: str) -> None:

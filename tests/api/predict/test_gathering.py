@@ -19,7 +19,7 @@ from api.predict import predictor as predictors
 from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.gathering import GATHER_IMAGES, SHARED_IMAGES
 from api.predict.images import SentImages
-from api.predict.network import PredictionResult
+from api.predict.network import EncodedPredictions
 from api.predict.predictor import PredictionRequest, Predictor
 from core.contract.manifest import Manifest
 from core.errors import Invalid, Unavailable
@@ -50,14 +50,14 @@ class Network:
 
     def predict_first_images(
         self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
-    ) -> PredictionResult:
+    ) -> EncodedPredictions:
         self.asked.append(len(pixels))
         assert self.free.wait(60)
         if any(one.startswith(b"die") for one in pixels):
             raise Unavailable("The predict helper stopped while it answered; try again.")
         if any(one.startswith(b"bad") for one in pixels):
             raise Invalid("It cannot be asked that.")
-        return PredictionResult(
+        return EncodedPredictions(
             [json.dumps({"label": one.decode().strip()}).encode() for one in pixels],
             {"onnxruntime"},
         )

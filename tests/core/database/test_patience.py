@@ -9,7 +9,7 @@ from sqlalchemy import Connection, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from core.database import migrate
-from core.database.patience import PatientConnection
+from core.database.patience import TimeLimitedConnection
 from core.database.polling import PollingReads
 from core.database.session import SILENCE_S, STATEMENT_S, Database, is_database_outage
 from core.errors import Unavailable
@@ -30,8 +30,10 @@ def relayed(postgres_url: str, relay: FaultProxy) -> str:
 def hasten(connection: Connection) -> None:
     """Take from one connection the time that it has for an answer; all others keep theirs."""
     driver = connection.connection.driver_connection
-    assert isinstance(driver, PatientConnection) and driver.patience_s == STATEMENT_S + SILENCE_S
-    driver.patience_s = 0.2
+    assert (
+        isinstance(driver, TimeLimitedConnection) and driver.wait_limit_s == STATEMENT_S + SILENCE_S
+    )
+    driver.wait_limit_s = 0.2
 
 
 def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_works(

@@ -27,7 +27,7 @@ from core.export.model_card import build_download_config, render_download_readme
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.der_net import DerNetwork
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
@@ -273,7 +273,7 @@ def linearised(
             {"shared": network.head} if network.head is not None else dict(network.heads.items())
         )
         for name, head in heads.items():
-            network.set_frozen_rows(name, torch.randn(head.weight.shape, generator=generator))
+            network.set_reference_rows(name, torch.randn(head.weight.shape, generator=generator))
     with torch.no_grad():
         for name, parameter in network.displacement.named_parameters():
             frozen_weights = network.backbone.get_parameter(name)
@@ -399,9 +399,9 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
     ("family", "architecture"),
     [
         (ExpandedNetwork, {"name": "dne", "layers": 3, "head_dim": 8, "heads": 3}),
-        (ParallelNetwork, {"name": "resnet20", "width": 8}),
-        pytest.param(ParallelNetwork, {"name": "resnet18"}, marks=pytest.mark.campaign),
-        (ParallelNetwork, {"name": "mlp", "hidden": [9]}),
+        (DerNetwork, {"name": "resnet20", "width": 8}),
+        pytest.param(DerNetwork, {"name": "resnet18"}, marks=pytest.mark.campaign),
+        (DerNetwork, {"name": "mlp", "hidden": [9]}),
     ],
     ids=["dne", "der-net-resnet20", "der-net-resnet18", "der-net-mlp"],
 )

@@ -152,7 +152,7 @@ def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
     db: Database, tmp_path: Path
 ) -> None:
     bell = WorkerNotifier(settings(tmp_path), db)
-    with doorbell.open_wakeup_listener(tmp_path) as listener:
+    with doorbell.open_wakeup_socket(tmp_path) as listener:
         assert listener is not None
         bell.notify_workers(JOB)
         assert listener.recv(16)
@@ -167,14 +167,14 @@ def test_without_a_listener_a_ring_is_silent(db: Database, tmp_path: Path) -> No
 def test_a_long_data_directory_still_has_a_doorbell(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    with doorbell.open_wakeup_listener(folder) as listener:
+    with doorbell.open_wakeup_socket(folder) as listener:
         assert listener is not None
         assert doorbell.wake_worker(folder)
         assert listener.recv(16)
 
 
 def test_a_worker_that_does_not_listen_does_not_block_a_ring(tmp_path: Path) -> None:
-    with doorbell.open_wakeup_listener(tmp_path) as listener:
+    with doorbell.open_wakeup_socket(tmp_path) as listener:
         assert listener is not None
         assert all(doorbell.wake_worker(tmp_path) for _ in range(2000))
         doorbell.read_pending_wakeups(listener)

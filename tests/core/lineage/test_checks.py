@@ -6,13 +6,13 @@ import pytest
 
 from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck
-from core.contract.losses import ClassLoss, LossCount, Losses
+from core.contract.losses import GateClassComparison, GateComparison, GateComparisons
 from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, check_version_losses
 
 PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat"}
 
 
-def count(images: int = 0, negative: int = 0, positive: int = 0, **more: Any) -> LossCount:
+def count(images: int = 0, negative: int = 0, positive: int = 0, **more: Any) -> GateComparison:
     """Counts of a comparison with version 3."""
     base = {"against": 3, "images": images, "negative": negative, "positive": positive}
     lists = {"classes": [], "pictures": [PICTURE], "missing": None}
@@ -21,7 +21,7 @@ def count(images: int = 0, negative: int = 0, positive: int = 0, **more: Any) ->
 
 def of_class(
     label: str, images: int, before: int, negative: int = 0, positive: int = 0
-) -> ClassLoss:
+) -> GateClassComparison:
     counts = {"images": images, "before": before, "negative": negative, "positive": positive}
     return {"label": label, "task": None, **counts}  # type: ignore[typeddict-item]
 
@@ -35,7 +35,7 @@ def drift(*tasks: tuple[int, int, int]) -> Any:
     return {**count(sum(one["images"] for one in rows)), "tasks": rows, "compared": len(rows)}
 
 
-def losses(**some: Any) -> Losses:
+def losses(**some: Any) -> GateComparisons:
     """Counts in which nothing was lost, but for some of them."""
     calm = {
         "forgotten": count(100),
@@ -146,7 +146,7 @@ def test_a_batch_of_known_classes_whose_labels_contradict_what_was_learned_is_he
 
 
 @pytest.mark.parametrize("new", [count(20, positive=18), count(missing="no new class")])
-def test_a_doubt_about_the_labels_of_a_batch_holds_its_version(new: LossCount) -> None:
+def test_a_doubt_about_the_labels_of_a_batch_holds_its_version(new: GateComparison) -> None:
     checks = check_version_losses(NEW_GATE, losses(new=new), "mdl_1", None, "Are the labels wrong?")
     (check,) = [one for one in checks if not one["passed"]]
     assert (check["name"], check["detail"]) == ("learned_nothing", "Are the labels wrong?")

@@ -22,7 +22,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         PERENNIAL_DATA_DIR=str(settings.data_dir),
         PERENNIAL_STORE_URL=settings.resolved_store_url,
         PERENNIAL_STORE_ACCESS_KEY=settings.store_access_key,
-        PERENNIAL_STORE_SECRET_KEY=settings.secret_key,
+        PERENNIAL_STORE_SECRET_KEY=settings.resolved_store_secret_key,
     )
 
 

@@ -13,7 +13,7 @@ from perennial._async.pages import AsyncPages
 from perennial._async.upload import ANSWER_S, make_upload_body_reader
 from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
-from perennial.class_file import ClassifierForm, read_class_list
+from perennial.class_file import ClassifierUploadForm, read_class_list
 from perennial.errors import ConfigError
 from perennial.guard import build_api_path
 from perennial.transfer import FileSource, Progress, format_content_digest
@@ -64,10 +64,10 @@ class AsyncBases:
             "config": None if config is None else json.dumps(config),
             "preset": preset,
         }
-        sent: FileSource | ClassifierForm = source
+        sent: FileSource | ClassifierUploadForm = source
         content_type = "application/safetensors"
         if classes is not None:
-            sent = ClassifierForm(source, read_class_list(classes))
+            sent = ClassifierUploadForm(source, read_class_list(classes))
             content_type = sent.content_type
         headers = {
             "Content-Type": content_type,

@@ -180,7 +180,7 @@ class ParquetImages(ImageSource):
                 _BATCH_ROWS, [group], [columns.image_bytes_column], use_threads=False
             )
             for batch in batches:
-                values = columns.get_image_bytes(batch)
+                values = columns.select_image_bytes(batch)
                 while at < len(labelled_rows) and labelled_rows[at] < row + len(values):
                     yield values[labelled_rows[at] - row].as_py()
                     at += 1

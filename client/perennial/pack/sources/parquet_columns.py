@@ -45,8 +45,8 @@ class ParquetColumns:
         """Leaf column with image bytes."""
         return f"{self.image}.{BYTES}" if self.is_struct else self.image
 
-    def get_image_bytes(self, batch: Any) -> Any:
-        """Return the images of a batch; null where a struct is null."""
+    def select_image_bytes(self, batch: Any) -> Any:
+        """Return the column with the bytes of a batch's images; null where a struct is null."""
         return (
             _get_parquet_struct_field(batch.column(self.image), BYTES)
             if self.is_struct

@@ -36,7 +36,7 @@ class NetworkDescription(TypedDict, total=False):
     - `deep`: prompts in every layer.
     - `tasks`: tasks with their own prompt set.
     - `slope`, `fixed_head`, `frozen`: of a linearised network.
-    - `references`: its heads with frozen rows.
+    - `references`: its heads with reference rows.
     - `base`: digest of the weights that it is linearised around.
     """
 

@@ -53,7 +53,7 @@ UnmeasuredClass = TypedDict("UnmeasuredClass", {"task": int, "class": str})
 """A learned class without held-out images."""
 
 
-class LineSummary(TypedDict):
+class MatrixSummary(TypedDict):
     """The figures of a version that follow from the matrix (`core.statistics.matrix`)."""
 
     acc: float | None
@@ -98,7 +98,7 @@ class LastFigures(TypedDict):
     knn_probe: ProbeAccuracy | None
 
 
-class Summary(LineSummary, StageFigures, LastFigures):
+class Summary(MatrixSummary, StageFigures, LastFigures):
     """The figures of a version, defined in `definitions` beside it; null: undefined.
 
     Lists follow the version's ancestors, from the first on. `adp_mean`: for each of them by task;

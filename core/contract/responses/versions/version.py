@@ -26,7 +26,7 @@ class PartOut(FileOut):
     deleted_at: str | None
 
 
-class VersionBase(TypedDict):
+class CommonVersionFields(TypedDict):
     """Fields that a version has both by itself and in a list."""
 
     id: str
@@ -41,7 +41,7 @@ class VersionBase(TypedDict):
     created_at: str
 
 
-class VersionOut(VersionBase):
+class VersionOut(CommonVersionFields):
     """An immutable version.
 
     - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the
@@ -60,7 +60,7 @@ class VersionOut(VersionBase):
     manifest: ManifestOut
 
 
-class VersionItem(VersionBase):
+class VersionItem(CommonVersionFields):
     """A version in a list, with the fields of constant size. The version itself has the others.
 
     - `passed`: verdict of its gate.

@@ -261,14 +261,14 @@ def _find_label_column(
     if len(named) > 1:
         fitting = _prefer_text_column(fitting, sample)
     if len(fitting) > 1 or not named:
-        folder_columns = [at for at in fitting if _contains_image_folders(at, sample, folders)]
+        folder_columns = [at for at in fitting if _is_folder_column(at, sample, folders)]
         # Columns that all repeat the folder are equal, so any of them will do.
         fitting = folder_columns[:1] or fitting
     if len(fitting) > 1:
         raise _build_error(records, [records.columns[at] for at in fitting], "of labels", "label")
     (label,) = fitting
     _refuse_decimal_labels(records, label, sample)
-    if not named and not _contains_image_folders(label, sample, folders):
+    if not named and not _is_folder_column(label, sample, folders):
         _refuse_unlikely_labels(records, label, sample, folders)
     return label
 
@@ -289,10 +289,8 @@ def _prefer_text_column(columns: list[int], sample: list[Sequence[object]]) -> l
     return word_columns[:1] or columns[:1]
 
 
-def _contains_image_folders(
-    column: int, sample: list[Sequence[object]], folders: list[str]
-) -> bool:
-    """Return whether a column contains the folder of each image."""
+def _is_folder_column(column: int, sample: list[Sequence[object]], folders: list[str]) -> bool:
+    """Return True if a column has the names of the images' folders in nearly all rows."""
     matches = sum(
         str(row[column]).strip() == folder
         for row, folder in zip(sample, folders, strict=True)

@@ -99,7 +99,7 @@ class Ewc(QuadraticPenaltyMethod):
         with ctx.use_exact_evaluation_mode():
             return estimate_diagonal_fisher(
                 ctx.network,
-                lambda x: self.forward(ctx.network, x, ctx.get_task_argument_of_forward),
+                lambda x: self.forward(ctx.network, x, ctx.task_argument_of_forward),
                 list(ctx.trainable),
                 iterate_example_chunks(batches, limit),
                 kind=kind,
@@ -112,7 +112,7 @@ class Ewc(QuadraticPenaltyMethod):
         """Return the kind of Fisher information, the number of images, and a generator."""
         # By all classes of the head, since the softmax is over all of them.
         kind = self._resolve_fisher_kind(
-            len(ctx.network.list_classes(ctx.get_task_argument_of_forward))
+            len(ctx.network.list_classes(ctx.task_argument_of_forward))
         )
         limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
         # A generator of its own, so that the draws do not depend on what training has drawn.

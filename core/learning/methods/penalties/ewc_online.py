@@ -164,7 +164,7 @@ class EwcOnline(Ewc):
         with ctx.use_exact_evaluation_mode():
             estimator = CurvatureEstimator(
                 network,
-                lambda x: self.forward(network, x, ctx.get_task_argument_of_forward),
+                lambda x: self.forward(network, x, ctx.task_argument_of_forward),
                 layers,
             )
             for x, y in iterate_example_chunks(batches, limit):

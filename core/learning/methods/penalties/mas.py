@@ -67,7 +67,7 @@ class MemoryAwareSynapses(QuadraticPenaltyMethod):
         tensors = self.stored_tensors
         gradients = PerSampleGradients(
             ctx.network,
-            lambda x: self.forward(ctx.network, x, ctx.get_task_argument_of_forward),
+            lambda x: self.forward(ctx.network, x, ctx.task_argument_of_forward),
             list(ctx.trainable),
             # Absolute values and not squares: importance is linear in the sensitivity, as in the
             # paper.

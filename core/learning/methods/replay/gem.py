@@ -76,11 +76,11 @@ class Gem(Method):
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Fit the replay buffer to its share per task."""
-        self._get_task_memory.fit_buffer_to_share()
+        self._task_memory.fit_buffer_to_share()
 
     def project_gradient(self, ctx: TaskTrainingContext) -> None:
         """Project the gradient where it opposes the gradient of an earlier task's examples."""
-        memory = self._get_task_memory
+        memory = self._task_memory
         constraints = [
             self._draw_constraint_examples(ctx, number, memory.get_task_examples(tasks))
             for number, tasks in enumerate(_group_tasks_by_gem_constraint(memory.stored_tasks))
@@ -121,11 +121,11 @@ class Gem(Method):
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Store examples of the task."""
-        self._get_task_memory.store_task_examples(batches, ctx.task)
+        self._task_memory.store_task_examples(batches, ctx.task)
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
-        self._get_task_memory.remove_items_of_tasks(tasks)
+        self._task_memory.remove_items_of_tasks(tasks)
 
     def _draw_constraint_examples(
         self, ctx: TaskTrainingContext, number: int, items: ReplayItems
@@ -149,7 +149,7 @@ class Gem(Method):
         return ReplayItems(images, labels, tasks, None, None)
 
     @property
-    def _get_task_memory(self) -> PerTaskReplayBuffer:
+    def _task_memory(self) -> PerTaskReplayBuffer:
         return PerTaskReplayBuffer(self.state["buffer"], self.hyper.memory)
 
 

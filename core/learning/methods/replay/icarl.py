@@ -100,7 +100,7 @@ class Icarl(Method):
     def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return one mean binary cross-entropy over all classes, in two terms: this task's and the
         others."""
-        offset = ctx.network.find_first_class(ctx.get_task_argument_of_forward)
+        offset = ctx.network.find_first_class(ctx.task_argument_of_forward)
         x, labels = batch.x, batch.y + offset
         if (
             share := draw_exemplars_for_batch(ctx, ExemplarBuffer(self.state["exemplars"]))
@@ -144,7 +144,7 @@ class Icarl(Method):
                 "kept, and the head answers instead of class means; raise method.exemplars"
             )
             return
-        offset = ctx.network.find_first_class(ctx.get_task_argument_of_forward)
+        offset = ctx.network.find_first_class(ctx.task_argument_of_forward)
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             chosen = choose_exemplars(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
@@ -178,9 +178,7 @@ class Icarl(Method):
         task."""
         if "columns" not in ctx.cache:
             new = torch.zeros(classes, dtype=torch.bool, device=ctx.device)
-            new[ctx.class_rows + ctx.network.find_first_class(ctx.get_task_argument_of_forward)] = (
-                True
-            )
+            new[ctx.class_rows + ctx.network.find_first_class(ctx.task_argument_of_forward)] = True
             ctx.cache["columns"] = tuple(mask.nonzero().squeeze(1) for mask in (new, ~new))
         columns: tuple[Tensor, Tensor] = ctx.cache["columns"]
         return columns

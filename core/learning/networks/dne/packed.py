@@ -178,7 +178,7 @@ class _PackedAttention:
         self._gated = attentions[0].grid is not None
         if self._gated:
             self._positions = _cast_for_matmul(
-                torch.cat([a.compute_position_attention() for a in attentions])
+                torch.cat([a.compute_positional_attention() for a in attentions])
             )
             self._share = _cast_for_matmul(
                 torch.cat([a.gate.sigmoid() for a in attentions])[:, None, None]

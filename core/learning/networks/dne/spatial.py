@@ -58,9 +58,9 @@ class SpatialAttention(nn.Module):
     def blend_by_gate(self, content: Tensor, v: Tensor) -> Tensor:
         """Mix the given attention by content with attention by position."""
         share = self.gate.sigmoid()[:, None, None]
-        return (1 - share) * content + share * (self.compute_position_attention() @ v)
+        return (1 - share) * content + share * (self.compute_positional_attention() @ v)
 
-    def compute_position_attention(self) -> Tensor:
+    def compute_positional_attention(self) -> Tensor:
         """Return each patch's attention by position alone, [heads, N, N]. Rows sum to 1."""
         assert self.grid is not None
         scores = torch.einsum(

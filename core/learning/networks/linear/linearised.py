@@ -30,7 +30,7 @@ class LinearisedNetwork(Network):
     """A network whose features are linear in a displacement of the frozen backbone.
 
     `forward` has the arguments of a plain network's. `slope`: of the LeakyReLUs; 0 leaves ReLU.
-    `fixed_head`: the derivative is read by frozen rows W_ref (`reference`). Logits W g(x; ψ0) + b +
+    `fixed_head`: fixed rows W_ref (`reference`) read the derivative. Logits W g(x; ψ0) + b +
     W_ref D_ψ g · ψ are then linear in (ψ, W, b) together and not only in each.
     """
 
@@ -68,13 +68,13 @@ class LinearisedNetwork(Network):
             frozen=description["frozen"],
         )
         network._base = description["base"]
-        network._add_frozen_zero_rows(description["references"])
+        network._add_zero_reference_rows(description["references"])
         return network
 
     def describe_for_manifest(self) -> dict[str, Any]:
         """Describe the network for the manifest.
 
-        `references` names the heads that have frozen rows, a task's by its number. `base`: the
+        `references` names the heads that have reference rows, a task's by its number. `base`: the
         digest of ψ0, without which a displacement is meaningless; null before it is frozen.
         """
         return {
@@ -82,7 +82,7 @@ class LinearisedNetwork(Network):
             "slope": self.slope,
             "fixed_head": self.fixed_head,
             "frozen": self.frozen,
-            "references": list(self.frozen_rows),
+            "references": list(self.reference_rows),
             "base": self.hash_frozen_backbone() if self.frozen else None,
         }
 
@@ -119,28 +119,28 @@ class LinearisedNetwork(Network):
         self.frozen = True
 
     def match_state_dict_shape(self, names: set[str]) -> None:
-        """Match a state dict's names: freeze if it is of a frozen network, and add frozen rows."""
+        """Match a state dict's names: freeze if its network is frozen, and add reference rows."""
         if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
             self.freeze_backbone()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
         # Sorted, since a set has no order, and that of the buffers is part of the state dict.
-        self._add_frozen_zero_rows(sorted(heads - set(self.frozen_rows)))
+        self._add_zero_reference_rows(sorted(heads - set(self.reference_rows)))
 
-    def _add_frozen_zero_rows(self, references: Iterable[str]) -> None:
-        """Add frozen rows of zeros for heads, to be loaded."""
+    def _add_zero_reference_rows(self, references: Iterable[str]) -> None:
+        """Add reference rows of zeros for heads, to be loaded."""
         for name in references:
             head = self.head if name == "shared" else self.heads[name]
-            self.set_frozen_rows(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
+            self.set_reference_rows(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
 
     @property
-    def frozen_rows(self) -> dict[str, Tensor]:
-        """Frozen rows by head: "shared", or a task's number."""
+    def reference_rows(self) -> dict[str, Tensor]:
+        """Fixed rows by which the derivative is read, by head: "shared", or a task's number."""
         return dict(self.reference.named_buffers())
 
-    def set_frozen_rows(self, name: str, rows: Tensor) -> None:
-        """Set the frozen rows [classes, width] of a head. Raises ValueError when they are set."""
-        if name in self.frozen_rows:
-            raise ValueError(f"the frozen rows of {name} are set already")
+    def set_reference_rows(self, name: str, rows: Tensor) -> None:
+        """Set a head's reference rows [classes, width]. Raises ValueError when they are set."""
+        if name in self.reference_rows:
+            raise ValueError(f"the reference rows of {name} are set already")
         self.reference.register_buffer(name, rows)
 
     # Forward passes.
@@ -231,15 +231,15 @@ class LinearisedNetwork(Network):
     def get_readout_rows(self, task: int | None = None) -> Tensor:
         """Return the rows [classes, width] by which logits read the derivative."""
         if self.fixed_head:
-            return self.frozen_rows[self.get_frozen_rows_name(task)]
+            return self.reference_rows[self.get_reference_rows_name(task)]
         return self.get_head_rows(task)
 
     def get_head_rows(self, task: int | None = None) -> Tensor:
         """Return a head's own rows [classes, width]."""
         return self._get_head(task).weight  # type: ignore[return-value]
 
-    def get_frozen_rows_name(self, task: int | None = None) -> str:
-        """Return the name of a head's frozen rows: "shared", or the task's number."""
+    def get_reference_rows_name(self, task: int | None = None) -> str:
+        """Return the name of a head's reference rows: "shared", or the task's number."""
         return str(task) if self.scenario == "task" else "shared"
 
     # Depth and parts.
@@ -265,7 +265,7 @@ class LinearisedNetwork(Network):
         which never change either.
         """
         names = super().list_part_names()
-        for name in self.frozen_rows:
+        for name in self.reference_rows:
             names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
         if self.frozen:
             for stage in range(len(self.backbone.stage_prefixes)):

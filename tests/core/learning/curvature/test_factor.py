@@ -10,7 +10,7 @@ from core.learning.curvature.factor import (
     DenseFactor,
     LowRankFactor,
     UncorrelatedPixelsFactor,
-    compress_symmetric_matrix,
+    fit_factor_to_byte_limit,
 )
 
 TIERS = ("full", "packed", "packed bf16", "low rank", "uncorrelated")
@@ -40,7 +40,7 @@ def limit(tier):
 
 
 def of(tier, seed=0):
-    found = compress_symmetric_matrix(matrix(seed), limit(tier), KERNEL)
+    found = fit_factor_to_byte_limit(matrix(seed), limit(tier), KERNEL)
     assert found is not None
     return found
 
@@ -55,17 +55,15 @@ def test_the_first_tier_that_fits_is_taken_and_takes_the_bytes_of_its_formula(ti
 
 
 def test_a_byte_less_takes_the_next_tier() -> None:
-    found = [compress_symmetric_matrix(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
+    found = [fit_factor_to_byte_limit(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
     assert [f.tier for f in found if f is not None] == ["packed", "packed bf16", "low rank"]
-    smaller = compress_symmetric_matrix(matrix(), limit("low rank") - 1, KERNEL)
+    smaller = fit_factor_to_byte_limit(matrix(), limit("low rank") - 1, KERNEL)
     assert isinstance(smaller, LowRankFactor) and smaller.values.shape[0] == 19
 
 
 def test_what_fits_in_no_tier_has_no_factor() -> None:
-    assert compress_symmetric_matrix(matrix(), limit("uncorrelated") - 1, KERNEL) is None
-    assert (
-        compress_symmetric_matrix(matrix(), limit("uncorrelated")) is None
-    )  # not of a convolution
+    assert fit_factor_to_byte_limit(matrix(), limit("uncorrelated") - 1, KERNEL) is None
+    assert fit_factor_to_byte_limit(matrix(), limit("uncorrelated")) is None  # not of a convolution
 
 
 def test_the_widest_factor_of_a_resnet18_takes_the_bytes_of_the_design() -> None:

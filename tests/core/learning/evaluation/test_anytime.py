@@ -80,7 +80,7 @@ def walked(
         network=network,
         recipe=recipe,
         task=1,
-        get_task_argument_of_forward=None,
+        task_argument_of_forward=None,
         inputs=None,
         class_rows=class_rows,
         warn=warned,
@@ -113,7 +113,7 @@ def test_the_curve_is_the_test_accuracy_of_the_best_validated_state_so_far(monke
 
 
 def test_adp_mean_is_over_the_checkpoints_from_the_first_step_on(monkeypatch) -> None:
-    adp = walked(13, RIGHT, TESTED, monkeypatch).build_adp_curve()
+    adp = walked(13, RIGHT, TESTED, monkeypatch).build_anytime_performance()
     assert adp is not None
     assert adp.mean["1"] == pytest.approx((4 * 0.28 + 2 * 0.49) / 6, abs=1e-15)
 

@@ -85,7 +85,7 @@ def linearised(case: str, *, fixed_head: bool = False) -> LinearisedNetwork:
     network = LinearisedNetwork(plain(case), slope=0.01, fixed_head=fixed_head, frozen=True)
     if fixed_head:
         head = network.get_head_rows()
-        network.set_frozen_rows(
+        network.set_reference_rows(
             "shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype)
         )
     return network.eval()

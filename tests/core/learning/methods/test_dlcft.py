@@ -52,7 +52,7 @@ def small(scenario="data", fixed_head=False, classes=CLASSES, hidden=(5, 4), see
             network.head.weight.normal_()
             network.head.bias.normal_()
         if fixed_head:
-            network.set_frozen_rows(
+            network.set_reference_rows(
                 "shared", torch.randn(len(classes), hidden[-1], dtype=torch.float64)
             )
     return network
@@ -535,7 +535,7 @@ def straight():
     torch.manual_seed(0)
     own = Network(Straight(), "data", HeadSpec(CLASSES)).double()
     network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
-    network.set_frozen_rows("shared", torch.randn(3, 18, dtype=torch.float64))
+    network.set_reference_rows("shared", torch.randn(3, 18, dtype=torch.float64))
     return network
 
 
@@ -568,7 +568,7 @@ def test_the_coupling_is_what_outputs_changed_by_what_the_blocks_say(scenario, c
     run.network.add_task_classes(1, CLASSES, "default", torch.Generator().manual_seed(0))
     run.network.double()
     ctx = run.begin(x, y)
-    task = ctx.get_task_argument_of_forward
+    task = ctx.task_argument_of_forward
     before = run.network(x, task).detach()
     moving = [n for n in ctx.trainable if scenario == "data" or not n.startswith("heads.")]
     change = random_change(ctx, moving)

@@ -232,7 +232,7 @@ def tiny():
                 2.5
             )  # features of size 1: what can be learned stands far above rounding
     linear = LinearisedNetwork(network, slope=0.1, fixed_head=True, frozen=True).eval()
-    linear.set_frozen_rows("shared", torch.randn(3, 3, dtype=torch.float64))
+    linear.set_reference_rows("shared", torch.randn(3, 3, dtype=torch.float64))
     return linear
 
 

@@ -148,7 +148,7 @@ def test_the_first_nine_heads_start_by_looking_at_one_patch_each() -> None:
     backbone = build_network({"name": "dne"}, ImageSpec(32, 3), "class").backbone
     attention = backbone.expert.layers[0].attention
     middle = 3 * 8 + 4
-    seen = attention.compute_position_attention()[:9, middle].argmax(-1)
+    seen = attention.compute_positional_attention()[:9, middle].argmax(-1)
     away = [(int(p) % 8 - 4, int(p) // 8 - 3) for p in seen]
     assert away == [(h2, h1) for h2 in (-1, 0, 1) for h1 in (-1, 0, 1)]
     assert torch.equal(attention.value.weight, torch.eye(384))

@@ -158,7 +158,7 @@ def test_only_with_frozen_reading_rows_is_the_model_linear_in_all_it_learns(
     )
     network = LinearisedNetwork(own.double(), slope=0.1, fixed_head=fixed_head, frozen=True).eval()
     if fixed_head:
-        network.set_frozen_rows("shared", torch.randn(3, 3, dtype=torch.float64))
+        network.set_reference_rows("shared", torch.randn(3, 3, dtype=torch.float64))
     x, found = torch.randn(4, 1, 2, 2, dtype=torch.float64), []
     for _ in range(2):
         for parameter in (*network.displacement.parameters(), *network.head.parameters()):
@@ -243,20 +243,20 @@ def test_growing_adds_zero_rows_and_moves_no_other() -> None:
     assert not after[:, 3].any()
 
 
-def test_each_task_has_a_head_and_frozen_rows_of_its_own() -> None:
+def test_each_task_has_a_head_and_reference_rows_of_its_own() -> None:
     own = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "task").double()
     network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
     for task in (1, 2):
         network.add_task_classes(
             task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task)
         )
-        network.set_frozen_rows(str(task), network.get_head_rows(task).detach().clone())
+        network.set_reference_rows(str(task), network.get_head_rows(task).detach().clone())
     move(network, displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)
     assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(network.list_part_names())
     with pytest.raises(ValueError, match="set already"):
-        network.set_frozen_rows("1", torch.zeros(2, 4))
+        network.set_reference_rows("1", torch.zeros(2, 4))
 
 
 def test_the_data_scenario_has_fixed_rows() -> None:

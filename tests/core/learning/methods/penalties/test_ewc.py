@@ -135,9 +135,7 @@ def measured(monkeypatch, fisher, classes=2, examples=None):
         return {}
 
     monkeypatch.setattr(ewc, "estimate_diagonal_fisher", diagonal_fisher)
-    ctx = mock.MagicMock(
-        get_task_argument_of_forward=None, task=1, recipe=resolve({}), trainable={}
-    )
+    ctx = mock.MagicMock(task_argument_of_forward=None, task=1, recipe=resolve({}), trainable={})
     ctx.network.list_classes.return_value = ["c"] * classes
     batch = mock.Mock(x=torch.zeros(100, 1), y=torch.zeros(100, dtype=torch.int64))
     make("ewc", fisher=fisher, examples=examples)._measure_fisher(ctx, [batch] * 30)

@@ -176,7 +176,7 @@ def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
 def test_the_mean_gradient_of_all_draws_is_that_of_the_memory(monkeypatch) -> None:
     rows = torch.arange(6.0).repeat_interleave(2).reshape(6, 2)
     method = remembering(monkeypatch, rows, memory_batch=2)
-    items = method._get_task_memory.get_task_examples(range(1, 7))
+    items = method._task_memory.get_task_examples(range(1, 7))
     ctx = Ctx(w=[0.0, 0.0])
     ctx.recipe, ctx.task = Recipe(), 7
     drawn = []

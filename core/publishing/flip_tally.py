@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from core.contract.losses import ClassLoss, LossCount, LostImage
+from core.contract.losses import GateClassComparison, GateComparison, LostImage
 from core.ingest.answers import RankedPredictions
 from core.statistics.flips import Mask
 
@@ -17,7 +17,7 @@ ClassKey = tuple[int, int]
 
 
 @dataclass
-class LossTally:
+class FlipTally:
     """Images that turned wrong or right, by class, with a few of those that turned wrong."""
 
     counts: dict[ClassKey, list[int]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class LossTally:
                     )
                 )
 
-    def merge_tally(self, other: "LossTally") -> None:
+    def merge_tally(self, other: "FlipTally") -> None:
         """Add the counts and pictures of another task."""
         for key, counts in other.counts.items():
             before = self.counts.get(key, [0, 0, 0, 0])
@@ -72,7 +72,9 @@ class LossTally:
         for key, pictures in other.pictures.items():
             self.pictures[key] = [*self.pictures.get(key, []), *pictures][:MOST_PICTURES]
 
-    def build_loss_count(self, against: int | None, *, by_recall: bool = False) -> LossCount:
+    def build_gate_comparison(
+        self, against: int | None, *, by_recall: bool = False
+    ) -> GateComparison:
         """Return the counts as they are stored.
 
         Args:
@@ -95,12 +97,12 @@ class LossTally:
             "images": totals[0],
             "negative": totals[2],
             "positive": totals[3],
-            "classes": [self._describe_class_loss(key) for key in keys[:MOST_CLASSES]],
-            "pictures": self._choose_loss_pictures(keys),
+            "classes": [self._build_class_comparison(key) for key in keys[:MOST_CLASSES]],
+            "pictures": self._select_lost_images(keys),
             "missing": None,
         }
 
-    def _describe_class_loss(self, key: ClassKey) -> ClassLoss:
+    def _build_class_comparison(self, key: ClassKey) -> GateClassComparison:
         images, before, negative, positive = self.counts[key]
         return {
             "label": self.labels[key],
@@ -111,7 +113,7 @@ class LossTally:
             "positive": positive,
         }
 
-    def _choose_loss_pictures(self, keys: list[ClassKey]) -> list[LostImage]:
+    def _select_lost_images(self, keys: list[ClassKey]) -> list[LostImage]:
         """Return one picture of each of the first classes, then a second of each, and so on."""
         of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
         mixed = [
