@@ -27,6 +27,7 @@ from api import problems
 from api.authentication.access import Authenticator
 from api.authentication.guard import GuardServices, wrap_route_in_guard
 from api.authentication.key_use import KeyUseRecorder
+from api.cached_copies import CachedCopySweeper
 from api.damage import DatabaseDamageMonitor
 from api.description.docs import add_openapi_routes
 from api.description.guide import add_guide_routes
@@ -295,8 +296,8 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
         name="catalogue",
         daemon=True,
     ).start()
-    use = KeyUseRecorder(db, app.state.access)
-    async with use:
+    copies = CachedCopySweeper(db, app.state.blobs)
+    async with KeyUseRecorder(db, app.state.access), copies:
         yield
     # An app embedded in another thread gets no signal; its streams end by this.
     app.state.stopping.mark_stopping()

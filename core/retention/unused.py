@@ -30,6 +30,17 @@ def delete_unreferenced_blobs(db: Database, blobs: Blobs, digests: Sequence[str]
                     blobs.delete(digest)
 
 
+def delete_unreferenced_copies(db: Database, blobs: Blobs) -> None:
+    """Delete this machine's copies of blobs without a row; each machine deletes its own."""
+    copies = blobs.list_cached_digests()
+    for start in range(0, len(copies), _BATCH):
+        batch = copies[start : start + _BATCH]
+        with db.read() as session:
+            used = references.find_digests_still_in_use(session, batch)
+        for digest in set(batch) - used:
+            blobs.remove_cached_file(digest)
+
+
 def release_rows_and_delete_files(
     db: Database,
     store: ObjectStorage,

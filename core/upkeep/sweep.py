@@ -34,6 +34,7 @@ from core.database.tables import (
 from core.execution.snapshots import parse_fence_and_number
 from core.files import spool
 from core.retention import archives, references, retention
+from core.retention.unused import delete_unreferenced_copies
 from core.scheduling.eligible import build_eligible_condition
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
@@ -156,7 +157,7 @@ def run_sweep(
     unfinished.remove_old_downloads(
         downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
     )
-    _delete_unreferenced_copies(db, blobs)
+    delete_unreferenced_copies(db, blobs)
     store.remove_incomplete_objects()
 
 
@@ -423,14 +424,3 @@ def _delete_unreferenced_blobs(
             retention.delete_unused_blobs(db, blobs, batch)
             batch = []
     retention.delete_unused_blobs(db, blobs, batch)
-
-
-def _delete_unreferenced_copies(db: Database, blobs: Blobs) -> None:
-    """Delete this machine's copies of blobs without a row; each machine deletes its own."""
-    copies = blobs.list_cached_digests()
-    for start in range(0, len(copies), _BATCH):
-        batch = copies[start : start + _BATCH]
-        with db.read() as session:
-            used = references.find_digests_still_in_use(session, batch)
-        for digest in set(batch) - used:
-            blobs.remove_cached_file(digest)

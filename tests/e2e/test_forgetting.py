@@ -31,9 +31,9 @@ PER_CLASS = 10
 Pixels = np.ndarray
 
 
-def draw_images(task: int, count: int) -> list[Pixels]:
+def draw_images(model: str, task: int, count: int) -> list[Pixels]:
     """Noise of 8 × 8 pixels that nothing else has."""
-    rng = np.random.default_rng([77, task])
+    rng = np.random.default_rng([*model.encode(), task])
     return [rng.integers(0, 256, (8, 8, 1), dtype=np.uint8) for _ in range(count)]
 
 
@@ -42,10 +42,10 @@ def name_file(part: str, task: int, label: str, number: int) -> str:
     return f"{part}/{label}/{'anna' if number < 2 else 'bob'}-{task}-{part}-{label}-{number}.png"
 
 
-def build_batch(task: int) -> tuple[dict[str, bytes], list[Pixels]]:
+def build_batch(model: str, task: int) -> tuple[dict[str, bytes], list[Pixels]]:
     """Return the files of a batch, and the pixels of those that are to be forgotten."""
     labels = [f"c{2 * task}", f"c{2 * task + 1}"]
-    images = iter(draw_images(task, 4 * PER_CLASS))
+    images = iter(draw_images(model, task, 4 * PER_CLASS))
     files: dict[str, bytes] = {}
     forgotten: list[Pixels] = []
     for part in ("train", "test"):
@@ -80,12 +80,14 @@ def list_marks(pixels: Pixels, seed: int) -> list[bytes]:
 def read_feature_rows(store: Path, client: Rest, model: str, keys: list[bytes]) -> list[bytes]:
     """Bytes of the stored features of images, found by their keys."""
     rows: list[bytes] = []
+    # By content: an S3 server has names of its own for its files.
+    files = (path for path in store.rglob("*") if path.is_file())
+    paths = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in files}
     for version in client.read_versions(model):
         for part in version["manifest"]["parts"]:
             if part["type"] != FEATURES:
                 continue
-            (path,) = store.rglob(part["sha256"])
-            tensors = load_file(path)
+            tensors = load_file(paths[part["sha256"]])
             for name in [name for name in tensors if name.endswith(".keys")]:
                 features = tensors[name.replace(".keys", ".features")]
                 rows += [
@@ -148,7 +150,7 @@ def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None
     marks: list[bytes] = []
     keys: list[bytes] = []
     for task in range(2):
-        files, forgotten = build_batch(task)
+        files, forgotten = build_batch(name, task)
         learn(client, name, pack(files), keep_conflicts=True)
         marks += [b"anna-"]
         for pixels in forgotten:
@@ -165,7 +167,11 @@ def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None
     assert asked == {"method": "POST", "path": f"/v1/models/{name}/edits/1/purge"}
     purged = client.call(asked["method"], asked["path"]).json()
     assert purged["still_in_versions"] == [] and purged["purge_request"] is None
-    assert look(marks) == {}
+    # Each process deletes its own copies of deleted blobs about once a minute.
+    end = time.monotonic() + 180
+    while found := look(marks):
+        assert time.monotonic() < end, found
+        time.sleep(1)
     # What was not removed is found as ever, and the model goes on.
     assert look([b"bob-"])
     learn(client, name, WEEKS[0])
@@ -187,9 +193,8 @@ def test_nothing_of_purged_images_is_left_in_store_or_database(
 
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("method", ["auto", "er"])
 def test_nothing_of_purged_images_is_left_in_the_large_size(
-    tmp_path: Path, postgres_url: str, redis_url: str, s3: Any, method: str
+    tmp_path: Path, postgres_url: str, redis_url: str, s3: Any
 ) -> None:
     url = make_url(postgres_url).set(drivername="postgresql")
 
@@ -200,12 +205,13 @@ def test_nothing_of_purged_images_is_left_in_the_large_size(
         files = (path for root in roots for path in root.rglob("*") if path.is_file())
         return search(files, dump, marks)
 
-    environment = {"PERENNIAL_STORE_URL": s3.url(s3.bucket, f"forgets-{method}")}
+    environment = {"PERENNIAL_STORE_URL": s3.url(s3.bucket, "forgets")}
     with large_size.running(tmp_path, postgres_url, redis_url, s3, **environment) as (
         large,
         client,
     ):
-        prove(client, f"forgets-{method}", METHODS[method], s3.root, look)
+        for method in ("auto", "er"):
+            prove(client, f"forgets-{method}", METHODS[method], s3.root, look)
 
 
 TASKS_AND_CLASSES = [
