@@ -1,7 +1,5 @@
 """Last use of keys and sessions, written to the database periodically and outside of requests."""
 
-import asyncio
-import contextlib
 from types import TracebackType
 
 import structlog
@@ -10,6 +8,7 @@ from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.authentication.access import Authenticator
+from api.periodic_task import PeriodicTask
 from core.database.session import Database
 from core.database.tables import Key, UserSession
 
@@ -19,17 +18,13 @@ log = structlog.get_logger(__name__)
 PERIOD_S = 30.0
 
 
-class KeyUseRecorder:
+class KeyUseRecorder(PeriodicTask):
     """A background task that regularly stores the last-use times of keys and sessions."""
 
     def __init__(self, db: Database, access: Authenticator) -> None:
+        super().__init__("key-use", PERIOD_S)
         self._db = db
         self._access = access
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> "KeyUseRecorder":
-        self._task = asyncio.create_task(self._store_times_periodically(), name="key-use")
-        return self
 
     async def __aexit__(
         self,
@@ -37,18 +32,11 @@ class KeyUseRecorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        await self._store_use_times()
+        await super().__aexit__(kind, error, trace)
+        await self.run_once()
 
-    async def _store_times_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(PERIOD_S)
-            await self._store_use_times()
-
-    async def _store_use_times(self) -> None:
+    async def run_once(self) -> None:
+        """Store the times of uses since the last call."""
         # Swap before writing, so that nothing recorded meanwhile is lost.
         used, self._access.used = self._access.used, {}
         last_requests, self._access.seen = self._access.seen, {}

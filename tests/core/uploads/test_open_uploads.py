@@ -129,7 +129,7 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
         desk.settings,
         consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings),
     )
-    assert len(desk.all(StoredUploadPiece)) == 4  # they are told, and left alone
+    assert len(desk.all(StoredUploadPiece)) == 4  # they are reported, and kept
 
 
 def test_an_upload_that_a_sweep_should_have_removed_a_day_ago_is_drift(desk: Any) -> None:
