@@ -184,7 +184,9 @@ def flips_to_json(counts: FlipStatistics) -> answers.Flips:
 
 
 def _counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
-    """Return counts of flips in JSON form, without statistics."""
+    """Convert counts of prediction changes between two versions to JSON, without derived
+    statistics.
+    """
     both_right, negative, positive, both_wrong = astuple(counts)
     return {
         "n": counts.n,
@@ -198,7 +200,9 @@ def _counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
 def _build_class_flips(
     words: LabelVocabulary, by_class: Mapping[int, FlipStatistics]
 ) -> list[ClassFlips]:
-    """Return the counts of changed predictions by class: largest net loss first."""
+    """Return counts of prediction changes between two versions for each class, largest net loss
+    first.
+    """
 
     def get_sort_key_of_class_flips(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]
@@ -220,7 +224,7 @@ def _build_class_flips(
 def _count_true_and_predicted_labels(
     truth: np.ndarray, answer: np.ndarray, size: int
 ) -> dict[tuple[int, int], int]:
-    """Return the number of images by (true label, predicted label)."""
+    """Count images by pair of true and predicted label."""
     # One number for each pair, because numpy counts numbers much faster than Python counts pairs.
     codes, counts = np.unique(truth * size + answer, return_counts=True)
     return {
@@ -256,7 +260,9 @@ def _build_confusion(
 def _list_changed_confusions(
     words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
-    """Return the (class, wrong prediction) pairs whose counts differ most between two versions."""
+    """Return the (true class, wrong prediction) pairs whose image counts differ most between two
+    versions.
+    """
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
     wrong.sort(
         key=lambda key: (
@@ -280,7 +286,7 @@ def _list_changed_confusions(
 def _find_compared_image_rows(
     predictions: TaskPredictions, kind: FlipKind, label: str | None, words: LabelVocabulary
 ) -> np.ndarray:
-    """Return the numbers of the images whose predictions by two versions differ in a given way,
+    """Return the numbers of the images that match a filter on how two versions' predictions differ,
     ascending.
     """
     a_right, b_right = predictions.a == predictions.truth, predictions.b == predictions.truth
@@ -301,7 +307,9 @@ def _build_compared_image(
     pair: VersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
 ) -> ComparedImage:
     def build_compared_prediction(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
-        """Return one version's prediction of an image, for a response."""
+        """Build a response entry with one version's prediction of an image: label, probability and
+        correctness.
+        """
         value = float(probability[row])
         return {
             "label": words.names[int(answer[row])][1],
@@ -321,7 +329,9 @@ def _build_compared_image(
 
 
 def _parse_image_cursor(cursor: str | None) -> tuple[int, int]:
-    """Return the (task, image) in a cursor, after which the next page begins."""
+    """Parse a page cursor into the (task, image) after which the next page of compared images
+    begins.
+    """
     if cursor is None:
         return (0, -1)
     task, point, row = str(decode_cursor(cursor, str)).partition(".")

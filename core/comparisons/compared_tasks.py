@@ -37,7 +37,7 @@ _NAMED = 100
 
 @dataclass(frozen=True)
 class ComparisonSide:
-    """One of the two versions."""
+    """One of the two versions in a comparison: its number, parent, task, status and manifest."""
 
     number: int
     parent: int | None
@@ -48,7 +48,7 @@ class ComparisonSide:
 
 @dataclass(frozen=True)
 class ComparedTask:
-    """A task for which the predictions of both versions are stored.
+    """A task that a version comparison covers: the stored predictions of both versions on it.
 
     Attributes:
         number: number of the task.
@@ -70,7 +70,7 @@ class ComparedTask:
 
 @dataclass(frozen=True)
 class VersionPair:
-    """Two versions of a model, and the tasks that both cover.
+    """The two versions in a comparison, with the tasks that both cover.
 
     Attributes:
         model: id of the model.
@@ -92,7 +92,7 @@ class VersionPair:
 
 @dataclass(frozen=True)
 class TaskPredictions:
-    """True and predicted labels of the images of a task.
+    """True labels and both versions' predicted labels for the images of a task.
 
     Attributes:
         task: the task.
@@ -110,7 +110,7 @@ class TaskPredictions:
 
 
 class LabelVocabulary:
-    """Numbers for labels, counted from 0.
+    """A mapping from class labels to consecutive numbers, shared by the versions in a comparison.
 
     Each task has its own numbers where a label means a different class in each task (`apart`).
     """
@@ -137,7 +137,8 @@ class LabelVocabulary:
 def load_version_pair_to_compare(
     db: Database, actor: Actor, model: str, a: str, b: str, task: int | None
 ) -> VersionPair:
-    """Return the two versions and the tasks that both cover, or `task` alone.
+    """Load two versions to compare, with all tasks that both have predictions for or only the
+    requested one.
 
     Args:
         a, b: versions, by number or alias.
@@ -190,8 +191,8 @@ def compare_without_deleted_tasks(
     task: int | None,
     use: Callable[[VersionPair], Used],
 ) -> Used:
-    """Return the result of `use` on compared tasks; if data was deleted meanwhile, retry with the
-    remaining tasks.
+    """Run a comparison of two versions; if a task's data is deleted meanwhile, retry without that
+    task.
 
     Raises:
         NotFound, Gone, PredictionsMissing: see `load_version_pair_to_compare`; no task remains.
@@ -214,7 +215,7 @@ def compare_without_deleted_tasks(
 def read_predictions(
     blobs: Blobs, pair: VersionPair, words: LabelVocabulary
 ) -> Iterator[TaskPredictions]:
-    """Yield the predictions of both versions on one task after the other.
+    """Yield the stored predictions of both versions for one task after another.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
@@ -243,7 +244,7 @@ def read_predictions(
 def _read_stored_predictions(
     blobs: Blobs, classes: Ids, place: StoredTaskPredictions, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
-    """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
+    """Read a version's stored predictions: labels as int64 [N] and probabilities as float16 [N].
 
     Raises:
         StoreCorrupt: the file is damaged or names a row that the head does not have.
@@ -260,7 +261,7 @@ def _read_stored_predictions(
 
 
 def _list_classes(pair: VersionPair, side: ComparisonSide, task: ComparedTask) -> list[str]:
-    """Return the classes that the output rows of a version stand for on a task."""
+    """Return the class labels of a version's output rows for a task."""
     if pair.scenario == "task":
         head = side.manifest.find_head_entry(task.number)
         return list(head.classes) if head is not None else []
@@ -275,7 +276,9 @@ def _describe_compared_version(row: Version) -> ComparisonSide:
 def _find_prediction_digests(
     session: Session, model: Model, version: int, task: int | None
 ) -> dict[int, str | None]:
-    """Return task → digest of a version's stored predictions, for all tasks it was measured on."""
+    """Return task → digest of a version's stored predictions, for all tasks on which it was
+    measured.
+    """
     query = select(VersionTaskResult.task, VersionTaskResult.answers).where(
         VersionTaskResult.model_id == model.id, VersionTaskResult.version == version
     )
@@ -285,7 +288,7 @@ def _find_prediction_digests(
 
 
 def _require_held_out_images_retained(model: Model, task: Task | None, number: int) -> None:
-    """Check that the task exists and its held-out images are retained."""
+    """Raise an error unless the task exists and its held-out images are retained."""
     if task is None:
         raise NotFound(f"The model has no task {number}.")
     if task.data_deleted_at is not None:
@@ -297,7 +300,7 @@ def _require_held_out_images_retained(model: Model, task: Task | None, number: i
 
 
 def _explain_deleted_predictions(model: Model, task: Task) -> str:
-    """Say why the predictions on a task are not retained."""
+    """Explain why predictions on a task are no longer stored."""
     why = (
         'the model keeps counts of held-out images alone ("held_out": "counts")'
         if model.held_out == "counts"
@@ -312,7 +315,7 @@ def _separate_comparable_and_left_out_tasks(
     sides: list[ComparisonSide],
     cells: list[dict[int, str | None]],
 ) -> tuple[list[ComparedTask], list[LeftOut]]:
-    """Split the tasks into those that can be compared and the others."""
+    """Split the tasks of two versions into those that can be compared and those left out."""
     comparable: list[ComparedTask] = []
     left_out: list[LeftOut] = []
     for number, task in sorted(tasks.items()):
@@ -336,7 +339,7 @@ def _separate_comparable_and_left_out_tasks(
 def _explain_left_out_task(
     model: Model, task: Task, sides: list[ComparisonSide], cells: list[dict[int, str | None]]
 ) -> LeftOut:
-    """Return the entry of a task that cannot be compared, with the reason."""
+    """Build the response entry for a task left out of a version comparison, with the reason."""
     number = task.number
     if task.data_deleted_at is not None:
         at = format_rfc3339(task.data_deleted_at)
@@ -365,7 +368,7 @@ def _explain_left_out_task(
 
 
 def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
-    """Say why a version has no stored predictions on a task, and what to do."""
+    """Explain why a version has no stored predictions on a task, and how to get them."""
     sentence = (
         f"Version {version} has no predictions on task {task}: it was measured before "
         f"predictions were stored."
@@ -382,7 +385,7 @@ def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
 
 
 def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> PredictionsMissing:
-    """Return the error for missing predictions."""
+    """Return the error for a comparison of versions without stored predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
         _explain_missing_predictions(

@@ -48,7 +48,7 @@ CLOSED_FORM = "analytic"
 
 @dataclass(frozen=True)
 class _CheckedEdit:
-    """An edit that can be made.
+    """An edit request that passed all checks, with its changes, affected tasks and strategy.
 
     Attributes:
         head: version that it starts from.
@@ -68,7 +68,7 @@ class _CheckedEdit:
 def plan_edit(
     resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
-    """Return what an edit of a model's labels, images or classes would change, without making it."""
+    """Preview an edit of a model's labels, images or classes without applying it."""
     resolved = expand_image_patterns(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
@@ -78,7 +78,7 @@ def plan_edit(
 
 @dataclass(frozen=True)
 class EditRequest:
-    """A request for an edit.
+    """A user's request to edit labels, images or classes of a model.
 
     Attributes:
         model: id or name.
@@ -97,7 +97,8 @@ class EditRequest:
 def accept_edit(
     resources: UseCaseResources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
 ) -> tuple[EditOut, bool]:
-    """Queue a job that makes a new version with changed labels, images or classes.
+    """Accept an edit request: queue a job that makes a new version with changed labels, images or
+    classes.
 
     Returns:
         The edit, and True if this repeats the response to an earlier request.
@@ -170,7 +171,9 @@ def accept_edit(
 
 
 def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dict[int, TaughtTask]:
-    """Return the tasks of a model by number: first those that a version was taught, in order."""
+    """Read a model's tasks by number; those that a given version was taught come first, in
+    order.
+    """
     rows = list(session.scalars(select(Task).where(Task.model_id == model.id)))
     standings = read_task_standings(session, model.id, rows)
     by_number = {row.number: row for row in rows}
@@ -225,7 +228,7 @@ def _check_requested_edit(
 
 
 def _require_no_open_edit(session: Session, model: Model) -> None:
-    """Check that no task stops the lineage and no other edit is open."""
+    """Raise an error if a task blocks the model's lineage or another edit is still open."""
     stopping = session.scalar(
         select(Task.number).where(Task.model_id == model.id, Task.stops).limit(1)
     )
@@ -255,7 +258,7 @@ def _choose_edit_strategy(
     taught: list[int],
     edited: list[int],
 ) -> tuple[Way, list[int]]:
-    """Return how an edit makes its version (recompute, relearn or rename), and the tasks learned
+    """Choose the strategy of an edit (recompute, relearn, patch or rename), and the tasks to learn
     again.
     """
     if _can_recompute_from_features(session, model, head, edited):
@@ -283,7 +286,8 @@ def _choose_edit_strategy(
 def find_version_to_relearn_from(
     session: Session, model: Model, head: Version, first: int
 ) -> Version:
-    """Return the version from which tasks are learned again so that `first` is among them.
+    """Find the nearest ancestor that was taught only tasks before `first`, to learn again from
+    there.
 
     It is the nearest ancestor of the head that was taught tasks before `first` alone, in the head's
     order. After an edit that learned tasks again, no version has some of these tasks.
@@ -301,7 +305,9 @@ def find_version_to_relearn_from(
 def _can_recompute_from_features(
     session: Session, model: Model, head: Version, edited: list[int]
 ) -> bool:
-    """Return True if the edited version can be solved from stored features of all edited images."""
+    """Return True if the edited version can be recomputed from stored features of all edited
+    images.
+    """
     made_by = head.manifest.method
     if made_by is None or made_by.name != CLOSED_FORM or made_by.hyper.get("adapt") is not None:
         return False
@@ -315,7 +321,9 @@ def _can_recompute_from_features(
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """A part with features; `keeps_all`: its version keeps those of every training image."""
+    """A stored part with image features; `keeps_all`: it covers every training image of its
+    task.
+    """
 
     part: Part
     keeps_all: bool
@@ -324,7 +332,9 @@ class FeaturePart:
 def read_feature_parts(
     session: Session, model: Model, head: Version, tasks: Sequence[int]
 ) -> dict[str, FeaturePart]:
-    """Return the stored features of some tasks by part name, as the lineage up to `head` has them."""
+    """Return the parts with stored features of some tasks by name, as the lineage up to `head` has
+    them.
+    """
     names = {name for task in tasks for name in get_names_of_task_feature_parts(task)}
     versions = select(Version.number, Version.parent).where(Version.model_id == model.id)
     parents = {number: parent for number, parent in session.execute(versions)}
@@ -366,7 +376,7 @@ def _list_tasks_without_images(session: Session, model: Model, tasks: list[int])
 
 
 def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: float) -> Job:
-    """Add the job of an edit: it comes before waiting batches."""
+    """Queue the job of an accepted edit ahead of the model's waiting batches."""
     recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
     job = build_queued_taskless_job(model, JobKind.EDIT, {}, recipe, now)
     dropped = checked.changes.dropped
@@ -419,7 +429,9 @@ def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> 
 
 
 def _describe_approximation(checked: _CheckedEdit) -> str | None:
-    """Return what a patch does not know; None for another way."""
+    """Describe what is only approximate when an edit is made by patching; None for other
+    strategies.
+    """
     if checked.way != "patch":
         return None
     made_by = checked.head.manifest.method

@@ -20,7 +20,7 @@ from core.usage import stored_bytes
 
 
 def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int) -> EditOut:
-    """Delete from older versions the features and images that an edit removed.
+    """Delete the features and images that an edit removed from older versions too.
 
     These versions go on predicting. A model that goes back to one of them starts with an empty
     replay buffer, or without the features of these tasks. Repeating the call changes nothing.

@@ -20,7 +20,7 @@ KEY_BYTES = 16
 
 @dataclass(frozen=True)
 class EditedLabels:
-    """Labels of the images of a part after an edit.
+    """Labels of the images in a dataset part before and after an edit.
 
     Attributes:
         before: label of each image; its length is the size of the part.
@@ -32,28 +32,26 @@ class EditedLabels:
 
     @property
     def kept_rows(self) -> npt.NDArray[np.int64]:
-        """Numbers of the images that are not removed, ascending."""
+        """Row numbers of the images that the edit keeps, ascending."""
         rows = [row for row, label in enumerate(self.after) if label is not None]
         return np.array(rows, np.int64)
 
     @property
     def remaining_labels(self) -> list[str]:
-        """Labels of the images that are not removed, in order."""
+        """Labels of the images that the edit keeps, in order."""
         return [label for label in self.after if label is not None]
 
     @property
     def is_changed(self) -> bool:
-        """True if any image has another label or is removed."""
+        """True if the edit relabels or removes any image."""
         return list(self.before) != list(self.after)
 
     def is_relabelled_or_removed(self, renames: Mapping[str, str]) -> bool:
-        """Return True if an image counts for another class or is removed, other than by a new name
-        of its class."""
+        """Return True if the edit relabels or removes images, apart from renaming their class."""
         return [renames.get(label, label) for label in self.before] != list(self.after)
 
     def list_changed_rows(self, classes: Mapping[str, str | None]) -> tuple[list[int], list[int]]:
-        """Return the rows of images that count for another class or are removed, and of the
-        latter."""
+        """Return the rows of relabelled or removed images, and the rows of removed images alone."""
         rows = range(len(self.before))
         touched = [
             row
@@ -64,8 +62,9 @@ class EditedLabels:
         return sorted({*touched, *removed}), removed
 
     def count_changed_images(self, classes: Mapping[str, str | None]) -> tuple[int, int]:
-        """Return the numbers of relabelled and removed images; those of a renamed class are not
-        relabelled."""
+        """Return the numbers of relabelled and of removed images; renaming a class does not
+        count.
+        """
         relabelled = sum(
             label is not None and label != classes.get(old, old)
             for old, label in zip(self.before, self.after, strict=True)
@@ -76,7 +75,7 @@ class EditedLabels:
 def apply_edit_to_labels(
     labels: Sequence[str], edits: ImageEdits, classes: Mapping[str, str | None]
 ) -> EditedLabels:
-    """Return the labels of a part's images after an edit.
+    """Apply an edit to the labels of a dataset part.
 
     Args:
         labels: labels before.
@@ -91,7 +90,7 @@ def apply_edit_to_labels(
 
 
 def read_labels(path: Path, names: Sequence[str]) -> list[str]:
-    """Return the label of each image of a dataset file; its numbers index `names`."""
+    """Read the class name of each image in a dataset file."""
     _, numbers = open_dataset(path)
     return [names[number] for number in numbers.tolist()]
 
@@ -99,7 +98,7 @@ def read_labels(path: Path, names: Sequence[str]) -> list[str]:
 def write_edited_dataset(
     source: Path, target: Path, edited: EditedLabels, names: Sequence[str]
 ) -> None:
-    """Write a dataset with the remaining images and their new labels, as numbers of `names`."""
+    """Write a copy of a dataset without removed images, with the edited labels."""
     images, _ = open_dataset(source)
     rows, number = edited.kept_rows, {name: at for at, name in enumerate(names)}
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
@@ -117,7 +116,7 @@ def write_edited_dataset(
 def read_paths_of_removed_images(
     path: Path, train: EditedLabels, held_out: EditedLabels
 ) -> list[str]:
-    """Return the paths of removed images that traces have; none if they belong to other parts."""
+    """Return the paths of the removed images from a trace file (image hashes and paths)."""
     traces = read_image_traces(path)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return []
@@ -128,7 +127,7 @@ def read_paths_of_removed_images(
 
 
 def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
-    """Return the labels of training and held-out images from a trace file; none if it has no
+    """Read the labels of training and held-out images from a trace file; none if it has no
     labels.
     """
     traces = read_image_traces(path)
@@ -141,7 +140,8 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
 def write_edited_traces(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:
-    """Write the hashes of the remaining images (`ImageTraces`) with their new labels to `target`.
+    """Write a trace file (image hashes and paths) with the images and labels that remain after an
+    edit.
 
     Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
@@ -168,7 +168,7 @@ def write_edited_traces(
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Stored features of a task's images, with labels.
+    """Stored features of the images of one task, with their labels.
 
     Attributes:
         features: float32 [n, D].
@@ -184,7 +184,7 @@ class FeatureRows:
 
 
 def read_feature_rows(task: int, read: Path, rest: Path | None) -> FeatureRows:
-    """Return the kept features of a task, in the order of its dataset where that is stored.
+    """Read the stored features of a task, in the order of its dataset where that is known.
 
     Args:
         task: number of the task.
@@ -211,7 +211,8 @@ def read_feature_rows(task: int, read: Path, rest: Path | None) -> FeatureRows:
 def write_feature_dataset(
     folder: Path, rows: FeatureRows, edited: EditedLabels, names: Sequence[str]
 ) -> tuple[Path, Path]:
-    """Write a dataset whose images are the keys of kept features, and the features themselves.
+    """Write two files to learn a task without its images: a dataset of feature keys, and the
+    features.
 
     Return both files: the dataset, uint8 [n, 1, 1, 16], and `features` float32 [n, D].
     """
@@ -225,7 +226,7 @@ def write_feature_dataset(
 
 
 def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | None]) -> None:
-    """Write a copy of a part whose class rows are selected and reordered.
+    """Write a copy of a tensor file with its class rows selected and reordered.
 
     Args:
         source: a head, or a classifier in closed form.
@@ -242,7 +243,9 @@ def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | No
 
 
 def get_names_of_task_feature_parts(task: int) -> tuple[str, str]:
-    """Return the names of the two parts with a task's features: those that jobs read, and the rest."""
+    """Return the names of the two parts with a task's features: those that later jobs read, and the
+    rest.
+    """
     return f"{FEATURES}.{task}", f"{FEATURES}.{task}.{REST}"
 
 

@@ -20,7 +20,7 @@ from core.requests.times import format_rfc3339
 def undo_edit(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[EditOut, str | None]:
-    """Undo an edit; a repeated call changes nothing.
+    """Undo a finished edit of a model; a repeated call changes nothing.
 
     Returns:
         The edit, and the id of a job of the model that may run next.

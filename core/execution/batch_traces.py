@@ -30,7 +30,9 @@ TOGETHER = 200_000
 
 
 class _TracedTask(NamedTuple):
-    """An earlier task: number, digest of its traces, and True if the lineage was taught it."""
+    """An earlier task with the digest of its trace file (image hashes), and whether the lineage was
+    taught it.
+    """
 
     number: int
     traces_sha256: str | None
@@ -46,7 +48,7 @@ def compare_batch_with_earlier_tasks(
     *,
     near: bool = True,
 ) -> IngestedBatch:
-    """Add contradictions and near duplicates with earlier tasks to a decoded batch's report.
+    """Report images of a decoded batch that contradict or nearly duplicate images of earlier tasks.
 
     Only tasks that the lineage was taught can contradict: a discarded one may be the wrong copy of
     this batch. In the task scenario each task has its own classes, so none contradicts another.
@@ -124,7 +126,7 @@ def compare_batch_with_earlier_tasks(
 
 
 def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_TracedTask]:
-    """Yield tasks that still have images or hashes, the newest first."""
+    """Yield earlier tasks that still have images or image hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(
         Task.model_id == model_id, has_data, Task.held_out_deleted_at.is_(None)
@@ -146,7 +148,7 @@ def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> It
 
 
 def _try_read_traces(blobs: Blobs, sha256: str) -> ImageTraces | None:
-    """Read the trace file of a task; None if it is missing or damaged.
+    """Read a task's trace file of image hashes; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.
     """

@@ -29,7 +29,7 @@ SPEC = "export.json"
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """An export to make: version and format, parts needed for prediction, and held-out images."""
+    """A requested export: version, format, parts needed for prediction, and held-out images."""
 
     version_id: str
     number: int
@@ -42,7 +42,7 @@ class ExportRequest:
 
 
 def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
-    """Return the version and format that the claimed job exports.
+    """Read the version and format that a claimed export job has to export.
 
     Raises:
         Invalid: the download is now made by another job.
@@ -77,7 +77,7 @@ def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
 
 
 def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[int, str]]:
-    """Return the held-out datasets of the newest tasks of the version, as (task, digest)."""
+    """Return (task, digest) of the held-out datasets of a version's newest tasks."""
     query = (
         select(Task.number, Task.held_out_sha256)
         .where(
@@ -97,7 +97,7 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
 def prepare_export(
     db: Database, blobs: Blobs, settings: Settings, order: ExportRequest, folder: Path
 ) -> Path:
-    """Fetch the files that an export process reads, and write its specification.
+    """Fetch the input files of an export process, and write its spec.
 
     Return the file.
 

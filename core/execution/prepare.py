@@ -57,7 +57,7 @@ from core.storage import Blobs, ObjectStorage
 
 @dataclass(frozen=True)
 class StoredPredictionsPlace:
-    """Location of the parent's predictions on a task: a blob, and the place in it."""
+    """Location of a version's stored predictions on a task: a blob, and the range in it."""
 
     sha256: str
     place: StoredTaskPredictions
@@ -66,7 +66,7 @@ class StoredPredictionsPlace:
 def write_job_inputs(
     db: Database, store: ObjectStorage, claim: JobClaim, settings: Settings, folder: Path
 ) -> Path:
-    """Write a job's specification `spec.json` and fetch its files; return the path.
+    """Fetch a job's input files and write its spec `spec.json`; return the path.
 
     Args:
         folder: the job's own local folder; `out/` under it is for the result.
@@ -190,7 +190,7 @@ def write_job_inputs(
 
 
 def adapt_stored_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
-    """Complete a stored recipe from older code with present defaults.
+    """Fill in fields that a recipe stored by older code lacks with present defaults.
 
     Raises:
         InvalidRecipe: this code cannot use it.
@@ -207,7 +207,7 @@ def adapt_stored_recipe(settings: Settings, model: Model, recipe: Mapping[str, A
 
 
 def _list_accepted_findings(report: BatchReport) -> list[FindingKind]:
-    """Return data findings that a person has accepted, so that they no longer hold the batch."""
+    """Return the data findings that a user has accepted, so that they no longer hold the batch."""
     settled_kinds: set[FindingKind] = (
         {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
     )
@@ -215,13 +215,14 @@ def _list_accepted_findings(report: BatchReport) -> list[FindingKind]:
 
 
 def find_tasks_with_deleted_data(session: Session, model_id: str) -> list[int]:
-    """Return the numbers of the tasks whose data was deleted."""
+    """Return the numbers of a model's tasks whose data was deleted."""
     query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
     return sorted(session.execute(query).scalars())
 
 
 def _find_totals_digest(model: Model, parent: Version, key: str, recipe: RecipeOut) -> str | None:
-    """Return the digest of the totals of the parent's sums and features; None: there are none.
+    """Return the digest of the parent's stored totals (feature sums over all tasks); None without
+    any.
 
     Args:
         key: digest of these sums and features.
@@ -242,7 +243,7 @@ def _fetch_parent_parts(
     numbers: AncestorClassNumbers,
     totals: str | None,
 ) -> StartingVersion:
-    """Return the parent version with its parts as local files, sums replaced by their totals."""
+    """Fetch the parts of the parent version; feature sums of tasks are replaced by their totals."""
     path = None if totals is None else fetch_blob_if_sound(blobs, totals)
     if path is None:
         return fetch_version_parts(blobs, parent, parts, numbers)
@@ -256,7 +257,7 @@ def _fetch_parent_parts(
 def _fill_figures_into_manifest(
     version: StartingVersion, figures: Mapping[str, JsonValue]
 ) -> StartingVersion:
-    """Return a version whose manifest has its measured figures, which are stored apart."""
+    """Add a version's measured figures, which are stored apart, to its manifest."""
     manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
     return version.model_copy(update={"manifest": manifest})
 
@@ -267,7 +268,7 @@ def fetch_version_parts(
     parts: list[Part],
     numbers: AncestorClassNumbers = AS_STORED,
 ) -> StartingVersion:
-    """Return a version with its parts as local files.
+    """Fetch the parts of a version as local files.
 
     Args:
         numbers: numbers of classes in the parts of its ancestors.
@@ -291,13 +292,13 @@ def fetch_version_parts(
 
 
 def _get_class_numbers_field_of_part(part: Part, numbers: AncestorClassNumbers) -> dict[str, Any]:
-    """Return the field that names the map of a part's numbers of classes, if it needs one."""
+    """Return the spec field with the class number map that a part needs, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}
 
 
 def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> TaskToLearn:
-    """Return the task that the job learns, with its files."""
+    """Fetch the data files of the task that a job learns."""
     traces = _fetch_traces(blobs, task)
     return TaskToLearn(
         number=task.number,
@@ -310,7 +311,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
 
 
 def _fetch_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
-    """Return the fields of a trial's specification: the images that it is compared on, by task."""
+    """Fetch the images on which trials are compared; return them as fields of the trial's spec."""
     parts = {
         task.number: SelectionPart(
             task=task.number,
@@ -326,7 +327,7 @@ def _fetch_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
 def fetch_files_of_earlier_task(
     blobs: Blobs, task: Task, answers: FilePart | None, features: str | None
 ) -> EarlierTask:
-    """Return a task that the parent was taught, with its stored predictions and features."""
+    """Fetch held-out data, stored predictions and features of an earlier task."""
     held_out = _fetch_held_out_dataset(blobs, task)
     is_kept = held_out is not None
     return EarlierTask(
@@ -340,9 +341,7 @@ def fetch_files_of_earlier_task(
 
 
 def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
-    """Return task → digest of the stored features of held-out images, as these parts' backbone
-    gives them.
-    """
+    """Return task → digest of stored held-out features computed by the same backbone."""
     backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
     return {
         task.number: task.features_sha256
@@ -354,7 +353,7 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
 
 
 def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
-    """Fetch a blob that could be computed again; None if it is deleted or damaged."""
+    """Fetch a stored blob that could be computed again; None if it is deleted or damaged."""
     try:
         return blobs.fetch_verified_file(digest)
     except StoreCorrupt:
@@ -362,7 +361,7 @@ def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
 
 
 def find_stored_predictions(session: Session, parent: Version) -> dict[int, StoredPredictionsPlace]:
-    """Return the parent's stored predictions by task."""
+    """Find the parent version's stored predictions by task."""
     query = (
         select(VersionTaskResult.task, VersionTaskResult.answers, Task.answers_key)
         .join(
@@ -384,7 +383,7 @@ def find_stored_predictions(session: Session, parent: Version) -> dict[int, Stor
 def write_stored_predictions(
     stored: Mapping[int, StoredPredictionsPlace], files: Mapping[str, Path | None], folder: Path
 ) -> dict[int, FilePart]:
-    """Write stored predictions to one file, and return the part of each task.
+    """Copy stored predictions of several tasks to one file, and return each task's range in it.
 
     Those that are damaged are left out: the job computes them with the parent.
 
@@ -416,15 +415,14 @@ def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:
 
 
 def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
-    """Return a task's file of traces; None if it has none, or they are damaged."""
+    """Fetch a task's trace file of image hashes; None if it has none, or the file is damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
     return fetch_blob_if_sound(blobs, task.traces_sha256)
 
 
 def _write_training_paths(traces: Path | None, folder: Path) -> Path | None:
-    """Return a file with the paths of the training images; None if the task has no usable
-    traces."""
+    """Write a file with the paths of a task's training images; None if its traces are unusable."""
     if traces is None:
         return None
     try:

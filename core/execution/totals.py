@@ -23,7 +23,9 @@ from core.storage import Blobs
 
 @dataclass(frozen=True)
 class StoredTaskTotals:
-    """A stored blob of totals, and the file that it was made from."""
+    """Feature sums over all tasks (totals) stored as a blob, with the local file it was made
+    from.
+    """
 
     sha256: str
     bytes: int
@@ -31,12 +33,12 @@ class StoredTaskTotals:
 
 
 def is_part_covered_by_totals(part: Part) -> bool:
-    """Return True for a part that the stored sums over all tasks include."""
+    """Return True if a part's content is included in the stored feature sums over all tasks."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
 def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClassNumbers) -> str:
-    """Return a digest of the parts of a version and its ancestors that totals stand for.
+    """Compute a digest of the parts that the stored feature sums over all tasks include.
 
     Args:
         numbers: numbers of classes in the parts of its ancestors.
@@ -57,7 +59,7 @@ def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClass
 def store_feature_totals_of_result(
     blobs: Blobs, result: ResultFolder[JobResult]
 ) -> StoredTaskTotals | None:
-    """Store the sums over all tasks of a result; return None if its method has none."""
+    """Store a job result's feature sums over all tasks as a blob; None if the method has none."""
     if result.document.totals is None:
         return None
     path = result.folder / result.document.totals
@@ -67,7 +69,7 @@ def store_feature_totals_of_result(
 def record_feature_totals(
     model: Model, stored: StoredTaskTotals, parts: Iterable[Part], numbers: AncestorClassNumbers
 ) -> int:
-    """Record stored sums over all tasks in the model's row, in place of older ones.
+    """Record stored feature sums over all tasks in the model's row, in place of older ones.
 
     Args:
         parts: parts of the new version and its ancestors.

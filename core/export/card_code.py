@@ -24,13 +24,13 @@ _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
 def find_architecture_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
-    """Return the family of the manifest's architecture, or None if it is not in the catalogue."""
+    """Return the family of a manifest's architecture, or None if the catalogue lacks it."""
     entry = catalogue["architectures"].get(manifest.architecture.name)
     return None if entry is None else entry["family"]
 
 
 def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
-    """Return Python code that rebuilds the network from the unpacked download, or None.
+    """Build Python code for the model card that rebuilds the network from a download, or None.
 
     None means that no file in `loading` covers the architecture or the network.
     """
@@ -56,7 +56,7 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
 
 
 def build_image_reading_code(image: ImageSettings) -> str:
-    """Return Python code that reads an image file as the service does.
+    """Build Python code for the model card that reads an image file as the service does.
 
     It follows the code of `build_loading_code` in a card.
     """
@@ -81,7 +81,7 @@ def _replace_single_occurrence(code: str, old: str, new: str) -> str:
 
 
 def _choose_inference_code(manifest: Manifest, catalogue: Catalogue) -> str:
-    """Return the name of the inference code.
+    """Choose the inference code for a model card: the method's own, or that of the network family.
 
     It is the method's own if its state is stored, else the network's.
     """
@@ -107,7 +107,9 @@ def _read_backbone_source_code(name: str) -> str | None:
 
 
 def _read_optional_card_part(name: str) -> str | None:
-    """Return the part of a code file that belongs in a model card, or None if there is no file."""
+    """Read the part of a code file that goes into a model card, or None if there is no such
+    file.
+    """
     path = _locate_card_part(name)
     if not path.is_file():
         return None

@@ -12,7 +12,7 @@ from core.contract.responses.versions.sure import SureOut
 
 @dataclass(frozen=True)
 class PartFile:
-    """One part of a version as a local safetensors file."""
+    """A part of a version to export, as a local safetensors file."""
 
     name: str
     path: Path
@@ -21,7 +21,7 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Version:
-    """The input of a download.
+    """A version to export: manifest, parts, catalogue and files made by the export job.
 
     Attributes:
         manifest: the version's manifest.
@@ -39,7 +39,7 @@ class Version:
 
 
 class Format:
-    """One file format for downloading a version.
+    """Base class of the file formats in which a version can be downloaded.
 
     Attributes:
         name: value of `?format=`, at most 20 characters.
@@ -59,7 +59,7 @@ class Format:
         return None
 
     def write_download(self, target: Path, version: Version) -> None:
-        """Write the download of a version to the file `target`.
+        """Write a version's download file to `target` in this format.
 
         The same version must give the same bytes, because downloads are named by their digest.
 

@@ -52,7 +52,7 @@ _KEPT = [
 
 
 def build_download_config(version: Version) -> JsonObject:
-    """Return the content of the download's `config.json`."""
+    """Build the content of an export's `config.json`."""
     manifest, part_names = version.manifest, {part.name for part in version.parts}
     manifest_json, channels, method = manifest.to_json(), manifest.image.channels, manifest.method
     content: JsonObject = {
@@ -89,7 +89,7 @@ def build_download_config(version: Version) -> JsonObject:
 
 
 def render_download_readme(version: Version) -> str:
-    """Return the download's `README.md`."""
+    """Render the `README.md` (model card) of a weights export."""
     manifest = version.manifest
     title, summary = _build_model_card_title_and_summary(manifest)
     image = manifest.image
@@ -116,7 +116,7 @@ def render_download_readme(version: Version) -> str:
 
 
 def _describe_usage(version: Version) -> list[str]:
-    """Return the lines about loading, and about prediction if classes were learned."""
+    """Render the model card's section about loading the network and predicting."""
     manifest, code = version.manifest, build_loading_code(version.manifest, version.catalogue)
     if code is None:
         return ["## Load it", "", "`model.safetensors` holds the tensors by name.", ""]
@@ -156,7 +156,7 @@ def _describe_usage(version: Version) -> list[str]:
 
 
 def _build_model_card_title_and_summary(manifest: Manifest) -> tuple[str, str]:
-    """Return the title and first sentence for a version or for a state of a running job."""
+    """Return the model card's title and first sentence, for a version or a running job's state."""
     state = manifest.anytime
     name = manifest.name or manifest.model  # older manifests have only the id
     if state is None:
@@ -188,7 +188,7 @@ def _join_names(classes: Sequence[str]) -> str:
 
 
 def escape_markdown_inline(value: JsonValue) -> str:
-    """Return text that cannot break out of its line or table cell."""
+    """Escape text for Markdown, so that it cannot break out of its line or table cell."""
     text = (
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     )

@@ -66,7 +66,7 @@ _BEFORE = "the version was made before this was counted"
 
 @dataclass(frozen=True)
 class _GateCheckOutcome:
-    """The outcome of a check: the measured value, its p, and a sentence about the counts."""
+    """Outcome of a gate check: the measured value, its p-value, and a sentence about the counts."""
 
     value: float
     p: float
@@ -81,7 +81,7 @@ def check_version_losses(
     features: FeatureCount | None = None,
     doubt: str | None = None,
 ) -> list[GateCheck]:
-    """Judge the losses of a version by the checks that are on.
+    """Check a version's losses against the limits of its gate.
 
     Args:
         limits: limits of the gate; a check without a limit is off.
@@ -116,7 +116,7 @@ def check_version_losses(
 
 
 def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the net loss on earlier tasks, among the classes that both versions know."""
+    """Check forgetting: the net loss on earlier tasks, among classes that both versions know."""
     count = losses["forgotten"]
     if count["missing"] is not None:
         return _build_unmeasured_check("forgotten", limit, count["missing"])
@@ -139,7 +139,9 @@ def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
 
 
 def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the share of earlier images that are predicted as a class that is new in this batch."""
+    """Check confusion: the share of earlier images that are predicted as a class new in this
+    batch.
+    """
     count = losses["confused"]
     if count["missing"] is not None:
         return _build_unmeasured_check("confused", limit, count["missing"])
@@ -159,7 +161,7 @@ def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
 
 
 def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the recall of each class that was at least half right before."""
+    """Check the recall of each class of which at least half was right before."""
     count = losses["class_lost"]
     if count["missing"] is not None:
         return _build_unmeasured_check("class_lost", limit, count["missing"])
@@ -197,7 +199,7 @@ def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCh
 
 
 def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the net loss on each earlier task against the best of the last versions on it."""
+    """Check drift: the net loss on each earlier task against the best of the recent versions."""
     count = losses["drifted"]
     if count["missing"] is not None:
         return _build_unmeasured_check("drifted", limit, count["missing"])
@@ -235,8 +237,8 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
 
 
 def _judge_learning(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the accuracy on new classes, and on known classes of the batch the net loss and the
-    accuracy.
+    """Check learning: accuracy on new classes, and net loss and accuracy on known classes of the
+    batch.
 
     The accuracy on known classes counts where production gets these classes right in earlier tasks:
     then the batch's labels contradict what was learned.
@@ -296,7 +298,7 @@ def _judge_learning(losses: GateComparisons, limit: float) -> GateCheck:
 
 
 def _fail_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
-    """Return the check on learning as failed because most labels of the batch look wrong."""
+    """Fail the learning check of the gate because most labels of the batch look wrong."""
     detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
     failed: GateCheck = {**check, "passed": False, "detail": detail}
     # A check that fails has a reason, even if no image was measured.
@@ -305,8 +307,8 @@ def _fail_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
 
 
 def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int, int] | None]:
-    """Return the correct ones of the batch's held-out images of known classes, and production's
-    correct and all held-out images of these classes in earlier tasks.
+    """Count correct predictions of known classes: in the batch now, and in earlier tasks by
+    production.
 
     The latter is None for fewer than `LEAST_OF_NEW` images on either side, or where production gets
     less than `KNOWN_BEFORE` of them right.
@@ -325,7 +327,9 @@ def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int,
 
 
 def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateCheck:
-    """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
+    """Check the features: a linear discriminant's accuracy on them against that of ancestor
+    versions.
+    """
     name: Check = "features_collapsed"
     if count is None:
         return _build_unmeasured_check(name, limit, _BEFORE)
@@ -365,7 +369,7 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
 def _build_measured_check(
     name: Check, limit: float, count: GateComparison, judged: _GateCheckOutcome
 ) -> GateCheck:
-    """Return the result of a check that was measured."""
+    """Build the result of a gate check that was measured."""
     # Classes that gained more than they lost did not cause the failure.
     losing = [one for one in count["classes"] if one["negative"] > one["positive"]]
     worst = losing if judged.failed else []
@@ -388,7 +392,7 @@ def _build_measured_check(
 
 
 def _build_unmeasured_check(name: Check, limit: float, why: str) -> GateCheck:
-    """Return the result of a check without a measurement; it passes."""
+    """Build the result of a gate check that could not be measured; it passes."""
     return {
         "name": name,
         "limit": limit,
@@ -400,7 +404,7 @@ def _build_unmeasured_check(name: Check, limit: float, why: str) -> GateCheck:
 
 
 def _select_newly_wrong_images(name: ImageCheck, losses: GateComparisons) -> list[LostImage]:
-    """Return the lost images to show for a check."""
+    """Select example images that a version newly predicts wrongly, to show with a gate check."""
     if name != "learned_nothing":
         return losses[name]["pictures"]
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
@@ -412,17 +416,17 @@ def _build_check_picture(image: LostImage, model_id: str) -> CheckPicture:
 
 
 def _compute_net_share_of_lost_images(count: GateComparison) -> float:
-    """Return the net loss as a share of the images, in [-1, 1]."""
+    """Compute the net loss (lost minus gained images) as a share of the images, in [-1, 1]."""
     return (count["negative"] - count["positive"]) / count["images"]
 
 
 def _count_correct_by_version(one: GateClassComparison) -> int:
-    """Return the number of images of a class that the version predicts correctly."""
+    """Count the images of a class that the judged version predicts correctly."""
     return one["before"] - one["negative"] + one["positive"]
 
 
 def _compute_class_recall(one: GateClassComparison) -> float:
-    """Return the recall of a class, in [0, 1]."""
+    """Compute the recall of a class, in [0, 1]."""
     return _count_correct_by_version(one) / one["images"]
 
 

@@ -13,7 +13,8 @@ from core.statistics.sureness import (
 
 
 def choose_sure_threshold(session: Session, model: Model, version: int) -> SureOut | None:
-    """Return the threshold and coverage that keep the promised precision.
+    """Choose the confidence threshold that keeps a model's promised precision; return it with its
+    coverage.
 
     Return None if the model promises nothing.
     """

@@ -11,7 +11,7 @@ from core.text.counts import format_count
 def describe_visible_losses(
     limits: GateLimits | GateOut, losses: GateComparisons | None
 ) -> Visibility | None:
-    """Return the size of losses that the compared images could have shown.
+    """Describe how small a loss the gate's compared images could reveal.
 
     Return None if nothing was checked or compared.
     """
@@ -36,8 +36,9 @@ def describe_visible_losses(
 
 
 def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: GateComparisons) -> str:
-    """Return sentences about the smallest loss of one class that a check would notice, and what to
-    send so that smaller ones are noticed; empty if no class was compared."""
+    """Describe the smallest loss of one class that the gate would notice, and how to notice smaller
+    ones.
+    """
     sizes = sorted({one["images"] for one in losses["class_lost"]["classes"]})
     if not sizes:
         return ""
@@ -62,8 +63,7 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: GateCompa
 def find_smallest_noticed_class_loss(
     limits: GateLimits | GateOut, losses: GateComparisons, images: int
 ) -> int | None:
-    """Return the smallest loss of one class that fails a check, while all other images stay as
-    they are.
+    """Find the smallest loss of one class's images that fails a gate check, all else unchanged.
 
     Args:
         images: held-out images of the class, all of which were right before.
@@ -84,7 +84,7 @@ def find_smallest_noticed_class_loss(
 def _is_class_loss_noticed(
     limits: GateLimits | GateOut, losses: GateComparisons, images: int, lost: int
 ) -> bool:
-    """Return True if a check fails when one class loses `lost` of its images."""
+    """Return True if a gate check fails when one class loses `lost` of its images."""
     class_lost, drifted = limits.get("class_lost"), limits.get("drifted")
     forgotten = limits.get("forgotten")
     if class_lost is not None and images >= LEAST_OF_CLASS and images - lost <= class_lost * images:

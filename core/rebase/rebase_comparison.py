@@ -49,7 +49,7 @@ _OTHER_IMAGES = (
 
 @dataclass(frozen=True)
 class RebaseComparison:
-    """A plan with the flips by task number.
+    """Comparison of the old and new model of a rebase: a plan with prediction changes by task.
 
     Tasks whose images turned out to differ are marked in the plan.
     """
@@ -59,7 +59,7 @@ class RebaseComparison:
 
 
 def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
-    """Compare both models as they are now.
+    """Compare the old and new model of a rebase image by image, and return the response.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
@@ -69,7 +69,7 @@ def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str)
 
 
 def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
-    """Compare both models by the counts in the database alone.
+    """Compare the old and new model of a rebase by counts in the database alone.
 
     Return None if the model is in no rebase.
 
@@ -88,7 +88,7 @@ def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOu
 def compare_rebased_models(
     db: Database, blobs: Blobs, actor: Actor, model: str
 ) -> RebaseComparison:
-    """Compare both models, image by image where predictions of both are stored.
+    """Compare the old and new model of a rebase, image by image where both have stored predictions.
 
     For errors see `read_rebase_comparison`.
     """
@@ -105,7 +105,7 @@ def compare_rebased_models(
 
 
 def comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
-    """Return a comparison in the contract's form."""
+    """Convert a rebase comparison to its response."""
     plan = comparison.plan
     tasks = [_rebase_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
     total = sum(comparison.flips.values(), FlipStatistics())
@@ -138,7 +138,7 @@ def _read_rebase_plan(db: Database, actor: Actor, model: str) -> RebasePlan:
 def _call_with_damage_explained(
     db: Database, actor: Actor, plan: RebasePlan, use: Callable[[], Made]
 ) -> Made:
-    """Return the result of `use`.
+    """Call `use`, and explain damage of a file as an error about the model that it belongs to.
 
     Damage of a file is explained for the model that it belongs to.
     """
@@ -170,7 +170,9 @@ def _compare_images(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
 def _count_flips(
     blobs: Blobs, old: MeasuredTask, new: MeasuredTask
 ) -> tuple[str, FlipStatistics | None]:
-    """Count the flips on the same images; return None with the reason if the images differ."""
+    """Count prediction changes between both models on the same images; None and why if images
+    differ.
+    """
     (truth, correct), (new_truth, new_correct) = (
         _read_labels_and_correctness(blobs, side) for side in (old, new)
     )
@@ -188,7 +190,7 @@ def _count_flips(
 def _read_labels_and_correctness(
     blobs: Blobs, side: MeasuredTask
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
-    """Return the true labels of the held-out images, and a mask of those predicted correctly."""
+    """Read the true labels of held-out images, and a mask of those predicted correctly."""
     assert side.predictions is not None, "it is compared image by image"
     path = blobs.fetch_verified_file(side.predictions)
     rows = np.array(side.rows, np.str_)
@@ -223,7 +225,7 @@ def _make_corrupt_predictions_error(side: MeasuredTask, what: str) -> StoreCorru
 
 
 def _read_held_out_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
-    """Return the paths of the held-out images in their archive, in the order of the dataset."""
+    """Read the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
         traces = read_image_traces(blobs.fetch_verified_file(side.traces))
@@ -235,7 +237,7 @@ def _read_held_out_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
 
 
 def _rebase_task_to_json(task: PlannedTask, task_flips: FlipStatistics | None) -> RebaseTask:
-    """Return the entry of a task."""
+    """Convert one task of a rebase comparison to its response entry."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {
         "task": task.number,
@@ -260,7 +262,9 @@ def _build_measured_accuracy_share(measured: MeasuredTask | None) -> Share | Non
 
 
 def _build_accuracy_share(correct: int, total: int) -> Share | None:
-    """Return the share of correct predictions with its confidence interval; None without images."""
+    """Build a response's share of correct predictions with confidence interval; None without
+    images.
+    """
     interval = flips.compute_wilson_interval(correct, total)
     if interval is None:
         return None
@@ -273,7 +277,7 @@ def _build_accuracy_share(correct: int, total: int) -> Share | None:
 
 
 def _describe_next_rebase_step(plan: RebasePlan, missing: list[RebaseMissing]) -> str:
-    """Say what to do next."""
+    """Describe the user's next step in a rebase."""
     old, new = plan.old["name"], plan.new["name"]
     if plan.finished_at is not None:
         return (
@@ -291,7 +295,7 @@ def _describe_next_rebase_step(plan: RebasePlan, missing: list[RebaseMissing]) -
 
 
 def _list_rebase_warnings(plan: RebasePlan, total: FlipStatistics) -> list[str]:
-    """Return the warnings about a rebase."""
+    """List warnings about a rebase."""
     warnings = []
     if (
         total.negative > total.positive

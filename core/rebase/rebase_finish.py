@@ -37,7 +37,7 @@ Missing = Literal["refuse", "allow"]
 
 @dataclass(frozen=True)
 class RebaseDecision:
-    """A person's decision to move the name.
+    """A user's decision to finish a rebase: reason, and whether missing tasks are allowed.
 
     Attributes:
         reason: reason for the audit trail.
@@ -54,7 +54,7 @@ class RebaseDecision:
 def finish_rebase(
     db: Database, blobs: Blobs, actor: Actor, model: str, decision: RebaseDecision
 ) -> RebaseOut:
-    """Give the new model the old one's name.
+    """Finish a rebase: give the new model the old one's name.
 
     Called with the old model afterwards, give the name back.
 
@@ -90,7 +90,7 @@ def finish_rebase(
 
 
 def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
-    """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
+    """Lock the rows of both models of a rebase in the order of their ids, to avoid deadlocks."""
     pair = find_rebase(session, actor, model)
     ids = sorted(one.id for one in pair)
     query = select(Model).where(Model.id.in_(ids)).order_by(Model.id).with_for_update()
@@ -102,7 +102,7 @@ def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tupl
 def _require_rebase_comparison_current(
     before: RebasePlan, now: RebasePlan, seen: tuple[int, int] | None
 ) -> None:
-    """Check that the compared versions and tasks are still current, and those the person saw."""
+    """Check that the compared versions and tasks are still current, and those the user saw."""
     compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
     arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
     versions = (now.old["version"], now.new["version"])
@@ -118,7 +118,7 @@ def _require_rebase_comparison_current(
 def _require_takeover_ready(
     is_old: bool, old: Model, new: Model, comparison: RebaseComparison, missing: Missing
 ) -> None:
-    """Check that the new model can take over."""
+    """Check that the new model of a rebase can take over the old one's name."""
     if is_old:
         raise WrongState(
             f"{old.name!r} is the old model. Production moves with POST "
@@ -141,7 +141,7 @@ def _require_takeover_ready(
 
 
 def _require_old_model_of_rebase(is_old: bool, old: Model, new: Model) -> None:
-    """Check that the call names the old model, which is needed to undo a rebase."""
+    """Check that an undo of a rebase is called on the old model."""
     if not is_old:
         raise WrongState(
             f"{new.name!r} stands in the place of {old.name!r} already. POST "
@@ -159,7 +159,7 @@ def _swap_names(
     *,
     is_back: bool,
 ) -> RebaseOut:
-    """Swap the names of two models and record it; return the comparison with both as they are now."""
+    """Swap the names of the two models of a rebase, and return their comparison."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
     old, new = pair
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")

@@ -25,7 +25,7 @@ from core.text.plain import describe_allowed_names
 def complete_architecture(
     catalogue: Catalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
 ) -> ArchitectureChoice:
-    """Return the complete architecture `{"name": …, its hyper-parameters …}`.
+    """Complete an architecture with default hyper-parameters: `{"name": …, …}`.
 
     `timm/NAME` is a short form for an architecture of timm.
 

@@ -17,7 +17,7 @@ Deviation = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
 
 class BaseImageSettings(BaseModel):
-    """Description of the images that a base was trained on.
+    """Description of the images that a model's base was trained on.
 
     Attributes:
         mean: mean of each channel's values in [0, 1].
@@ -37,7 +37,7 @@ class BaseImageSettings(BaseModel):
 
 
 def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSettings:
-    """Parse the description of a base's images; the result is empty if neither argument is given.
+    """Parse a description of a base's training images; empty if neither argument is given.
 
     Raises:
         Invalid: both arguments are given, or `config` is not a JSON object of the form of
@@ -67,7 +67,8 @@ def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSe
 
 
 def read_base_images(images: ModelImageSettings, config: BaseImageSettings) -> ModelImageSettings:
-    """Return the architecture's images, overridden by the description of the base.
+    """Return a model's image settings: the architecture's, overridden by the description of the
+    base.
 
     Raises:
         Invalid: mean and std do not have one number per channel.

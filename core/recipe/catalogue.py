@@ -23,7 +23,7 @@ WRITE_TIMEOUT_S = 120.0
 
 
 def load_catalogue(settings: Settings) -> Content:
-    """Return the catalogue of this code version.
+    """Load the recipe catalogue (methods, architectures, problems) of this code version.
 
     If it is missing, a subprocess writes it first (seconds).
 
@@ -46,7 +46,7 @@ def _read_catalogue(path: Path) -> Content:
 
 @functools.lru_cache(maxsize=2)
 def _parse_catalogue(path: Path) -> Content:
-    """Parse a catalogue file, once per process.
+    """Parse a recipe catalogue file, once per process.
 
     The cache is safe because the file of a code version never changes. It pays because each job
     reads the file.
@@ -75,7 +75,7 @@ def _generate_recipe_catalogue(path: Path) -> None:
 
 
 class LazyCatalogue:
-    """The catalogue, loaded on first use and cached. Concurrent first calls load it once."""
+    """The recipe catalogue, loaded on first use and cached. Concurrent first calls load it once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -84,7 +84,7 @@ class LazyCatalogue:
 
     @property
     def content_if_loaded(self) -> Content | None:
-        """The catalogue if it is loaded already, else None. Does not wait."""
+        """The recipe catalogue if it is loaded already, else None. Does not wait."""
         return self._value
 
     def __call__(self) -> Content:

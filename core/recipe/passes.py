@@ -20,7 +20,7 @@ BASE_SIZE = 224
 
 @dataclass(frozen=True)
 class PassDuration:
-    """Seconds of one core for one image: prediction alone, and one training step.
+    """Processor seconds for one image: a prediction, and one training step.
 
     Attributes:
         size: pixels a side.
@@ -43,7 +43,7 @@ PASSES: Mapping[str, tuple[PassDuration, ...]] = {
 def estimate_pass_seconds(
     catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int, answered: int = 0
 ) -> float:
-    """Return the seconds of one core that a recipe's passes over images take.
+    """Estimate the processor seconds that a recipe's passes over images take.
 
     Args:
         base: a name of `PASSES`.
@@ -58,7 +58,7 @@ def estimate_pass_seconds(
 
 
 def find_pass_duration_of_base(base: str, size: int) -> PassDuration:
-    """Return the pass over images of a size on a base of `PASSES`."""
+    """Find the measured seconds per image on a base network, scaled to an image size."""
     # The nearest size, since the time does not grow exactly with the area.
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
     area = (size / nearest.size) ** 2
@@ -68,7 +68,7 @@ def find_pass_duration_of_base(base: str, size: int) -> PassDuration:
 def compute_recipe_seconds(
     catalogue: Catalogue, base_pass: PassDuration, recipe: RecipeOut, images: int, answered: int
 ) -> float:
-    """Return the seconds that a recipe needs, given the duration of one pass; see
+    """Compute a recipe's processor seconds, given the duration of one pass; see
     `estimate_pass_seconds`.
     """
     entry = catalogue["methods"][recipe["method"]["name"]]
@@ -78,7 +78,7 @@ def compute_recipe_seconds(
 
 
 def _compute_image_seconds(base_pass: PassDuration, entry: MethodEntry, recipe: RecipeOut) -> float:
-    """Return the seconds of all passes over one image.
+    """Compute the processor seconds of all passes of a recipe over one image.
 
     Methods in closed form need a single pass.
     """
@@ -95,6 +95,6 @@ def _compute_image_seconds(base_pass: PassDuration, entry: MethodEntry, recipe: 
 
 
 def format_minutes(seconds: float) -> str:
-    """Return seconds as whole minutes in words."""
+    """Format seconds as whole minutes in words."""
     minutes = max(1, round(seconds / 60))
     return "a minute" if minutes == 1 else f"{minutes} minutes"

@@ -16,7 +16,8 @@ NEAREST = 3
 
 
 def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWeights | None:
-    """Return the weights that an architecture names, or None if it is not a timm architecture.
+    """Find the pretrained weights that an architecture names, or None if it is not a timm
+    architecture.
 
     Raises:
         Invalid: the weights do not exist (the message suggests the nearest names) or cannot be used
@@ -43,7 +44,7 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWei
 
 
 def get_pretraining_image_format(weights: PretrainedWeights) -> ImageOut:
-    """Return the images that the weights were trained on."""
+    """Return the image format that pretrained weights were trained on."""
     return {
         "size": weights.size,
         "channels": weights.channels,
@@ -53,14 +54,14 @@ def get_pretraining_image_format(weights: PretrainedWeights) -> ImageOut:
 
 
 def get_normalisation_of_weights(weights: PretrainedWeights) -> NormalisationOut:
-    """Return the mean and standard deviation of each channel of the training images."""
+    """Return the pixel mean and standard deviation that pretrained weights were trained with."""
     return {"mean": [float(m) for m in weights.mean], "std": [float(s) for s in weights.std]}
 
 
 def find_image_settings_unfit_for_weights(
     weights: PretrainedWeights, image: ImageOut
 ) -> list[tuple[str, str]]:
-    """Return (field, message) for each reason why the weights' network rejects the images."""
+    """Return (field, message) for each image setting that does not fit the pretrained weights."""
     errors = []
     if image["channels"] != weights.channels:
         grey = "; grey images are taken, too" if weights.channels == 3 else ""
@@ -71,7 +72,7 @@ def find_image_settings_unfit_for_weights(
 
 
 def _suggest_similar_weight_names(catalogue: Catalogue, name: str) -> str:
-    """Return the most similar names, comma-separated: names of the same architecture come first."""
+    """Suggest names of pretrained weights similar to a wrong one, comma-separated."""
     names = sorted(catalogue["pretrained"])
     same_architecture = [
         candidate for candidate in names if candidate.partition(".")[0] == name.partition(".")[0]

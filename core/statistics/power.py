@@ -31,7 +31,7 @@ Beyond it, further images change the result little, and the sums become long.
 
 @dataclass(frozen=True)
 class DetectableLostShare:
-    """The smallest loss that a number of images reveals, and the effect of more images.
+    """The smallest loss of images that the gate can detect, and how many more images halve it.
 
     Attributes:
         images: held-out images that were compared.
@@ -49,7 +49,9 @@ class DetectableLostShare:
 
 @lru_cache(maxsize=256)
 def find_detectable_loss(images: int, limit: float) -> DetectableLostShare:
-    """Return the loss that `images` held-out images reveal, and the number for half of it."""
+    """Find the loss that the gate detects with `images` held-out images, and the images for half of
+    it.
+    """
     loss = find_smallest_visible_loss(images, limit)
     # A loss that the gains and the limit nearly cancel is not detected with any number of images.
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
@@ -65,7 +67,9 @@ def find_detectable_loss(images: int, limit: float) -> DetectableLostShare:
 
 
 def find_smallest_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
-    """Return the smallest share of lost images that is detected, in steps of 0.001, or None."""
+    """Find the smallest share of lost images that is detected reliably, in steps of 0.001, or
+    None.
+    """
     images = min(images, _MOST_IMAGES)
     # The probability rises with the loss, so that bisection finds the smallest one.
     low, high = 0, math.floor((1.0 - gained) / _STEP)
@@ -83,7 +87,7 @@ def find_smallest_visible_loss(images: int, limit: float, gained: float = GAINED
 def compute_loss_detection_probability(
     images: int, lost: float, gained: float, limit: float
 ) -> float:
-    """Return the probability that the gate detects a loss.
+    """Compute the probability that the gate detects a loss of images.
 
     Args:
         images: held-out images that are compared.
@@ -108,7 +112,7 @@ def compute_loss_detection_probability(
 
 
 def _find_revealing_image_count(loss: float, limit: float, above: int) -> int | None:
-    """Return the number of images above `above`, in tens, that reveals a loss.
+    """Find the number of images above `above`, in tens, with which a loss is detected.
 
     None means more than `_MOST_IMAGES`.
     """
@@ -128,7 +132,7 @@ def _find_revealing_image_count(loss: float, limit: float, above: int) -> int | 
 
 
 def _find_most_gains_of_detected_loss(flips: int, least: float) -> int:
-    """Return the most gains among `flips` with which a loss is detected, or -1.
+    """Find the most gains among `flips` with which a loss is still detected, or -1.
 
     The loss is detected if it is significant and its net number exceeds `least`.
     """
@@ -150,7 +154,7 @@ def _find_significant_gains(flips: int) -> int:
 
 
 def _compute_binomial_probability(k: int, n: int, p: float) -> float:
-    """Return P(X = k) of a binomial."""
+    """Compute the binomial probability P(X = k)."""
     if p <= 0.0 or p >= 1.0:
         return float(k == (0 if p <= 0.0 else n))
     logarithm = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
@@ -159,7 +163,7 @@ def _compute_binomial_probability(k: int, n: int, p: float) -> float:
 
 
 def _compute_binomial_tail(k: int, n: int, p: float) -> float:
-    """Return P(X ≤ k) of a binomial.
+    """Compute the binomial tail probability P(X ≤ k).
 
     The smaller tail is summed from its largest term on, each term computed from the previous one.
     """

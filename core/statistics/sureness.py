@@ -26,7 +26,7 @@ _LATEST_SHARE, _LATEST_TIMES = 3, 4
 
 @dataclass(frozen=True)
 class SureThreshold:
-    """Threshold of sure answers and its effect on held-out images.
+    """Confidence threshold of sure answers, and its coverage and precision on held-out images.
 
     Attributes:
         threshold: least probability of a sure answer; None if no answer is sure.
@@ -40,7 +40,7 @@ class SureThreshold:
 
 
 def compute_images_required_for_promise(precision: float) -> int:
-    """Return the least number of held-out images for a promise, if all are right.
+    """Compute the least number of held-out images to promise a precision, if all are right.
 
     That is the smallest n with precision to the power of n ≤ `RISK`.
     """
@@ -49,7 +49,9 @@ def compute_images_required_for_promise(precision: float) -> int:
 
 
 def choose_confidence_threshold(curve: Curve, precision: float) -> SureThreshold:
-    """Return the threshold of the greatest coverage that keeps the promise."""
+    """Choose the confidence threshold with the greatest coverage that keeps the promised
+    precision.
+    """
     images = curve[-1].images if curve else 0
     chosen, next_test = (
         SureThreshold(None, 0, 0),
@@ -67,7 +69,7 @@ def choose_confidence_threshold(curve: Curve, precision: float) -> SureThreshold
 
 
 def is_share_surely_above(right: int, images: int, precision: float) -> bool:
-    """Return True if the one-sided 95 % lower bound of a share is `precision` or more."""
+    """Return True if the one-sided 95 % lower bound of a share is at least `precision`."""
     errors, error_share = images - right, 1 - precision
     if not images or errors > error_share * images:
         return False

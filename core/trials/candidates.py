@@ -13,14 +13,14 @@ LEAST_TO_TRAIN = 50
 
 @dataclass(frozen=True)
 class TrialSuggestion:
-    """A recipe override, and the reason for trying it in a sentence."""
+    """A suggested trial: a recipe override, and the reason for trying it in a sentence."""
 
     patch: RecipePatch
     reason: str
 
 
 def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[TrialSuggestion]:
-    """Return recipes for a batch of a model, those that are worth most first.
+    """Suggest recipes to try on a batch of a model, the most promising first.
 
     Some of them may not fit the model, which the caller checks.
 
@@ -35,7 +35,7 @@ def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[Tr
 
 
 def retains_training_images(model: Model) -> bool:
-    """Return True if the settings of a model let it keep training images after a batch."""
+    """Return True if a model's settings let it keep training images after a batch."""
     may_stay = model.keep_training_data or model.training_data_days > 0
     return may_stay and model.held_out != COUNTS
 

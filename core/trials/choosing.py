@@ -59,7 +59,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
 
 
 def choose_best_of_overdue_trials(db: Database) -> list[str]:
-    """Choose the best trial of each job for which nobody chose in time, and return the jobs' ids."""
+    """Choose the best trial for jobs whose user did not choose in time; return the jobs' ids."""
     chosen: list[str] = []
     with db.read() as session:
         waits = select(Job.id).where(Job.choose_until < db.now(session)).limit(1)

@@ -28,7 +28,7 @@ LISTED = "It was listed in the request."
 
 @dataclass(frozen=True)
 class TrialsRequest:
-    """Trials of a request.
+    """A user's request to learn a batch with several recipes as trials.
 
     Attributes:
         recipes: recipe overrides, or "auto" for some that fit.
@@ -43,7 +43,9 @@ class TrialsRequest:
 
 @dataclass(frozen=True)
 class PlannedTrial:
-    """A candidate: override, complete recipe with its warnings, and the reason for it."""
+    """A planned trial: recipe override, complete recipe with its warnings, and the reason for
+    it.
+    """
 
     override: RecipePatch
     resolved_recipe: ResolvedRecipe
@@ -52,7 +54,7 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class TrialBatch:
-    """A batch as the choice of candidates sees it.
+    """The properties of a batch that decide which trials are planned for it.
 
     Attributes:
         is_first: True if the model was taught nothing yet, and no batch waits.
@@ -72,7 +74,7 @@ Check = Callable[[ResolvedRecipe], list[str]]
 def plan_trials(
     catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: TrialBatch, check: Check
 ) -> list[PlannedTrial]:
-    """Return the candidates of a batch.
+    """Plan the trials of a batch: check listed recipes, or choose some that fit.
 
     Args:
         check: see `Check`; raises InvalidRecipe, JobTooLarge.
@@ -107,7 +109,7 @@ def plan_trials(
 
 
 def computes_left_out_predictions(method: Mapping[str, Any], is_first: bool) -> bool:
-    """Return True if a method computes exact left-out answers of images that it learns.
+    """Return True if a method computes exact leave-one-out predictions of its training images.
 
     Args:
         method: the method of a complete recipe.
@@ -118,7 +120,7 @@ def computes_left_out_predictions(method: Mapping[str, Any], is_first: bool) -> 
 
 
 def describe_planned_trials(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
-    """Return the planned trials as a response lists them: number, recipe override and reason."""
+    """Describe planned trials for a response: number, recipe override and reason."""
     return [
         {"trial": number, "recipe": trial.override, "reason": trial.reason}
         for number, trial in enumerate(planned, start=1)

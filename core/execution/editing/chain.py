@@ -56,7 +56,7 @@ from core.storage import Blobs
 
 
 class EditChain:
-    """The processes of one attempt at an edit.
+    """The chain of learning processes with which a job carries out an edit.
 
     Args:
         folder: scratch space of the attempt.
@@ -82,19 +82,19 @@ class EditChain:
 
     @property
     def relearned_tasks(self) -> list[int]:
-        """Tasks to learn again, in order."""
+        """Numbers of the tasks that the edit job learns again, in order."""
         dropped = self._facts.changes.dropped
         again = [number for number in self._facts.recipes if number not in dropped]
         return [self._carrier] if self._carrier is not None else again
 
     @property
     def _taught_tasks(self) -> list[int]:
-        """Tasks of the new version, in order."""
+        """Numbers of the tasks that the edited version is taught, in order."""
         dropped = self._facts.changes.dropped
         return [number for number in self._facts.taught if number not in dropped]
 
     def store_edited_files(self) -> None:
-        """Make and store the edited files of all tasks that the edit changes.
+        """Build and store the edited data files of all tasks that the edit changes.
 
         Raises:
             Invalid: no task would be left, or none that has to be learned again.
@@ -123,7 +123,7 @@ class EditChain:
             self._store_edited_task_files(self._carrier)
 
     def _require_trained_classes(self) -> None:
-        """Refuse a class that would have held-out images, and no training image in any task."""
+        """Refuse an edit that leaves a class with held-out images but without training images."""
         facts, edited = self._facts, self._edited
         trained = {
             name
@@ -147,14 +147,14 @@ class EditChain:
         self._edited[number] = build_edited_data(self._blobs, self._facts, number, folder)
 
     def write_renamed_version(self) -> Path:
-        """Write the result of an edit that only renames classes, and return its folder."""
+        """Write the job result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
         write_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
         self._write_row_changes(out)
         return out
 
     def get_first_parent(self) -> EditedVersionState:
-        """Return the version that an edit's first learning process starts from."""
+        """Return the version state from which an edit's first learning process starts."""
         start = self._fetch_starting_version_state()
         return self._reorder_head_classes(start) if self._facts.is_learned_from_features else start
 
@@ -173,7 +173,7 @@ class EditChain:
         return EditedVersionState(manifest, named, version.class_numbers)
 
     def _select_probe_of_unchanged_tasks(self) -> KnnProbeResult | None:
-        """Return the head's k-NN probe of the tasks that stay as they are."""
+        """Return the head version's k-NN probe of the tasks that the edit does not change."""
         probe = self._facts.probe
         if probe is None:
             return None
@@ -181,7 +181,7 @@ class EditChain:
         return probe.model_copy(update={"tasks": unchanged})
 
     def write_patch_spec(self) -> tuple[EditedVersionState, Path]:
-        """Return the head, and the specification of the process that patches it."""
+        """Write the spec of a process that patches the head version to merge or drop classes."""
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
         folder.mkdir()
@@ -214,14 +214,14 @@ class EditChain:
         return head, _write_process_spec(folder, spec)
 
     def _write_empty_training_part(self, folder: Path) -> Path:
-        """Write a training part without images: a patch learns from none."""
+        """Write an empty training dataset, since patching a version learns from no images."""
         image, path = self._facts.model.image, folder / "train.safetensors"
         shape = (image["size"], image["size"], image["channels"])
         write_dataset(path, np.zeros(0, np.int64), shape, [])
         return path
 
     def write_task_spec(self, line: EditedVersionState, number: int) -> Path:
-        """Write the job specification of a process that learns a task again, and return its path."""
+        """Write the spec of a process that learns one task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
         task = self._describe_learned_task(number, folder)
@@ -276,9 +276,7 @@ class EditChain:
     def get_next_parent(
         self, line: EditedVersionState, number: int, out: Path
     ) -> EditedVersionState:
-        """Return the version that the next learning process starts from, after one has learned a
-        task.
-        """
+        """Return the version state from which the edit's next learning process starts."""
         document = _read_job_result(out)
         recipe = self._find_task_recipe(number)
         dropped = self._facts.changes.dropped
@@ -310,8 +308,8 @@ class EditChain:
         return replace(line, manifest=manifest, parts=parts)
 
     def complete_result_with_unchanged_tasks(self, line: EditedVersionState, out: Path) -> None:
-        """Complete the last result of an edit with parts of unchanged tasks and the changed class
-        rows.
+        """Complete the final result of an edit with parts of unchanged tasks and with database
+        changes.
 
         Args:
             line: the version after the last process.
@@ -414,12 +412,12 @@ class EditChain:
         )
 
     def _find_task_recipe(self, number: int) -> Recipe:
-        """Return the recipe of a task; the newest one if the task has none."""
+        """Return the recipe with which a task was learned; the newest recipe if it has none."""
         recipes = self._facts.recipes
         return recipes.get(number) or next(reversed(recipes.values()))
 
     def _list_other_tasks(self, own: int | None) -> list[EarlierTask]:
-        """Return the other tasks of the edited version, on which it is measured."""
+        """Return the tasks of the edited version other than `own`, on which it is measured."""
         facts = self._facts
         listed = []
         for number in self._taught_tasks:
@@ -444,14 +442,14 @@ class EditChain:
         return listed
 
     def _fetch_held_out_features(self, data: EditedData) -> Path | None:
-        """Return the stored features of a task's held-out images; None if these change."""
+        """Fetch stored features of a task's held-out images; None if the edit changes these."""
         digest = self._held_out_features.get(data.after.number)
         if digest is None or data.after.held_out != data.before.held_out:
             return None
         return fetch_blob_if_sound(self._blobs, digest)
 
     def _reorder_head_classes(self, line: EditedVersionState) -> EditedVersionState:
-        """Return the network head with the edited classes in the order of their first appearance.
+        """Renumber the head version's classes in the order of first appearance after the edit.
 
         Sums and features of the edited tasks are left out: they are learned again.
         """
@@ -474,20 +472,20 @@ class EditChain:
         )
 
     def _record_class_numbers(self, numbers: list[int]) -> None:
-        """Record the new number of each class, if any class has another one."""
+        """Record the map from former to new class numbers, if any number changed."""
         if numbers != list(range(len(numbers))):
             self._class_numbers = numbers
 
     def _add_features_no_job_reads(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
-        """Return the parts with those features that no job reads: they have numbers of classes."""
+        """Add feature parts that no job reads, since their class numbers must be edited too."""
         facts = self._facts
         unread = [part for name, part in facts.features.items() if name not in parts]
         fetched = fetch_version_parts(self._blobs, facts.start, unread, facts.numbers)
         return {**parts, **{part.name: part for part in fetched.parts}}
 
     def _list_edited_classes(self) -> list[str]:
-        """Return the classes after the edit, in the order of a model that learned the edited
-        batches."""
+        """Return the class names after the edit, in the order in which they first appear in the
+        edited tasks."""
         facts = self._facts
         if facts.model.scenario == "data":
             return list(facts.model.classes or [])

@@ -22,7 +22,7 @@ from core.storage import Blobs
 
 @dataclass(frozen=True)
 class EditedData:
-    """The edited data of a task.
+    """The data of one task after an edit: labels, files, and features.
 
     Attributes:
         before, after: what the task's row has before and after the edit.
@@ -46,7 +46,7 @@ class EditedData:
     stored: dict[str, Path] = field(default_factory=dict)
 
     def describe_report(self, changes: EditChanges) -> EditedReport:
-        """Return what the task's report shows after the edit."""
+        """Return the figures of the edited data that the task's report shows."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
             (None, []) if self.train is None else self.train.list_changed_rows(changes.classes)
@@ -56,12 +56,12 @@ class EditedData:
         )
 
     def list_trained_classes(self) -> set[str]:
-        """Return the classes that the task has training images of after the edit."""
+        """Return the classes of which the edited task has training images."""
         return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
 def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
-    """Apply an edit to a task's data, store the new files, and return them.
+    """Apply an edit to one task's data, store the new files, and describe them.
 
     Args:
         folder: for the files.
@@ -180,7 +180,7 @@ def _edit_train_labels(
     rows: FeatureRows | None,
     names: Sequence[str],
 ) -> EditedLabels | None:
-    """Return the labels of a task's training images, in the order in which it is learned."""
+    """Apply an edit to the labels of a task's training images, in learning order."""
     if rows is None and path is None:
         return None
     edits = facts.changes.images.get((number, "train"), {})
@@ -208,7 +208,7 @@ def _edit_train_labels(
 def _count_images_after_edit(
     facts: EditFacts, number: int, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> tuple[int, int | None]:
-    """Return the numbers of training and held-out images after the edit.
+    """Return the numbers of a task's training and held-out images after the edit.
 
     Where images are gone, those of dropped classes are known by their numbers alone.
     """
@@ -229,7 +229,7 @@ def _count_images_after_edit(
 def _count_images_of_labels(
     task: Task, changes: EditChanges, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
-    """Return the number of images of each label after the edit."""
+    """Count the images of each label after the edit."""
     if train is not None and (held_out is not None or not task.n_held_out):
         labels = [
             *train.remaining_labels,
@@ -262,7 +262,7 @@ def _read_removed_paths(
     parts: tuple[EditedLabels | None, EditedLabels | None],
     changes: EditChanges,
 ) -> list[str]:
-    """Return the paths of removed images, as far as traces are stored.
+    """Read the paths of images that the edit removes, as far as trace files list them.
 
     Args:
         parts: labels of the training and held-out part; None where only the traces have them.
@@ -295,7 +295,8 @@ def _store_edited_traces(
     parts: tuple[EditedLabels | None, EditedLabels | None],
     changes: EditChanges,
 ) -> tuple[str | None, int]:
-    """Return digest and size of the edited traces; None and 0 if they cannot be edited.
+    """Store edited traces (image hashes); return digest and size, or None and 0 if they cannot be
+    edited.
 
     Args:
         target: the file to write.
@@ -317,7 +318,7 @@ def select_fallback_temperature(
     taught: Sequence[int],
     of_start: Temperature | None,
 ) -> Temperature | None:
-    """Return the temperature of a result that none can be fitted to.
+    """Choose the softmax temperature of an edited version that has too few images to fit one.
 
     With too few held-out images, no version that was sent the corrected batches has fitted one. The
     start's was fitted to images that the edit may have removed.

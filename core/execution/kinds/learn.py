@@ -32,7 +32,7 @@ def _run_learn_job(work: Work) -> None:
 
 
 def _write_job_spec(work: Work, folder: Path) -> Path:
-    """Write the specification of the learning process into a folder, and return its path."""
+    """Fetch a learning job's inputs and write its spec to a folder; return the path."""
     work.begin("prepare")
     spec = write_job_inputs(work.db, work.store, work.claim, work.settings, folder)
     hit_failpoint("prepare-done")
@@ -42,7 +42,7 @@ def _write_job_spec(work: Work, folder: Path) -> Path:
 
 
 def _learn_trials(work: Work) -> None:
-    """Learn and measure the trials that are left, and publish the chosen one."""
+    """Learn and measure the remaining trials of a job, and publish the chosen one."""
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )

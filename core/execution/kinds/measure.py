@@ -50,7 +50,7 @@ def _run_measure_job(work: Work) -> None:
 
 
 def _decode_held_out(work: Work) -> None:
-    """Decode the claimed job's archive, and store its images as the held-out part of the task.
+    """Decode a measure job's archive, and store its images as the task's held-out data.
 
     Raises:
         Rejected: the batch is unusable.
@@ -96,7 +96,7 @@ def _decode_held_out(work: Work) -> None:
 
 
 def _prepare_measurement(work: Work) -> Path:
-    """Fetch the files that a measuring process reads, write its specification, and return its path.
+    """Fetch the input files of a measuring process, write its spec, and return the path.
 
     Raises:
         StoreCorrupt: a part or the images are missing or damaged.
@@ -134,7 +134,7 @@ def _prepare_measurement(work: Work) -> Path:
 
 
 def _find_measured_task(session: Session, job: Job, *, lock: bool = False) -> Task:
-    """Return the task that a job measures."""
+    """Find the task whose held-out images a measure job was given."""
     query = select(Task).where(Task.model_id == job.model_id, Task.number == job.task_number)
     query = query.execution_options(populate_existing=True)
     return session.scalars(query.with_for_update() if lock else query).one()
@@ -143,7 +143,7 @@ def _find_measured_task(session: Session, job: Job, *, lock: bool = False) -> Ta
 def _record_decoded_task(
     task: Task, made: IngestedBatch, report: BatchCheck, digests: list[str]
 ) -> None:
-    """Write the result of decoding; digests: of the held-out part and the traces."""
+    """Write the decoding result to the task's row; digests: of the held-out part and the traces."""
     task.sha256, task.bytes, task.media_type = (
         report["sha256"],
         report["bytes"],

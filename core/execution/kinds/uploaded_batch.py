@@ -18,7 +18,7 @@ from core.ingest.ingest import DecodingMonitor, IngestedBatch
 
 @dataclass(frozen=True)
 class DecodedUpload:
-    """A decoded batch.
+    """A batch decoded from an uploaded archive, with its job, model and report.
 
     Attributes:
         report: report of the request that sent it.

@@ -21,7 +21,7 @@ LEARNED_LATER = (
 
 
 def _run_validate_job(work: Work) -> Done:
-    """Decode a batch and add the findings to its validation report."""
+    """Run a validate job: decode a batch, and report its problems without learning it."""
     begin = time.monotonic()
     decoded = decode_uploaded_batch(work, work.folder, lambda _session, _job: None)
     job, model, report, made = decoded.job, decoded.model, decoded.report, decoded.made

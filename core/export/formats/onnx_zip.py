@@ -22,7 +22,7 @@ _COPY_BYTES = 1 << 20
 
 
 class OnnxZip(Format):
-    """A graph that a job has made, with labels, configuration and model card."""
+    """The ONNX download format: a zip of the graph, labels, configuration and model card."""
 
     name = "onnx"
     media_type = "application/zip"
@@ -30,7 +30,9 @@ class OnnxZip(Format):
     by_job = True
 
     def explain_refusal(self, manifest: Manifest) -> str | None:
-        """Return a sentence for a version without classes, which has no probabilities to export."""
+        """Explain that a version without classes has no probabilities to export; None for
+        others.
+        """
         if manifest.version == 0 or not onnx_card.collect_labels_of_graph_outputs(manifest):
             return (
                 f"Version {manifest.version} has learned no classes yet, so it has no "

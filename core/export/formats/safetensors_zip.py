@@ -24,14 +24,16 @@ No backbone has these tensors.
 
 
 class SafetensorsZip(Format):
-    """All tensors of a version in one file, with configuration and model card."""
+    """The safetensors download format: all tensors in one file, with configuration and model
+    card.
+    """
 
     name = "safetensors"
     media_type = "application/zip"
     suffix = "zip"
 
     def write_download(self, target: Path, version: Version) -> None:
-        """Write the zip of a version's weights, one part after another.
+        """Write the zip of a version's weights, copying the tensors of one part after another.
 
         Raises:
             StoreCorrupt: the parts do not fit together.
@@ -42,7 +44,7 @@ class SafetensorsZip(Format):
         )
 
         def get_merged_tensor_name(name: str) -> str | None:
-            """Return the merged name of a base's tensor, or None for its classifier.
+            """Return a base tensor's name in the merged weights file, or None for its classifier.
 
             An uploaded base has the backbone's own names.
             """

@@ -34,7 +34,7 @@ BASE_PART = "base"
 
 
 def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
-    """Load the version's network in eval mode, on the CPU, in float32.
+    """Load a version's network in eval mode, on the CPU, in float32.
 
     In version 0 the head may be missing: it is then zero rows for the classes that the manifest
     names.
@@ -88,7 +88,7 @@ def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> 
 def load_prediction_method(
     manifest: Manifest, part_paths: Mapping[str, Path], device: torch.device | None = None
 ) -> Method:
-    """Return the method that made the version, with only the state that its predictions read.
+    """Load the method that made a version, with only the state that its predictions read.
 
     A version that no method made (0) predicts by the network's forward pass, as fine-tuning does.
     Raises ValueError for an unknown method, or hyper-parameters that it does not accept.
@@ -131,7 +131,7 @@ def predict_images(
     batch: int = 256,
     scoring: SoftmaxScoring = PLAIN,
 ) -> tuple[list[str], NDArray[np.float32]]:
-    """Return labels and class probabilities [N, C] of images; rows sum to 1.
+    """Predict images: return labels and class probabilities [N, C], whose rows sum to 1.
 
     Columns are `network.list_classes(task)`. Ties go to the first class. Runs in eval mode in
     float32 and restores the mode.

@@ -22,7 +22,7 @@ def score_trial(
     parts: Sequence[SelectionPart],
     ancestors: StartingVersions,
 ) -> TrialScore | None:
-    """Return the score of a learned network: the mean over tasks of its accuracy on their images.
+    """Score a trial's network: the mean accuracy over tasks on the images for comparing trials.
 
     Without such images it is the mean over classes of left-out answers. None if the method has none
     either.

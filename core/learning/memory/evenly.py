@@ -14,8 +14,7 @@ from torch import Tensor
 
 
 def draw_rows_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Return min(n, N) different rows int64, equally many per class as far as possible; ties by
-    chance.
+    """Draw min(n, N) different rows, int64, with as equal numbers of each class as possible.
 
     Args:
         classes: int64 [N], on the CPU.
@@ -29,7 +28,7 @@ def draw_rows_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Ten
 
 
 def _count_earlier_items_of_class(classes: Tensor) -> Tensor:
-    """Return the number of earlier items of the same class for each item, int64 [N]."""
+    """Return for each item the number of earlier items of its class, int64 [N]."""
     by_class = classes.argsort(stable=True)
     _, sizes = classes[by_class].unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
     starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
@@ -45,7 +44,8 @@ def choose_balanced_slots(
     seen: dict[int, int],
     capacity: int,
 ) -> dict[int, int]:
-    """Return slot → position in the batch for the retained items of a batch.
+    """Choose the class-balanced reservoir's slots for the items of a batch: slot → position in the
+    batch.
 
     A full buffer replaces an item of its largest class by one of a smaller class; of the largest
     class itself it stays a uniform sample (algorithm R).

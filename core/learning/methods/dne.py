@@ -36,7 +36,7 @@ from core.learning.training.context import TaskTrainingContext
 
 
 class DneHyper(ExpandingHyper):
-    """Hyper-parameters of `dne`.
+    """Hyper-parameters of the method `dne` (dense network expansion).
 
     `heads`: attention heads of the expert that this task adds. `loss`: sigmoids and their mean over
     classes ("bce"), or cross-entropy. `temperature`: τ of the distillation. `drop_path`: rate of
@@ -54,7 +54,9 @@ class DneHyper(ExpandingHyper):
 
 @register
 class Dne(ExpandingMethod):
-    """The method `dne`, which trains the newest expert of a chain, and the classifier."""
+    """The method `dne` (dense network expansion), which trains a new expert for each task, and the
+    classifier.
+    """
 
     name = "dne"
     footprint = MemoryFootprint(growing=0.5, batches=2.0, images=64)
@@ -77,11 +79,13 @@ class Dne(ExpandingMethod):
 
     @property
     def expert_size(self) -> int:
-        """Number of heads of the new expert."""
+        """Number of attention heads of the new expert."""
         return self.hyper.heads
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Begin as in `ExpandingMethod`; `head` "official" draws old classes' newest columns."""
+        """Begin a task as in `ExpandingMethod`; `head` "official" redraws old classes' newest
+        columns.
+        """
         super().begin_task(ctx)
         if (
             self.hyper.head == "official"
@@ -96,7 +100,7 @@ class Dne(ExpandingMethod):
     def compute_expert_losses(
         self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
     ) -> dict[str, Tensor]:
-        """Return the task, distillation and auxiliary losses of stage 1.
+        """Compute the task, distillation and auxiliary losses of training the new expert.
 
         The first task has the task loss alone.
         """
@@ -123,14 +127,16 @@ class Dne(ExpandingMethod):
         }
 
     def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the cross-entropy, or the binary cross-entropy averaged over classes."""
+        """Compute the classifier tuning loss: cross-entropy, or binary cross-entropy averaged over
+        classes.
+        """
         if self.hyper.loss == "ce":
             return functional.cross_entropy(logits, y)
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
     def _compute_distillation(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """Return τ² KL(teacher ‖ student) over the old classes.
+        """Compute the distillation loss τ² KL(teacher ‖ student) over the old classes.
 
         With sigmoids it is divided by the number of these classes.
         """
@@ -142,7 +148,7 @@ class Dne(ExpandingMethod):
         return divergence / logits.shape[1] if self.hyper.loss == "bce" else divergence
 
     def _get_old_head(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor]:
-        """Return the classifier's weight and bias from the start of the task."""
+        """Return the classifier's weight and bias as they were at the start of the task."""
         if "old_head" not in ctx.cache:
             # Cached on the device: a copy in each step would make a GPU wait.
             before = ctx.weights_at("update_start")
@@ -153,7 +159,7 @@ class Dne(ExpandingMethod):
         return old_head
 
     def _compute_older_features(self, ctx: TaskTrainingContext, x: Tensor) -> OlderExpertFeatures:
-        """Return the features of the older experts.
+        """Compute the features of the older experts for a batch.
 
         The decision to pack experts, once per task, depends on the device alone.
         """
@@ -165,7 +171,7 @@ class Dne(ExpandingMethod):
         return network.compute_older_features(x, ctx.cache.get("packed"))
 
     def _draw_drop_masks(self, ctx: TaskTrainingContext, size: int) -> Tensor | None:
-        """Return this step's masks of stochastic depth; None without it."""
+        """Draw this step's masks of stochastic depth (dropped paths); None without it."""
         if self.hyper.drop_path == 0:
             return None
         # A function of seed, task and step, so that a resumed run draws the same masks.

@@ -41,12 +41,12 @@ _DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # names in safetensors
 
 
 def get_architectures() -> dict[str, ArchitectureInfo]:
-    """Return every architecture by name."""
+    """Return every registered architecture by name."""
     return dict(ARCHITECTURES)
 
 
 def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
-    """Return the registered architecture and its validated hyper-parameters.
+    """Parse an architecture's JSON: return the registered entry and validated hyper-parameters.
 
     Raises ValueError for an unknown name or field.
     """
@@ -62,7 +62,7 @@ def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInf
 def build_backbone(
     architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator
 ) -> Backbone:
-    """Build a backbone on the CPU in float32, filled from the CPU generator, which advances.
+    """Build a backbone on the CPU in float32, with initial weights from the global CPU generator.
 
     Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot
     take.
@@ -83,7 +83,7 @@ def build_network(
     heads: HeadSpec | None = None,
     seed: int = 0,
 ) -> Network:
-    """Build a network with first weights from `seed` and heads of zeros.
+    """Build a network with initial backbone weights from `seed` and heads of zeros.
 
     Raises ValueError as `build_backbone` does.
     """
@@ -95,14 +95,14 @@ def build_network(
 def build_empty_network(
     architecture: Mapping[str, Any], image: ImageSpec, scenario: str, heads: HeadSpec | None = None
 ) -> Network:
-    """Build a network whose backbone is uninitialised memory, for a strict load right after."""
+    """Build a network with an uninitialised backbone, whose weights are loaded right after."""
     return Network(_build_empty_backbone(architecture, image), scenario, heads)
 
 
 def list_expected_tensors(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return name → (safetensors dtype, shape) of a backbone's state dict.
+    """List the tensors of a backbone's state dict: name → (safetensors dtype, shape).
 
     Nothing is allocated.
     """
@@ -111,7 +111,7 @@ def list_expected_tensors(
 
 
 def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
-    """Return the required content of an uploaded base, as JSON.
+    """Describe as JSON the tensors that an uploaded base must contain.
 
     `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name
     prefixes that may be present (the reference's classifier). `width`: numbers in a feature
@@ -133,7 +133,7 @@ def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) ->
 
 
 def build_backbone_without_memory(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
-    """Build a backbone on the meta device: names, shapes and stages without memory.
+    """Build a backbone on the meta device, without memory: for names, shapes and stages.
 
     Raises ValueError as `build_backbone` does.
     """
@@ -149,7 +149,7 @@ def build_backbone_without_memory(architecture: Mapping[str, Any], image: ImageS
 
 
 def _build_empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
-    """Build a backbone of uninitialised memory on the CPU."""
+    """Build a backbone with uninitialised weights on the CPU."""
     backbone = build_backbone_without_memory(architecture, image)
     # Not initialised, since every value is overwritten by a load or a rule.
     backbone.to_empty(device="cpu")

@@ -26,7 +26,7 @@ FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
 
 
 def rebuild_described_network(plain: Network, description: Mapping[str, Any] | None) -> Network:
-    """Rebuild the network that a manifest's `network` describes, for a strict load right after.
+    """Rebuild the network that a manifest's `network` describes, with weights to be loaded.
 
     Raises ValueError for an unknown family, a missing field, or a backbone that does not fit the
     family.

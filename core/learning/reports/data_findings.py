@@ -29,7 +29,7 @@ reported."""
 def build_data_findings(
     data: DataReport, train: int, held_out: int, settled: Collection[FindingKind] = ()
 ) -> list[Finding]:
-    """Return the findings of a report, those that hold a job first.
+    """Build the findings of a data report, those that hold a job first.
 
     Args:
         train, held_out: number of images of the batch.

@@ -49,12 +49,12 @@ _PASS = 1024
 
 
 class BatchHeldSignal(Exception):
-    """Signal that the batch waits for a person, since its recipe says so for these findings."""
+    """Raised to hold a batch until the user accepts its data findings, as its recipe asks."""
 
 
 @dataclass(frozen=True)
 class TaskImageInspector:
-    """Inspection of a task's images by the network that the job starts from, on its device.
+    """Inspects a task's images before training, with the version that the job starts from.
 
     Attributes:
         alive: called during long passes.
@@ -70,8 +70,7 @@ class TaskImageInspector:
     stored_features: Mapping[int, Tensor] = field(default_factory=dict)
 
     def build_data_report(self, data: Dataset) -> DataReport:
-        """Return the report of the task's training part, with the findings from all that is known
-        of the batch."""
+        """Build the data report of a task's training images, with all findings about the batch."""
         spec = self.spec
         # A generator of its own: a report must not move the draws of the training.
         seed = derive_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
@@ -117,7 +116,7 @@ class TaskImageInspector:
         return report
 
     def _build_parent_predictor(self) -> ParentPredictor:
-        """Return the version that the job starts from, as the shift tests use it."""
+        """Build the predictor of the parent version for the data report."""
         return ParentPredictor(
             self.network,
             self.ancestors.load_prediction_function("parent"),
@@ -153,8 +152,9 @@ class TaskImageInspector:
         }
 
     def _add_mislabelled(self, report: DataReport, data: Dataset, rows: Tensor) -> None:
-        """Add the known classes whose labels look swapped or wrong, and their images to the
-        suspects."""
+        """Add known classes whose labels look swapped or wrong to the report, and their images to
+        the suspects.
+        """
 
         def iter_earlier_parts() -> Iterator[tuple[Dataset, Tensor]]:
             for _, part, part_rows in self._iterate_held_out_parts(*self._list_earlier_tasks()):
@@ -185,8 +185,9 @@ class TaskImageInspector:
         report["examined"] = max(report["examined"], len(rows))
 
     def _list_earlier_tasks(self) -> tuple[list[EarlierTask], set[str]]:
-        """Return earlier tasks with held-out images, preferring those with classes of the batch,
-        and the classes of the batch."""
+        """List earlier tasks with held-out images, preferably with classes of the batch; also those
+        classes.
+        """
         with_held_out = [task for task in self.spec.history if task.held_out is not None]
         mine = set(self.spec.task.classes)
         # The same class in earlier and new images shows a shift; other classes look different
@@ -196,7 +197,7 @@ class TaskImageInspector:
         return with_held_out, mine
 
     def _collect_earlier_images(self) -> LabelledSample | None:
-        """Return held-out images of earlier tasks.
+        """Collect held-out images of earlier tasks as a sample, to compare the batch with.
 
         Each task contributes an equal share of the images there is room for. None if there are
         none.
@@ -224,7 +225,7 @@ class TaskImageInspector:
     def _iterate_held_out_parts(
         self, tasks: list[EarlierTask], mine: set[str]
     ) -> Iterator[tuple[int, Dataset, Tensor]]:
-        """Yield number, held-out part and selected rows of each task."""
+        """Yield number, held-out dataset and selected rows of each earlier task."""
         share = max(1, _EARLIER // max(1, len(tasks)))
         # Each task gives one image at least, so beyond so many tasks only the newest count.
         for task in tasks[-_EARLIER:]:
@@ -245,7 +246,7 @@ class TaskImageInspector:
         )
 
     def _compute_features(self, images: Tensor, rows: Tensor) -> Tensor:
-        """Return the features of some images, float32 [n, width], on the CPU."""
+        """Compute the features of selected images, float32 [n, width], on the CPU."""
         head = self.spec.task.number if self.spec.scenario == "task" else None
         parts = []
         for chunk in rows.split(_PASS):  # type: ignore[no-untyped-call]
@@ -257,8 +258,7 @@ class TaskImageInspector:
 
 
 def join_findings_that_hold_job(report: DataReport) -> str:
-    """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
-    none."""
+    """Join the texts of report findings that hold a job; empty if there are none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
 
 
@@ -268,7 +268,7 @@ def log_data_findings(
     log: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> None:
-    """Log the findings of a report, and warn of those that may hold a job.
+    """Log the findings of a data report; those that may hold a job as warnings.
 
     Args:
         report: the report.
@@ -289,7 +289,7 @@ def log_data_findings(
 
 
 def _read_training_paths(spec: JobSpec) -> list[str] | None:
-    """Return the paths of the training images, or None if they are not known."""
+    """Read the paths of the training images, or None if they are not known."""
     if spec.task.paths is None:
         return None
     paths: list[str] = json.loads(spec.task.paths.read_text())

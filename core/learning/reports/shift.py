@@ -33,9 +33,8 @@ INSIDE = 0.95
 
 
 class LabelledSample(NamedTuple):
-    """Features float [n, D], the results `light` of `measure_channel_statistics`, float [n, 2 C],
-    and class
-    names of n images.
+    """A sample of images for shift tests: features float [n, D], channel statistics `light`, float
+    [n, 2 C], and class names.
     """
 
     features: Tensor
@@ -44,7 +43,7 @@ class LabelledSample(NamedTuple):
 
 
 def measure_channel_statistics(images: Tensor) -> Tensor:
-    """Return mean and standard deviation of each channel, float32 [n, 2 C] in 0 to 1.
+    """Compute mean and standard deviation of each image's channels, float32 [n, 2 C] in 0 to 1.
 
     images: uint8 [n, S, S, C].
     """
@@ -53,7 +52,9 @@ def measure_channel_statistics(images: Tensor) -> Tensor:
 
 
 class ShiftTest(NamedTuple):
-    """MMD² of the features, the p-values of both tests, and their joint p-value."""
+    """Result of the shift tests: MMD² of the features, the p-values of both tests, and a joint
+    one.
+    """
 
     mmd2: float
     p_features: float
@@ -64,7 +65,7 @@ class ShiftTest(NamedTuple):
 def compare_image_samples(
     one: LabelledSample, other: LabelledSample, generator: torch.Generator
 ) -> ShiftTest:
-    """Run both tests, on features and on brightness and contrast."""
+    """Test two samples of images for a shift of features, and of brightness and contrast."""
     by_features = measure_mmd_discrepancy(one.features, other.features, generator)
     by_light = measure_mmd_discrepancy(one.light, other.light, generator)
     return ShiftTest(
@@ -75,7 +76,7 @@ def compare_image_samples(
 def measure_data_shift(
     new: LabelledSample, earlier: LabelledSample, *, by_class: bool, generator: torch.Generator
 ) -> Shift | None:
-    """Compare a batch with earlier images; return None where too few can be compared.
+    """Measure the data shift of a batch from earlier images; None if too few can be compared.
 
     Args:
         new: images of the batch.
@@ -111,7 +112,7 @@ def measure_data_shift(
 def compute_outlier_shares_by_class(
     new: LabelledSample, earlier: LabelledSample, known: Sequence[str]
 ) -> list[ClassShift]:
-    """Return the share of new images outside their class, for each class with enough images.
+    """Compute by class the share of new images that lie outside the earlier images of their class.
 
     Outside means beyond the distance within which 95 % of its earlier images lie. The distance is
     Mahalanobis' with one covariance for all classes (Lee et al. 2018, arXiv 1807.03888), shrunk by
@@ -142,7 +143,7 @@ def compute_outlier_shares_by_class(
 
 
 class _MahalanobisDistances(NamedTuple):
-    """Squared Mahalanobis distances to class means."""
+    """Squared Mahalanobis distances of features to class means."""
 
     means: Tensor
     factor: Tensor
@@ -157,7 +158,7 @@ class _MahalanobisDistances(NamedTuple):
 def _fit_mahalanobis_distances(
     features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]
 ) -> _MahalanobisDistances:
-    """Fit class means and a shared covariance to rows of features."""
+    """Fit the class means and shared covariance of Mahalanobis distances to feature rows."""
     selected = torch.cat([rows[c] for c in classes])
     label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
     sums = FeatureSums.make_empty_sums(features.shape[1], len(classes))
@@ -172,7 +173,7 @@ def _fit_mahalanobis_distances(
 
 
 def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:
-    """Return the rows of each class, by class name."""
+    """Group the rows of a sample by class name."""
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(labels):
         rows.setdefault(label, []).append(row)
@@ -185,7 +186,7 @@ def _balance_rows_by_class(
     known: Sequence[str],
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Return as many rows of each known class on both sides, `MOST` in total at most."""
+    """Draw equally many rows of each known class from both samples, `MOST` in total at most."""
     both = {c: min(len(mine[c]), len(theirs[c])) for c in known}
     share = min(1.0, MOST / max(1, sum(both.values())))
     # The same number on both sides: other shares of classes would look like a shift.
@@ -199,7 +200,7 @@ def _balance_rows_by_class(
 
 
 def _select_labelled_rows(of: LabelledSample, rows: Tensor) -> LabelledSample:
-    """Return a subset of labelled images."""
+    """Select rows of a sample of labelled images."""
     return LabelledSample(
         of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()]
     )

@@ -16,28 +16,30 @@ _GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
 
 
 class LoopControl(Protocol):
-    """Source of requests that the loop checks between steps. `pending` is cheap to read."""
+    """Interface for control requests (stop, snapshot …) that the training loop checks between
+    steps.
+    """
 
     @property
     def pending(self) -> bool:
-        """True if a request is waiting."""
+        """True if a control request is waiting."""
 
     def take_request(self) -> ControlRequest | None:
-        """Return one pending request, and clear it; None when there is none."""
+        """Return one pending control request, and clear it; None if there is none."""
 
 
 class NoLoopControl:
-    """A control that never has a request."""
+    """A source of control requests that never has one."""
 
     pending = False
 
     def take_request(self) -> ControlRequest | None:
-        """Return None, since there are no requests."""
+        """Return None, since there are no control requests."""
         return None
 
 
 class PipeControl:
-    """A control that reads requests from a pipe, a byte each.
+    """A source of control requests that reads them from a pipe, a byte each.
 
     A stop outranks the others and is never dropped for them.
     """
@@ -54,7 +56,9 @@ class PipeControl:
         threading.Thread(target=self._read_requests, name="control", daemon=True).start()
 
     def take_request(self) -> ControlRequest | None:
-        """Return one of the pending requests, and clear it; a stop clears the others too."""
+        """Return one of the pending control requests, and clear it; a stop clears the others
+        too.
+        """
         with self._lock:
             if not self.pending:
                 return None

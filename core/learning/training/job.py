@@ -82,7 +82,8 @@ def learn_task(
     hook: EvaluationHook | None = None,
     ranks: ProcessRanks = ALONE,
 ) -> None:
-    """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
+    """Learn the task of a job spec, emitting events. Ends with a `done` or `stopped` event, or
+    raises.
 
     Args:
         hook: measures more than the job does, for benchmarks; it must leave the network unchanged.
@@ -101,7 +102,7 @@ def learn_task(
 
 @dataclass
 class _TrainingRun:
-    """Network, method, context and training loop of a run."""
+    """Network, method, context and training loop of a running job."""
 
     network: Network
     method: Method
@@ -110,7 +111,7 @@ class _TrainingRun:
 
 
 class LearningJob:
-    """One attempt at one task.
+    """A learning job in its process: trains one task and writes the result.
 
     `inputs`: prepared with features of all images, for repeated benchmarks.
     """
@@ -153,7 +154,7 @@ class LearningJob:
         self._first = spec.parent.version == 0
 
     def run_job_phases(self) -> None:
-        """Run all phases, resuming from the spec's snapshot if it fits."""
+        """Run all phases of the job, resuming from the spec's snapshot if it fits."""
         # Before everything else, so that a damaged file fails the job before minutes of measuring.
         data = self._ancestors.read_dataset(self._spec.task.train, self._classes)
         if len(data) == 0:
@@ -211,7 +212,7 @@ class LearningJob:
         self._emit(DoneEvent(path=self._write_job_result(run, VersionFigures(**fields))))
 
     def _begin_new_run(self, data: Dataset) -> _TrainingRun:
-        """Return the run before its first step, after measuring base and parent."""
+        """Prepare a new training run before its first step, and measure base and parent."""
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.load_version_network("parent"), self._build_method()
@@ -238,8 +239,9 @@ class LearningJob:
         return run
 
     def _compute_frozen_features(self, parent: Network, method: Method, data: Dataset) -> None:
-        """Compute the backbone's features of all images once if no step moves it; stored ones are
-        reused."""
+        """Compute the features of all images once, if the backbone stays frozen; stored ones are
+        reused.
+        """
         if method.keeps_backbone:
             base = None if self._ancestors.same else self._ancestors.load_version_network("base")
             parts = self._evaluator.read_held_out_parts()
@@ -253,8 +255,7 @@ class LearningJob:
                 self._inputs.add_features(data.images, load_tensors(known)["features"])
 
     def _inspect_task_images(self, network: Network, data: Dataset) -> None:
-        """Inspect the images with the parent before it learns them; it is back on the CPU
-        afterwards.
+        """Build the data report on the task's images, using the parent version, before training.
 
         Raises:
             BatchHeldSignal: the recipe holds the batch because of the findings.
@@ -279,8 +280,9 @@ class LearningJob:
         log_data_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
 
     def _try_resume_run(self, data: Dataset) -> _TrainingRun | None:
-        """Return the run restored from the spec's snapshot; None without one, or if it does not fit
-        this code."""
+        """Resume the run from the spec's snapshot; return None without one, or if it does not fit
+        this code.
+        """
         if self._spec.snapshot is None:
             return None
         try:
@@ -313,7 +315,9 @@ class LearningJob:
         return run
 
     def _record_device_change(self, before: list[str]) -> None:
-        """Record the device kinds of the run before its snapshot, and warn if this one differs."""
+        """Record on which device kinds the run has been trained, and warn if the present one
+        differs.
+        """
         if not before:
             return
         self._devices = list(before)
@@ -322,7 +326,7 @@ class LearningJob:
             self._report_warning(log_lines.warn_of_other_device(before[-1], self._device.type))
 
     def _build_training_run(self, network: Network, method: Method, data: Dataset) -> _TrainingRun:
-        """Return the run: the network to train, on its device, and the loop that trains it."""
+        """Build the run: the network to train on its device, and the loop that trains it."""
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.load_version_network("parent", without_classes=True)
@@ -386,7 +390,7 @@ class LearningJob:
         )
 
     def _load_starting_parameters(self, point: StartingPoint) -> Mapping[str, Tensor]:
-        """Return the parameters at the start of the task, or those of version 0's backbone alone."""
+        """Load the parameters at the start of the task, or those of version 0's backbone."""
         if point == "update_start":
             return self._start
         return self._ancestors.load_backbone_parameters("base")
@@ -396,7 +400,7 @@ class LearningJob:
         self._erase_deleted_tasks(method)
 
     def _erase_deleted_tasks(self, method: Method) -> None:
-        """Remove examples of tasks whose data was deleted from the method's replay buffer."""
+        """Delete examples of tasks whose data was deleted from the method's replay buffer."""
         if self._spec.erased_tasks:
             method.erase_tasks(set(self._spec.erased_tasks))
 
@@ -456,8 +460,7 @@ class LearningJob:
         )
 
     def _write_best_state(self, network: Network, method: Method, best: BestValidatedState) -> None:
-        """Write the best validated state as parts, with the data for a manifest, while training
-        continues."""
+        """Write the best validated state so far as parts of a version, while training continues."""
         if not self._ranks.is_writing_rank:
             return
         parts = output.copy_network_parts(network, best.tensors)
@@ -491,7 +494,7 @@ class LearningJob:
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Run the spec in a file and return the exit status.
+    """Run the learning job of a spec file, and return the exit status.
 
     Events go to `out_fd`, requests come from `control_fd`. Every failure is an `error` event
     (`core.learning.training.child`). `before` is called with each event first.

@@ -51,16 +51,16 @@ Emit = Callable[[JobEvent], None]
 
 
 class NonFiniteTrainingError(ArithmeticError):
-    """The loss or a weight is not finite. No state of the run can be used."""
+    """Raised when the loss or a weight is not finite; no state of the run can be used."""
 
 
 class TrainingStopped(Exception):
-    """The run stopped on request, after a snapshot."""
+    """Raised when the training run stopped on request, after a snapshot."""
 
 
 @dataclass(frozen=True)
 class TrainingCallbacks:
-    """Functions of the job that the loop calls.
+    """Callbacks of the job that the training loop calls: events, snapshots, tests.
 
     Attributes:
         emit: receives events.
@@ -76,7 +76,7 @@ class TrainingCallbacks:
 
 
 class TrainingLoop:
-    """Training of one task.
+    """The training loop of one task: stages, epochs and steps, validation and snapshots.
 
     Call `run_training_stages` once; before it `resume_from_snapshot` to continue from a snapshot.
 
@@ -138,14 +138,13 @@ class TrainingLoop:
 
     @property
     def epoch(self) -> int:
-        """The current epoch, counted from 1 through all stages, as in progress events and
-        snapshots."""
+        """The current epoch, counted from 1 through all stages."""
         return sum(self.schedule.epochs[: self.position.stage]) + self.position.epoch + 1
 
     # Before and after.
 
     def resume_from_snapshot(self, snapshot: RunSnapshot) -> None:
-        """Continue from a snapshot. The network must have the shape that it had then.
+        """Resume training from a snapshot. The network must have the shape that it had then.
 
         State of the method's `frozen_until_end_task` types must be loaded already. Raises KeyError,
         RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
@@ -185,12 +184,12 @@ class TrainingLoop:
         self._carried = dict(optimizer_state)
 
     def collect_optimizer_state(self) -> dict[str, Tensor]:
-        """Return the optimizer's state at the end, for `carry_state`; {} before the first step."""
+        """Collect the optimizer's state at the end, for `carry_state`; {} before the first step."""
         return dict(self._optimizer.iterate_state()) if self._optimizer else {}
 
     def run_training_stages(self) -> None:
-        """Run all stages. Raises NonFiniteTrainingError, and Stopped after a snapshot that was to stop
-        the run.
+        """Run all training stages. Raises NonFiniteTrainingError, or TrainingStopped after a stop
+        request.
         """
         position, validation, schedule = self.position, self.validation, self.schedule
         if position.step:
@@ -213,7 +212,7 @@ class TrainingLoop:
         self.ctx.cached = None
 
     def _run_stage_epochs(self, stage: int, begins: bool) -> None:
-        """Run the epochs of a stage from the present position on."""
+        """Run the epochs of a training stage from the present position on."""
         ctx, position, schedule = self.ctx, self.position, self.schedule
         current_stage = schedule.stages[stage]
         ctx.stage = current_stage.name
@@ -244,8 +243,7 @@ class TrainingLoop:
             position.batch = 0
 
     def _deploy_best_and_merge(self) -> None:
-        """After training, deploy the best validated state, then merge weights as the recipe
-        says."""
+        """Load the best validated state after training, then merge weights as the recipe says."""
         validation, step = self.validation, self.position.step
         self._select_trainable_parameters(self.ctx.recipe.depth)
         self._set_module_modes(False)
@@ -276,8 +274,9 @@ class TrainingLoop:
         self.ctx.scratch.clear()
 
     def _iterate_shuffled_batches(self) -> Iterator[TrainingBatch]:
-        """Yield the training part, shuffled: archives list class by class, and a method may take
-        the first rows."""
+        """Yield the training images in shuffled batches, for the method's work at the end of the
+        task.
+        """
         table = draw_epoch_random_numbers(
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, len(self._source.labels)
         )
@@ -287,7 +286,7 @@ class TrainingLoop:
             yield batch
 
     def _iterate_batches_in_order(self) -> Iterator[TrainingBatch]:
-        """Yield the training part in the dataset's order."""
+        """Yield the training images in batches in the dataset's order."""
         for number, batch in enumerate(
             self._source.iterate_batches_in_order(self._rows, CONSOLIDATION_BATCH)
         ):
@@ -323,7 +322,7 @@ class TrainingLoop:
             self.validation.validate_after_epoch(position.step, number)
 
     def _run_training_step(self, batch: TrainingBatch, step: int, *, report: bool) -> None:
-        """Run the method's hooks and one optimizer step.
+        """Run one training step: the method's hooks, gradients and the optimizer.
 
         Args:
             step: number of the step in its stage.
@@ -360,7 +359,7 @@ class TrainingLoop:
         ctx.step = position.step
 
     def _compute_gradients(self, method: Method, batch: TrainingBatch) -> Tensor:
-        """Set the gradients of the batch's loss; return the loss, detached."""
+        """Compute the gradients of the batch's loss; return the loss, detached."""
         ctx = self.ctx
         if self._sharded is not None:
             return self._sharded.backward(ctx, method, batch)
@@ -395,7 +394,7 @@ class TrainingLoop:
     # Snapshots.
 
     def build_snapshot(self) -> RunSnapshot:
-        """Return the state between two steps; its tensors are not copies, so write them at once."""
+        """Build a snapshot of the run between two steps; its tensors are not copies."""
         tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
         if (
             device := self.ctx.device
@@ -432,7 +431,7 @@ class TrainingLoop:
     # Set-up.
 
     def _split_training_and_validation(self) -> tuple[Tensor, Tensor]:
-        """Return (training rows, validation rows), int64."""
+        """Split the task's rows into (training rows, validation rows), int64."""
         labels, recipe = self._source.labels, self.ctx.recipe
         if recipe.validation == 0:
             return torch.arange(len(labels)), torch.zeros(0, dtype=torch.int64)
@@ -443,7 +442,7 @@ class TrainingLoop:
         return self.ctx.problem.split_rows(labels, recipe.validation, order)
 
     def _build_image_feed(self) -> BatchFeed:
-        """Return the feed of the training part, as the recipe orders and augments it."""
+        """Build the feed of training batches, ordered and augmented as the recipe says."""
         ctx, steps = self.ctx, self.schedule.per_epoch
         size = math.ceil(ctx.share * ctx.recipe.batch_size)
         return BatchFeed(
@@ -457,7 +456,9 @@ class TrainingLoop:
         )
 
     def _select_trainable_parameters(self, depth: int) -> None:
-        """Make only the set S require gradients; the context lists it in the network's order."""
+        """Make only the parameters at the recipe's depth trainable, and list them in the
+        context.
+        """
         ctx = self.ctx
         names = self.method.list_trainable_names(ctx.network, depth)
         ctx.trainable = {}
@@ -469,8 +470,9 @@ class TrainingLoop:
                 ctx.trainable[name] = parameter
 
     def _set_module_modes(self, training: bool) -> None:
-        """Set frozen modules to eval mode, and all BatchNorm after the first task, with slices or
-        single images."""
+        """Set modules to training mode; frozen modules to eval mode, and BatchNorm too after the
+        first task, with slices or single images.
+        """
         # BatchNorm cannot train on a single image.
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
         sliced = self.ctx.recipe.shards > 1  # the statistics of a slice are not those of its batch

@@ -32,7 +32,7 @@ NORM_BATCHES = 64
 def merge_weights(
     ctx: TaskTrainingContext, method: Method, correct: Callable[[], float], total: int
 ) -> None:
-    """Merge if the recipe says so, and log the weight a with the accuracies on the grid.
+    """Merge trained weights with the start's if the recipe says so, and log the chosen weight.
 
     The metric is `merge_weight`.
 
@@ -82,7 +82,7 @@ def merge_weights(
 
 
 def choose_first_index_within(correct: Sequence[float], total: int, within: float) -> int:
-    """Return the first index whose count is at most `within` · total below the greatest.
+    """Return the first index whose correct count is within `within` · total of the best.
 
     total: number of images counted.
     """
@@ -92,7 +92,7 @@ def choose_first_index_within(correct: Sequence[float], total: int, within: floa
 
 
 class WeightInterpolation:
-    """The straight line of weights between the task's start and the trained network."""
+    """Interpolation of weights between the task's start and the trained network."""
 
     def __init__(self, ctx: TaskTrainingContext) -> None:
         self._ctx = ctx
@@ -118,7 +118,9 @@ class WeightInterpolation:
         ]
 
     def set_interpolated_weights(self, weight: float) -> None:
-        """Set the network to a = weight; at 1 it is the trained one, bit for bit."""
+        """Set the network to interpolated weights; at `weight` 1 it is the trained one, bit for
+        bit.
+        """
         with torch.no_grad():
             for name, value in interpolate_weights(self._trained, self._start, 1 - weight).items():
                 self._ctx.trainable[name].copy_(value)
@@ -132,7 +134,7 @@ class WeightInterpolation:
             )
 
     def evaluate_at_weight(self, weight: float, count: Callable[[], float]) -> float:
-        """Set the network to a = weight, and return the result of `count`."""
+        """Set the network to interpolated weights, and return the result of `count`."""
         self.set_interpolated_weights(weight)
         return count()
 

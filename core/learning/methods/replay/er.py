@@ -27,8 +27,8 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class ErHyper(BufferHyper):
-    """`buffer`: number of retained examples. `replay_batch`: examples per step; null: the batch
-    size; 0: none.
+    """Hyper-parameters of the method `er`. `buffer`: number of retained examples. `replay_batch`:
+    examples per step; null: the batch size; 0: none.
     """
 
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
@@ -36,7 +36,9 @@ class ErHyper(BufferHyper):
 
 @register
 class ExperienceReplay(ReservoirMethod):
-    """Current and replayed examples in one batch and one loss."""
+    """The method `er` (experience replay): trains on new and replayed examples in one batch and
+    loss.
+    """
 
     name = "er"
     description = "Experience replay from a reservoir of raw examples."
@@ -52,7 +54,9 @@ class ExperienceReplay(ReservoirMethod):
     hyper: ErHyper
 
     def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return one mean cross-entropy; under a masked softmax in two terms, new and replayed."""
+        """Compute one mean cross-entropy over new and replayed examples; two terms under a masked
+        softmax.
+        """
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
@@ -74,7 +78,7 @@ class ExperienceReplay(ReservoirMethod):
     def _compute_joint_loss(
         self, ctx: TaskTrainingContext, batch: TrainingBatch, items: ReplayItems, table: Tensor
     ) -> dict[str, Tensor]:
-        """Return one mean cross-entropy over a slice's images and its items."""
+        """Compute one mean cross-entropy over a batch slice's new images and replay items."""
         x = torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]
@@ -93,7 +97,7 @@ class ExperienceReplay(ReservoirMethod):
         return {"task": new, "replay": old * (1 - current / y.shape[0])}
 
     def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
-        """Offer the batch to the reservoir in the first epoch only."""
+        """Offer the batch to the replay buffer, in the first epoch only."""
         # Offered once: in every epoch, a task's chance to stay would grow with its epochs.
         if ctx.epoch == 0:
             self._open_reservoir(ctx).offer_items_to_reservoir(batch.raw, batch.y, ctx.task)

@@ -20,7 +20,9 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 @register
 class ExperienceReplayAce(ExperienceReplay):
-    """The method `er-ace`: `er` with a mean over the batch plus a mean over replayed images."""
+    """The method `er-ace`: experience replay whose new images compete only with classes of their
+    batch.
+    """
 
     name = "er-ace"
     description = (
@@ -39,7 +41,8 @@ class ExperienceReplayAce(ExperienceReplay):
     )
 
     def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the cross-entropies of new images and of replayed ones.
+        """Compute the cross-entropies of new images (over their batch's classes) and of replayed
+        ones.
 
         New images are scored over the batch's classes, replayed ones over all classes so far.
         """
@@ -59,7 +62,7 @@ class ExperienceReplayAce(ExperienceReplay):
 
 
 def compute_batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the mean cross-entropy of logits [B, C] over the classes that occur in y.
+    """Compute the mean cross-entropy of logits [B, C] over only the classes that occur in y.
 
     y: int64 [B].
     """

@@ -13,24 +13,26 @@ from core.learning.training.context import TaskTrainingContext
 
 
 class BufferHyper(StrictRecipeModel):
-    """`buffer`: number of examples retained from all tasks."""
+    """Hyper-parameters of replay methods; `buffer`: number of examples retained from all tasks."""
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
 
 
 class ReservoirMethod(Method):
-    """A method with a reservoir of earlier examples, under "buffer" in its state."""
+    """Base class of methods with a reservoir replay buffer, stored under "buffer" in their
+    state.
+    """
 
     inherited_state = ("buffer",)
     remembers = "buffer"
     hyper: BufferHyper
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Fit the reservoir to its capacity."""
+        """Fit the reservoir replay buffer to its capacity when a task begins."""
         self._open_reservoir(ctx).prepare_buffer_for_task()
 
     def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove every stored example of these tasks."""
+        """Delete every stored example of these tasks from the reservoir."""
         if self.state["buffer"]:
             ReservoirBuffer(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
