@@ -13,10 +13,10 @@ import numpy as np
 from pydantic import JsonValue
 
 from core.comparisons.compared_tasks import (
-    ComparisonSide,
     LabelVocabulary,
     TaskPredictions,
     VersionPair,
+    VersionToCompare,
     read_predictions,
 )
 from core.contract.document import JsonObject
@@ -66,7 +66,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
             predictions.a == predictions.truth,
             predictions.b == predictions.truth,
         )
-        task_flips = flips.count_flips(a_correct, b_correct)
+        task_flips = flips.count_prediction_flips(a_correct, b_correct)
         total += task_flips
         tasks.append(
             {
@@ -75,7 +75,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
                 **flips_to_json(task_flips),
             }
         )
-        class_flips = flips.count_flips_by_group(
+        class_flips = flips.count_prediction_flips_by_group(
             predictions.truth, len(words.names), a_correct, b_correct
         )
         # The counts have a row for every class so far, and most classes have no image in one task.
@@ -87,7 +87,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
             counter.update(
                 _count_true_and_predicted_labels(predictions.truth, predicted, len(words.names))
             )
-    classes = _build_class_flips(words, by_class)
+    classes = _list_flips_by_class(words, by_class)
     return {
         "model": pair.model,
         "a": _version_to_json(pair.a),
@@ -96,7 +96,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
         "tasks": tasks,
         "classes": classes[:MAX_CLASSES],
         "classes_total": len(classes),
-        "confusion": _build_confusion(words, *confused),
+        "confusion": _build_confusion_matrices(words, *confused),
         "pairs": _list_changed_confusions(words, *confused),
         "recipe": list_differing_values(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
         "manifest": list_differing_values(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
@@ -176,14 +176,14 @@ def flips_to_json(counts: FlipStatistics) -> answers.Flips:
     """
     interval = flips.compute_wilson_interval(counts.negative, counts.n)
     return {
-        **_counts_to_json(counts),
-        "nfr": counts.nfr,
+        **_flip_counts_to_json(counts),
+        "nfr": counts.negative_flip_rate,
         "nfr_interval": None if interval is None else list(interval),
         "mcnemar_p": flips.compute_mcnemar_p(counts.negative, counts.positive),
     }
 
 
-def _counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
+def _flip_counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
     """Convert counts of prediction changes between two versions to JSON, without derived
     statistics.
     """
@@ -197,7 +197,7 @@ def _counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
     }
 
 
-def _build_class_flips(
+def _list_flips_by_class(
     words: LabelVocabulary, by_class: Mapping[int, FlipStatistics]
 ) -> list[ClassFlips]:
     """Return counts of prediction changes between two versions for each class, largest net loss
@@ -215,7 +215,7 @@ def _build_class_flips(
         {
             "label": words.names[number][1],
             "task": words.names[number][0],
-            **_counts_to_json(by_class[number]),
+            **_flip_counts_to_json(by_class[number]),
         }
         for number in sorted(by_class, key=get_sort_key_of_class_flips)
     ]
@@ -233,7 +233,7 @@ def _count_true_and_predicted_labels(
     }
 
 
-def _build_confusion(
+def _build_confusion_matrices(
     words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> Confusion | None:
     """Return the confusion matrices of two versions, or None for too many classes or several tasks."""
@@ -343,14 +343,14 @@ def _parse_image_cursor(cursor: str | None) -> tuple[int, int]:
     return int(task), int(row)
 
 
-def _version_to_json(side: ComparisonSide) -> ComparedVersion:
+def _version_to_json(side: VersionToCompare) -> ComparedVersion:
     return {"version": side.number, "parent": side.parent, "task": side.task, "status": side.status}
 
 
-def _recipe_to_json(side: ComparisonSide) -> JsonObject:
+def _recipe_to_json(side: VersionToCompare) -> JsonObject:
     return side.manifest.recipe.to_json() if side.manifest.recipe is not None else {}
 
 
-def _manifest_to_json(side: ComparisonSide) -> JsonObject:
+def _manifest_to_json(side: VersionToCompare) -> JsonObject:
     manifest = side.manifest.to_json()
     return {name: value for name, value in manifest.items() if name not in _IDENTITY}

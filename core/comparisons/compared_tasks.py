@@ -36,7 +36,7 @@ _NAMED = 100
 
 
 @dataclass(frozen=True)
-class ComparisonSide:
+class VersionToCompare:
     """One of the two versions in a comparison: its number, parent, task, status and manifest."""
 
     number: int
@@ -84,8 +84,8 @@ class VersionPair:
     model: str
     scenario: str
     classes: list[str]
-    a: ComparisonSide
-    b: ComparisonSide
+    a: VersionToCompare
+    b: VersionToCompare
     tasks: list[ComparedTask]
     left_out: list[LeftOut]
 
@@ -226,7 +226,9 @@ def read_predictions(
         (a, p_a), (b, p_b) = (
             _read_stored_predictions(
                 blobs,
-                words.convert_labels_to_numbers(task.number, _list_classes(pair, side, task)),
+                words.convert_labels_to_numbers(
+                    task.number, _list_output_row_classes(pair, side, task)
+                ),
                 StoredTaskPredictions(side.number, task.number, task.key),
                 digest,
             )
@@ -260,7 +262,9 @@ def _read_stored_predictions(
     return classes[rows], probabilities
 
 
-def _list_classes(pair: VersionPair, side: ComparisonSide, task: ComparedTask) -> list[str]:
+def _list_output_row_classes(
+    pair: VersionPair, side: VersionToCompare, task: ComparedTask
+) -> list[str]:
     """Return the class labels of a version's output rows for a task."""
     if pair.scenario == "task":
         head = side.manifest.find_head_entry(task.number)
@@ -269,8 +273,8 @@ def _list_classes(pair: VersionPair, side: ComparisonSide, task: ComparedTask) -
     return list(side.manifest.classes or pair.classes)
 
 
-def _describe_compared_version(row: Version) -> ComparisonSide:
-    return ComparisonSide(row.number, row.parent, row.task_number, row.status, row.manifest)
+def _describe_compared_version(row: Version) -> VersionToCompare:
+    return VersionToCompare(row.number, row.parent, row.task_number, row.status, row.manifest)
 
 
 def _find_prediction_digests(
@@ -312,7 +316,7 @@ def _explain_deleted_predictions(model: Model, task: Task) -> str:
 def _separate_comparable_and_left_out_tasks(
     model: Model,
     tasks: Mapping[int, Task],
-    sides: list[ComparisonSide],
+    sides: list[VersionToCompare],
     cells: list[dict[int, str | None]],
 ) -> tuple[list[ComparedTask], list[LeftOut]]:
     """Split the tasks of two versions into those that can be compared and those left out."""
@@ -332,12 +336,12 @@ def _separate_comparable_and_left_out_tasks(
                 ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key)
             )
         else:
-            left_out.append(_explain_left_out_task(model, task, sides, cells))
+            left_out.append(_build_left_out_task_entry(model, task, sides, cells))
     return comparable, left_out
 
 
-def _explain_left_out_task(
-    model: Model, task: Task, sides: list[ComparisonSide], cells: list[dict[int, str | None]]
+def _build_left_out_task_entry(
+    model: Model, task: Task, sides: list[VersionToCompare], cells: list[dict[int, str | None]]
 ) -> LeftOut:
     """Build the response entry for a task left out of a version comparison, with the reason."""
     number = task.number

@@ -73,7 +73,7 @@ def plan_edit(
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         checked = _check_requested_edit(session, row, resolved)
-        return _build_edit_plan(checked, resolved)
+        return _build_edit_plan_response(checked, resolved)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,9 @@ def accept_edit(
         return response, False
 
 
-def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dict[int, TaughtTask]:
+def read_tasks_taught_first(
+    session: Session, model: Model, manifest: Manifest
+) -> dict[int, TaughtTask]:
     """Read a model's tasks by number; those that a given version was taught come first, in
     order.
     """
@@ -203,7 +205,7 @@ def _check_requested_edit(
         raise WrongState("The model was not taught anything yet, so there is nothing to edit.")
     if model.problem is not None:
         raise Invalid(f"Models of the problem {model.problem} cannot be edited.")
-    tasks = read_taught_tasks(session, model, head.manifest)
+    tasks = read_tasks_taught_first(session, model, head.manifest)
     taught = {number: tasks[number] for number in list_taught_tasks(head.manifest)}
     head_classes = list(model.classes or head.manifest.classes or [])
     changes = check_operations(operations, model.scenario, tasks, head_classes)
@@ -222,7 +224,7 @@ def _check_requested_edit(
         changes = changes.drop_tasks_without_classes(taught)
     else:
         for number in edited:
-            if changes.empties_task(taught[number]):
+            if changes.leaves_task_without_images(taught[number]):
                 raise make_emptied_task_error(number)
     return _CheckedEdit(head, changes, edited, again, way)
 
@@ -296,7 +298,7 @@ def find_version_to_relearn_from(
     before = taught[: taught.index(first)]
     version = head
     while (own := list_taught_tasks(version.manifest)) != before[: len(own)]:
-        parent = lineage.find_numbered_version(session, model, version.parent or 0)
+        parent = lineage.find_version_by_number(session, model, version.parent or 0)
         assert parent is not None, "version 0 was taught nothing"
         version = parent
     return version
@@ -311,7 +313,7 @@ def _can_recompute_from_features(
     made_by = head.manifest.method
     if made_by is None or made_by.name != CLOSED_FORM or made_by.hyper.get("adapt") is not None:
         return False
-    parts = read_feature_parts(session, model, head, edited)
+    parts = find_stored_feature_parts(session, model, head, edited)
     return all(
         get_names_of_task_feature_parts(number)[0] in parts
         and parts[get_names_of_task_feature_parts(number)[0]].keeps_all
@@ -320,7 +322,7 @@ def _can_recompute_from_features(
 
 
 @dataclass(frozen=True)
-class FeaturePart:
+class StoredFeaturePart:
     """A stored part with image features; `keeps_all`: it covers every training image of its
     task.
     """
@@ -329,9 +331,9 @@ class FeaturePart:
     keeps_all: bool
 
 
-def read_feature_parts(
+def find_stored_feature_parts(
     session: Session, model: Model, head: Version, tasks: Sequence[int]
-) -> dict[str, FeaturePart]:
+) -> dict[str, StoredFeaturePart]:
     """Return the parts with stored features of some tasks by name, as the lineage up to `head` has
     them.
     """
@@ -348,11 +350,11 @@ def read_feature_parts(
             Part.name.in_(names),
         )
     )
-    by_version: dict[int, list[FeaturePart]] = {}
+    by_version: dict[int, list[StoredFeaturePart]] = {}
     for number, manifest, part in session.execute(query):
         keeps = manifest.method is not None and manifest.method.hyper.get("keep") == "features"
-        by_version.setdefault(number, []).append(FeaturePart(part, keeps))
-    parts: dict[str, FeaturePart] = {}
+        by_version.setdefault(number, []).append(StoredFeaturePart(part, keeps))
+    parts: dict[str, StoredFeaturePart] = {}
     ancestor: int | None = head.number
     # From the newest version back: an edited task's parts are those of its last edit.
     while ancestor is not None:
@@ -395,17 +397,19 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
     session.flush()
     how = {
         "recompute": "kept features are summed up again",
-        "relearn": f"{_count_tasks(len(checked.learned_again))} learned again from kept images",
+        "relearn": f"{_format_task_count(len(checked.learned_again))} learned again from kept images",
         "rename": "only names of classes change",
         "patch": "rows of the classifier change, and nothing is learned",
     }[checked.way]
-    text = f"{_count_tasks(len(checked.tasks))} edited: {how}."
+    text = f"{_format_task_count(len(checked.tasks))} edited: {how}."
     job_log.add_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now, {})
     return job
 
 
-def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> EditPlanOut:
+def _build_edit_plan_response(
+    checked: _CheckedEdit, operations: Sequence[Operation]
+) -> EditPlanOut:
     head_classes = checked.head.manifest.classes or []
     changed = checked.changes.classes
     added = {
@@ -418,7 +422,7 @@ def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> 
     return {
         "parent": checked.head.number,
         "way": checked.way,
-        "approximation": _describe_approximation(checked),
+        "approximation": _describe_patch_approximation(checked),
         "tasks": checked.tasks,
         "learned_again": checked.learned_again,
         "classes_before": len(head_classes),
@@ -428,7 +432,7 @@ def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> 
     }
 
 
-def _describe_approximation(checked: _CheckedEdit) -> str | None:
+def _describe_patch_approximation(checked: _CheckedEdit) -> str | None:
     """Describe what is only approximate when an edit is made by patching; None for other
     strategies.
     """
@@ -464,5 +468,5 @@ def _describe_approximation(checked: _CheckedEdit) -> str | None:
     return " ".join(texts)
 
 
-def _count_tasks(count: int) -> str:
+def _format_task_count(count: int) -> str:
     return "1 task is" if count == 1 else f"{count} tasks are"

@@ -94,7 +94,7 @@ class EditChanges:
         }
         return replace(self, dropped=self.dropped | empty)
 
-    def empties_task(self, task: TaughtTask) -> bool:
+    def leaves_task_without_images(self, task: TaughtTask) -> bool:
         """Return True if the edit leaves a task without training images, as far as its counts
         tell.
         """

@@ -82,7 +82,7 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
         "created_at": format_rfc3339(edit.created_at),
         "undo_until": None if edit.undo_until is None else format_rfc3339(edit.undo_until),
         "undone_at": None if edit.undone_at is None else format_rfc3339(edit.undone_at),
-        "files": [] if journal is None else _list_edited_files(journal),
+        "files": [] if journal is None else _list_files_before_and_after_edit(journal),
         "still_in_versions": holding,
         "purge_request": {"method": "POST", "path": purge} if holding else None,
     }
@@ -92,7 +92,7 @@ def _find_model_name(session: Session, edit: Edit) -> str:
     return session.get_one(Model, edit.model_id).name
 
 
-def _list_edited_files(journal: EditJournal) -> list[EditedFiles]:
+def _list_files_before_and_after_edit(journal: EditJournal) -> list[EditedFiles]:
     return [
         {
             "task": before.number,

@@ -13,7 +13,7 @@ from core.contract.edit import EditedCell, EditedTask, EditJournal, EditResult, 
 from core.contract.reports.report import BatchReport
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, VersionTaskResult
 from core.edits.listing import forget_class_aliases
-from core.edits.reports import ReportChanges, update_report_after_edit
+from core.edits.reports import EditReportChanges, update_report_after_edit
 from core.edits.texts import remove_image_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
@@ -46,12 +46,12 @@ def list_digests_of_edited_files(result: EditResult) -> list[str]:
     return [digest for task in result.after for _, digest in _iterate_files_of_edited_task(task)]
 
 
-def list_former_digests(result: EditResult) -> set[str]:
+def list_digests_of_files_before_edit(result: EditResult) -> set[str]:
     """Return the digests of the data files that the edited tasks had before the edit."""
     return {digest for task in result.before for _, digest in _iterate_files_of_edited_task(task)}
 
 
-def record_edit(
+def apply_finished_edit(
     session: Session, model: Model, job: Job, result: EditResult, number: int, now: float
 ) -> int:
     """Store the outcome of an edit job: write edited tasks, recount earlier results, mark the edit
@@ -72,15 +72,16 @@ def record_edit(
     until = now + model.training_data_days * DAY_S if result.can_undo else None
     size = 0
     for before, after in zip(result.before, result.after, strict=True):
-        task = _lock_task(session, model, before)
+        task = _lock_task_row(session, model, before)
         size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files_of_edited_task(after))
         if until is not None:
             _retain_former_files(session, edit, task, before, after, until)
-        apply_edited_task(task, after)
+        store_edited_task(task, after)
         if not after.n_train and task.number not in result.taught:
             _discard_edited_task(session, task, now)
     former = [
-        _replace_cell_counts(session, model, cell, keep_answers=False) for cell in result.cells
+        _replace_matrix_cell_counts(session, model, cell, keep_answers=False)
+        for cell in result.cells
     ]
     reports = _update_task_reports(session, model, result)
     remove_image_paths(session, model.id, result.removed_paths)
@@ -100,7 +101,7 @@ def record_edit(
     return size
 
 
-def apply_edited_task(task: Task, edited: EditedTask) -> None:
+def store_edited_task(task: Task, edited: EditedTask) -> None:
     """Write an edited task's labels, image counts and file digests to its database row."""
     if task.held_out_sha256 != edited.held_out:
         # The features belong to the former images.
@@ -128,7 +129,7 @@ def _discard_edited_task(session: Session, task: Task, now: float) -> None:
 
 def _update_task_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
     """Update the data reports of all tasks that an edit concerns; return the former reports."""
-    changes = ReportChanges(result.classes, result.removed_paths, result.reports)
+    changes = EditReportChanges(result.classes, result.removed_paths, result.reports)
     former: list[FormerReport] = []
     query = select(Task).where(Task.model_id == model.id)
     if not result.removed_paths:
@@ -142,7 +143,9 @@ def _update_task_reports(session: Session, model: Model, result: EditResult) -> 
     return former
 
 
-def restore_reports(session: Session, model: Model, reports: list[FormerReport]) -> None:
+def restore_reports_before_edit(
+    session: Session, model: Model, reports: list[FormerReport]
+) -> None:
     """Restore the data reports of tasks from an edit's journal, to undo the edit.
 
     Reports of deleted data stay deleted.
@@ -155,13 +158,15 @@ def restore_reports(session: Session, model: Model, reports: list[FormerReport])
             task.report = cast(BatchReport, former.report)
 
 
-def restore_matrix_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:
+def restore_matrix_cells_before_edit(
+    session: Session, model: Model, cells: list[EditedCell]
+) -> None:
     """Restore cells of the accuracy matrix from an edit's journal, to undo the edit."""
     for cell in cells:
-        _replace_cell_counts(session, model, cell, keep_answers=True)
+        _replace_matrix_cell_counts(session, model, cell, keep_answers=True)
 
 
-def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
+def _lock_task_row(session: Session, model: Model, before: EditedTask) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
     if describe_task_for_edit_journal(task) != before.model_copy(update={"bytes": {}}):
@@ -211,7 +216,7 @@ def _retain_former_files(
             )
 
 
-def _replace_cell_counts(
+def _replace_matrix_cell_counts(
     session: Session, model: Model, cell: EditedCell, *, keep_answers: bool
 ) -> EditedCell | None:
     """Store new counts in a cell of the accuracy matrix; return the old ones, or None without such

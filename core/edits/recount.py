@@ -15,7 +15,7 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class _RecountedCell:
+class _RecountedMatrixCell:
     """A cell of the accuracy matrix to recount, with its version's classes and stored
     predictions.
     """
@@ -44,7 +44,7 @@ def recount_matrix_cells(
     """
     cells = []
     for task, edited in held_out.items():
-        for cell in _read_task_cells(db, model_id, task):
+        for cell in _read_matrix_cells_of_task(db, model_id, task):
             try:
                 rows, _ = read_encrypted_predictions(
                     blobs.fetch_verified_file(cell.answers), cell.place
@@ -78,7 +78,9 @@ def count_correct_in_matrix_cell(
     )
 
 
-def _read_task_cells(db: Database, model_id: str, task: int) -> list[_RecountedCell]:
+def _read_matrix_cells_of_task(
+    db: Database, model_id: str, task: int
+) -> list[_RecountedMatrixCell]:
     query = (
         select(
             VersionTaskResult.version, VersionTaskResult.answers, Task.answers_key, Version.manifest
@@ -101,7 +103,7 @@ def _read_task_cells(db: Database, model_id: str, task: int) -> list[_RecountedC
     )
     with db.read() as session:
         return [
-            _RecountedCell(
+            _RecountedMatrixCell(
                 version, manifest.classes or [], digest, StoredTaskPredictions(version, task, key)
             )
             for version, digest, key, manifest in session.execute(query)

@@ -19,7 +19,7 @@ _OF_IMAGES = ("duplicate_paths", "conflicts", "near_conflicts", "rejected", "ign
 
 
 @dataclass(frozen=True)
-class ReportChanges:
+class EditReportChanges:
     """Changes of an edit that affect data reports: class names, removed images, edited tasks.
 
     Attributes:
@@ -33,7 +33,9 @@ class ReportChanges:
     edited: Mapping[int, EditedReport] = field(default_factory=dict)
 
 
-def update_report_after_edit(report: BatchReport, task: int, changes: ReportChanges) -> BatchReport:
+def update_report_after_edit(
+    report: BatchReport, task: int, changes: EditReportChanges
+) -> BatchReport:
     """Return a task's data report updated for an edit."""
     edited = cast(BatchReport, _remove_image_entries(dict(report), set(changes.removed_paths)))
     if "classes" in edited and changes.classes:
@@ -57,7 +59,7 @@ def update_report_after_edit(report: BatchReport, task: int, changes: ReportChan
 
 
 def _update_data_report(
-    data: DataReport, changes: ReportChanges, edited: EditedReport | None
+    data: DataReport, changes: EditReportChanges, edited: EditedReport | None
 ) -> DataReport:
     found = cast(DataReport, dict(data))
     classes = changes.classes

@@ -31,7 +31,7 @@ class EditedLabels:
     after: Sequence[str | None]
 
     @property
-    def kept_rows(self) -> npt.NDArray[np.int64]:
+    def remaining_rows(self) -> npt.NDArray[np.int64]:
         """Row numbers of the images that the edit keeps, ascending."""
         rows = [row for row, label in enumerate(self.after) if label is not None]
         return np.array(rows, np.int64)
@@ -100,7 +100,7 @@ def write_edited_dataset(
 ) -> None:
     """Write a copy of a dataset without removed images, with the edited labels."""
     images, _ = open_dataset(source)
-    rows, number = edited.kept_rows, {name: at for at, name in enumerate(names)}
+    rows, number = edited.remaining_rows, {name: at for at, name in enumerate(names)}
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     shape = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
 
@@ -126,7 +126,7 @@ def read_paths_of_removed_images(
     ]
 
 
-def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
+def read_labels_from_trace_file(path: Path) -> tuple[list[str], list[str]]:
     """Read the labels of training and held-out images from a trace file; none if it has no
     labels.
     """
@@ -137,7 +137,7 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
     return labels[: len(traces.train)], labels[len(traces.train) :]
 
 
-def write_edited_traces(
+def write_edited_trace_file(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:
     """Write a trace file (image hashes and paths) with the images and labels that remain after an
@@ -148,13 +148,13 @@ def write_edited_traces(
     traces = read_image_traces(source)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return False
-    rows = np.concatenate([train.kept_rows, len(train.after) + held_out.kept_rows])
+    rows = np.concatenate([train.remaining_rows, len(train.after) + held_out.remaining_rows])
     labels = [*train.remaining_labels, *held_out.remaining_labels]
     classes = sorted(set(labels))
     number = {name: at for at, name in enumerate(classes)}
     edited = ImageTraces(
-        traces.train[train.kept_rows],
-        traces.held_out[held_out.kept_rows],
+        traces.train[train.remaining_rows],
+        traces.held_out[held_out.remaining_rows],
         [traces.names[row] for row in rows.tolist()],
         None if traces.pixels is None else traces.pixels[rows],
         None
@@ -167,7 +167,7 @@ def write_edited_traces(
 
 
 @dataclass(frozen=True)
-class FeatureRows:
+class StoredTaskFeatures:
     """Stored features of the images of one task, with their labels.
 
     Attributes:
@@ -183,7 +183,7 @@ class FeatureRows:
     is_ordered: bool
 
 
-def read_feature_rows(task: int, read: Path, rest: Path | None) -> FeatureRows:
+def read_stored_task_features(task: int, read: Path, rest: Path | None) -> StoredTaskFeatures:
     """Read the stored features of a task, in the order of its dataset where that is known.
 
     Args:
@@ -205,18 +205,18 @@ def read_feature_rows(task: int, read: Path, rest: Path | None) -> FeatureRows:
         position = np.empty(len(order), np.int64)
         position[order] = np.arange(len(order))
         joined = {name: rows[position] for name, rows in joined.items()}
-    return FeatureRows(joined["features"], joined["classes"], joined["keys"], is_ordered)
+    return StoredTaskFeatures(joined["features"], joined["classes"], joined["keys"], is_ordered)
 
 
 def write_feature_dataset(
-    folder: Path, rows: FeatureRows, edited: EditedLabels, names: Sequence[str]
+    folder: Path, rows: StoredTaskFeatures, edited: EditedLabels, names: Sequence[str]
 ) -> tuple[Path, Path]:
     """Write two files to learn a task without its images: a dataset of feature keys, and the
     features.
 
     Return both files: the dataset, uint8 [n, 1, 1, 16], and `features` float32 [n, D].
     """
-    kept, number = edited.kept_rows, {name: at for at, name in enumerate(names)}
+    kept, number = edited.remaining_rows, {name: at for at, name in enumerate(names)}
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     keys = np.ascontiguousarray(rows.keys[kept]).reshape(-1, 1, 1, KEY_BYTES)
     dataset, features = folder / "keys.safetensors", folder / "known.safetensors"

@@ -29,7 +29,7 @@ TOGETHER = 200_000
 """Maximum number of images of earlier tasks compared with a batch at once."""
 
 
-class _TracedTask(NamedTuple):
+class _EarlierTaskTraces(NamedTuple):
     """An earlier task with the digest of its trace file (image hashes), and whether the lineage was
     taught it.
     """
@@ -39,7 +39,7 @@ class _TracedTask(NamedTuple):
     is_learned: bool
 
 
-def compare_batch_with_earlier_tasks(
+def report_duplicates_of_earlier_tasks(
     db: Database,
     blobs: Blobs,
     model: Model,
@@ -66,7 +66,7 @@ def compare_batch_with_earlier_tasks(
             [open_dataset(path) for path in (made.train, made.held_out)]
         )(row)
 
-    def iterate_earlier_tasks(tasks: Iterator[_TracedTask]) -> Iterator[EarlierTaskTraces]:
+    def iterate_earlier_tasks(tasks: Iterator[_EarlierTaskTraces]) -> Iterator[EarlierTaskTraces]:
         together, images = list[tuple[int, ImageTraces]](), 0
         for task in tasks:
             traces = (
@@ -125,7 +125,9 @@ def compare_batch_with_earlier_tasks(
     )
 
 
-def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_TracedTask]:
+def _iterate_traced_tasks(
+    db: Database, model_id: str, before: int | None
+) -> Iterator[_EarlierTaskTraces]:
     """Yield earlier tasks that still have images or image hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(
@@ -140,7 +142,9 @@ def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> It
             query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
         )
         tasks = [
-            _TracedTask(task.number, task.traces_sha256, task.standing == TaskStanding.LEARNED)
+            _EarlierTaskTraces(
+                task.number, task.traces_sha256, task.standing == TaskStanding.LEARNED
+            )
             for task in rows
         ]
     # Outside of the transaction, which must not stay open while tasks are compared.

@@ -17,7 +17,7 @@ from core.database.tables import ExportJob, Model, Part, Task, Version
 from core.errors import Invalid
 from core.jobs.fence import JobClaim
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.sure import choose_threshold_for_promised_precision
 from core.retention import damage
 from core.settings import Settings
 from core.storage import Blobs
@@ -70,7 +70,7 @@ def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
             version.manifest,
             parts,
             held_out,
-            choose_sure_threshold(
+            choose_threshold_for_promised_precision(
                 session, session.get_one(Model, version.model_id), version.number
             ),
         )

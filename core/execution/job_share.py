@@ -166,7 +166,7 @@ def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> Jo
     spent, cost = costs.get(phase, 0.0), expected[phase]
     counted = newest.step is not None and bool(newest.total_steps)
     # A phase without counted steps comes near its end without reaching it, however long it takes.
-    of_phase = _compute_share_done_by_counts(newest) if counted else 1 - math.exp(-spent / cost)
+    of_phase = _compute_phase_share_by_steps(newest) if counted else 1 - math.exp(-spent / cost)
     share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
     # Progress never goes back, even if a phase takes longer than expected.
     done = max(before.done or 0.0, min(MOST_DONE, share))
@@ -185,7 +185,7 @@ def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> Jo
     return newest.model_copy(update={"done": round(done, 4), "left_s": left})
 
 
-def _compute_share_done_by_counts(progress: JobProgress) -> float:
+def _compute_phase_share_by_steps(progress: JobProgress) -> float:
     assert progress.step is not None and progress.total_steps
     return min(1.0, max(0.0, progress.step / progress.total_steps))
 

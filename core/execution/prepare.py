@@ -38,16 +38,16 @@ from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_feature_inputs
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.totals import digest_parts_covered_by_totals as make_totals_key
-from core.execution.totals import is_part_covered_by_totals
+from core.execution.totals import digest_parts_included_in_feature_totals as make_totals_key
+from core.execution.totals import is_part_included_in_feature_totals
 from core.ingest.answers import StoredTaskPredictions, decrypt_predictions
 from core.ingest.findings.traces import read_image_traces
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.sure import choose_sure_threshold
-from core.recipe.catalogue import load_catalogue
+from core.lineage.sure import choose_threshold_for_promised_precision
+from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention
 from core.retention.damage import DatabaseDamageMarks
@@ -56,7 +56,7 @@ from core.storage import Blobs, ObjectStorage
 
 
 @dataclass(frozen=True)
-class StoredPredictionsPlace:
+class StoredPredictionsLocation:
     """Location of a version's stored predictions on a task: a blob, and the range in it."""
 
     sha256: str
@@ -88,7 +88,7 @@ def write_job_inputs(
                 f"The training part of task {task.number} was deleted; send the batch again."
             )
         base, parent = (
-            lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)
+            lineage.find_version_by_number(session, model, number) for number in (0, claim.parent)
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = lineage.read_tasks_by_numbers(
@@ -106,7 +106,7 @@ def write_job_inputs(
         erased_tasks = find_tasks_with_deleted_data(session, model.id)
         probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
-        promise = choose_sure_threshold(session, model, parent.number)
+        promise = choose_threshold_for_promised_precision(session, model, parent.number)
         stored_answers, features = (
             find_stored_predictions(session, parent),
             find_held_out_features(tasks, parts[parent.id]),
@@ -128,13 +128,14 @@ def write_job_inputs(
             part.sha256
             for of in parts.values()
             for part in of
-            if part.deleted_at is None and (totals is None or not is_part_covered_by_totals(part))
+            if part.deleted_at is None
+            and (totals is None or not is_part_included_in_feature_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
         damage.refuse_damaged_objects(
             session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
         )
-    recipe = adapt_stored_recipe(settings, model, job_recipe)
+    recipe = fill_in_older_recipe(settings, model, job_recipe)
     folder.mkdir(parents=True, exist_ok=True)
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
@@ -142,7 +143,7 @@ def write_job_inputs(
     with damage.explain_damage_errors_of_model(db, model.id):
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
-            sha256: fetch_blob_if_sound(blobs, sha256)
+            sha256: fetch_blob_if_undamaged(blobs, sha256)
             for sha256 in {of.sha256 for of in stored_answers.values()}
         }
         answers = write_stored_predictions(stored_answers, answers_files, folder)
@@ -168,7 +169,7 @@ def write_job_inputs(
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             # Figures are stored beside the manifest; this one saves the count of earlier tasks.
-            parent=_fill_figures_into_manifest(
+            parent=_add_measured_figures_to_manifest(
                 _fetch_parent_parts(blobs, parent, parts[parent.id], numbers, totals),
                 probe[parent.number],
             ),
@@ -189,14 +190,14 @@ def write_job_inputs(
     return path
 
 
-def adapt_stored_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
+def fill_in_older_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
     """Fill in fields that a recipe stored by older code lacks with present defaults.
 
     Raises:
         InvalidRecipe: this code cannot use it.
     """
     resolved = resolve_recipe(
-        load_catalogue(settings),
+        load_recipe_catalogue(settings),
         model.scenario,
         recipe,
         architecture=model.architecture,
@@ -244,17 +245,17 @@ def _fetch_parent_parts(
     totals: str | None,
 ) -> StartingVersion:
     """Fetch the parts of the parent version; feature sums of tasks are replaced by their totals."""
-    path = None if totals is None else fetch_blob_if_sound(blobs, totals)
+    path = None if totals is None else fetch_blob_if_undamaged(blobs, totals)
     if path is None:
         return fetch_version_parts(blobs, parent, parts, numbers)
     local = fetch_version_parts(
-        blobs, parent, [part for part in parts if not is_part_covered_by_totals(part)]
+        blobs, parent, [part for part in parts if not is_part_included_in_feature_totals(part)]
     )
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _fill_figures_into_manifest(
+def _add_measured_figures_to_manifest(
     version: StartingVersion, figures: Mapping[str, JsonValue]
 ) -> StartingVersion:
     """Add a version's measured figures, which are stored apart, to its manifest."""
@@ -335,7 +336,9 @@ def fetch_files_of_earlier_task(
         classes=sorted(task.classes),
         held_out=held_out,
         answers=answers if is_kept else None,
-        features=fetch_blob_if_sound(blobs, features) if is_kept and features is not None else None,
+        features=fetch_blob_if_undamaged(blobs, features)
+        if is_kept and features is not None
+        else None,
         traces=_fetch_traces(blobs, task) if is_kept else None,
     )
 
@@ -352,7 +355,7 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
     }
 
 
-def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
+def fetch_blob_if_undamaged(blobs: Blobs, digest: str) -> Path | None:
     """Fetch a stored blob that could be computed again; None if it is deleted or damaged."""
     try:
         return blobs.fetch_verified_file(digest)
@@ -360,7 +363,9 @@ def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
         return None
 
 
-def find_stored_predictions(session: Session, parent: Version) -> dict[int, StoredPredictionsPlace]:
+def find_stored_predictions(
+    session: Session, parent: Version
+) -> dict[int, StoredPredictionsLocation]:
     """Find the parent version's stored predictions by task."""
     query = (
         select(VersionTaskResult.task, VersionTaskResult.answers, Task.answers_key)
@@ -374,14 +379,14 @@ def find_stored_predictions(session: Session, parent: Version) -> dict[int, Stor
         )
     )
     return {
-        task: StoredPredictionsPlace(digest, StoredTaskPredictions(parent.number, task, key))
+        task: StoredPredictionsLocation(digest, StoredTaskPredictions(parent.number, task, key))
         for task, digest, key in session.execute(query)
         if digest is not None
     }
 
 
 def write_stored_predictions(
-    stored: Mapping[int, StoredPredictionsPlace], files: Mapping[str, Path | None], folder: Path
+    stored: Mapping[int, StoredPredictionsLocation], files: Mapping[str, Path | None], folder: Path
 ) -> dict[int, FilePart]:
     """Copy stored predictions of several tasks to one file, and return each task's range in it.
 
@@ -418,7 +423,7 @@ def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
     """Fetch a task's trace file of image hashes; None if it has none, or the file is damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
-    return fetch_blob_if_sound(blobs, task.traces_sha256)
+    return fetch_blob_if_undamaged(blobs, task.traces_sha256)
 
 
 def _write_training_paths(traces: Path | None, folder: Path) -> Path | None:

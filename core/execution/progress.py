@@ -47,7 +47,7 @@ _OF_THE_JOB = ("done", "costs", "expected", "is_measured", "heard_at", "fence")
 """Fields that survive a change of phase."""
 
 
-class _EventColumns(TypedDict):
+class _EventRowColumns(TypedDict):
     """Columns of an event's row that differ between the events of one insert."""
 
     type: str
@@ -71,7 +71,7 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
         job = lock_claimed_job(session, claim)
         now = db.now(session)
         before = newest = JobProgress.from_json(job.progress)
-        rows: list[_EventColumns | ProgressEvent] = []
+        rows: list[_EventRowColumns | ProgressEvent] = []
         progress_data: dict[str, Any] | None = None
         for event in recorded_events:
             if isinstance(event, AliveEvent):
@@ -94,7 +94,7 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
         if newest is not before:
             newest = _add_speed_and_time_left(before, newest, now)
         if newest.phase is not None and (rows or _is_heartbeat_write_due(before, now)):
-            newest = _add_costs_share_and_time_to_progress(session, job, claim, before, newest, now)
+            newest = _add_time_estimates_to_progress(session, job, claim, before, newest, now)
             if progress_data is None and newest.done != before.done:
                 progress_data = {"phase": newest.phase}
                 rows.append({"type": "progress", "data": progress_data})
@@ -125,7 +125,7 @@ def _is_heartbeat_write_due(before: JobProgress, now: float) -> bool:
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
-def _add_costs_share_and_time_to_progress(
+def _add_time_estimates_to_progress(
     session: Session,
     job: Job,
     claim: JobClaim,
@@ -162,7 +162,7 @@ def _is_epoch_logged(event: ProgressEvent) -> bool:
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
 
-def _build_log_row(line: job_log.Line) -> _EventColumns:
+def _build_log_row(line: job_log.Line) -> _EventRowColumns:
     return {"type": "log", "data": job_log.build_log_event_data(line)}
 
 

@@ -55,14 +55,14 @@ def read_result_folder(folder: Path) -> ResultFolder[JobResult]:
     files = [one.file for one in document.answers] + [
         one.file for one in document.held_out_features
     ]
-    inside = _ResolvedFolder(folder)
+    inside = _FolderContainmentCheck(folder)
     for file in [*files, *([] if document.totals is None else [document.totals])]:
         if not inside.contains_file(file):
             raise ValueError(f"The job's file {file!r} is not a file of its result.")
     return result
 
 
-def read_best_state(folder: Path) -> ResultFolder[AnytimeResult]:
+def read_best_state_folder(folder: Path) -> ResultFolder[AnytimeResult]:
     """Read and check the folder with the best validated state of a running job.
 
     Raises:
@@ -74,7 +74,7 @@ def read_best_state(folder: Path) -> ResultFolder[AnytimeResult]:
 def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     try:
         text = (folder / "result.json").read_text()
-        document = kind.from_json(json.loads(text, parse_constant=_replace_non_finite))
+        document = kind.from_json(json.loads(text, parse_constant=_parse_non_finite_as_none))
     except (FileNotFoundError, ValidationError) as error:
         raise ValueError(
             f"The job left no complete result: {type(error).__name__} {error}."
@@ -86,7 +86,7 @@ def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     return ResultFolder(document, parts, folder)
 
 
-def _replace_non_finite(_name: str) -> None:
+def _parse_non_finite_as_none(_name: str) -> None:
     """Parse a JSON constant for NaN or infinity as None."""
 
 
@@ -96,14 +96,16 @@ def _require_part_file_inside_folder(folder: Path, part: ResultPart) -> ResultPa
     Raises:
         ValueError: it is not.
     """
-    if not _PART.fullmatch(part.name) or not _ResolvedFolder(folder).contains_file(part.file):
+    if not _PART.fullmatch(part.name) or not _FolderContainmentCheck(folder).contains_file(
+        part.file
+    ):
         raise ValueError(
             f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
         )
     return ResultPartFile(part.name, part.type, (folder / part.file).resolve())
 
 
-class _ResolvedFolder:
+class _FolderContainmentCheck:
     """A folder that tells whether files are inside it; resolves each subfolder only once."""
 
     def __init__(self, folder: Path) -> None:

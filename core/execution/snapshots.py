@@ -39,7 +39,7 @@ def build_snapshot_prefix(job_id: str) -> str:
     return f"snapshots/{job_id}/"
 
 
-def parse_fence_and_number(key: str) -> tuple[int, int]:
+def parse_snapshot_key(key: str) -> tuple[int, int]:
     """Parse the fence (lease number) and snapshot number from a store key, to order snapshots.
 
     Later states of a job compare greater.
@@ -57,7 +57,7 @@ def digest_snapshot_inputs(job: Job) -> str:
     return _digest_job_inputs(job, format=SNAPSHOT_FORMAT)
 
 
-def _list_resumable_origins(session: Session, job: Job) -> list[str]:
+def _list_resumable_snapshot_digests(session: Session, job: Job) -> list[str]:
     """Return the input digests of the snapshots from which a job can resume.
 
     Before format 1, the origin had the code version instead of the format: that of the job's
@@ -130,7 +130,7 @@ def register_snapshot(
         job.resume_on = _choose_resume_device(job, claim)
         session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     hit_failpoint("snapshot-registered")
-    delete_older_states(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
+    delete_older_stored_states(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
 
 
 def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
@@ -174,11 +174,11 @@ def store_files_under_key_prefix(
     return stored
 
 
-def delete_older_states(store: ObjectStorage, prefix: str, fence: int, number: int) -> None:
+def delete_older_stored_states(store: ObjectStorage, prefix: str, fence: int, number: int) -> None:
     """Delete all training states that a job stored before this one, registered or not."""
     # Listed to the end first, since deletions could disturb the listing.
     for info in list(store.list(prefix)):
-        if parse_fence_and_number(info.key) < (fence, number):
+        if parse_snapshot_key(info.key) < (fence, number):
             store.delete(info.key)
 
 
@@ -193,7 +193,9 @@ def fetch_snapshot(
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         snapshot = job.snapshot
-        fits = snapshot is not None and snapshot.origin in _list_resumable_origins(session, job)
+        fits = snapshot is not None and snapshot.origin in _list_resumable_snapshot_digests(
+            session, job
+        )
     if snapshot is None:
         return None
     # Another recipe or parent would end in other bits than an undisturbed job.

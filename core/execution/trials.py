@@ -106,8 +106,8 @@ class ClaimedJobTrials:
                 for name, (sha256, size) in stored.items()
             )
             # Its snapshot is of no use to the next trial.
-            _forget_trial_states(job)
-            text = f"Trial {number} is measured: {_describe_trial_figures(figures)}."
+            _reset_state_of_previous_trial(job)
+            text = f"Trial {number} is measured: {_format_trial_result_for_log(figures)}."
             job_log.add_log_line(session, job.id, ("info", text), now)
             session.flush()
             size = sum(size for _, size in stored.values())
@@ -156,13 +156,13 @@ class ClaimedJobTrials:
             shutil.copyfile(self.blobs.fetch_verified_file(sha256), path)
         return folder
 
-    def list_digests(self) -> list[str]:
+    def list_result_digests(self) -> list[str]:
         """Return the digests of all stored result files of the job's trials."""
         with self.db.read() as session:
             query = select(TrialFile.sha256).where(TrialFile.job_id == self.claim.job_id)
             return sorted(set(session.scalars(query)))
 
-    def delete_results(self, digests: list[str]) -> None:
+    def delete_unused_results(self, digests: list[str]) -> None:
         """Delete stored result files of trials that nothing refers to any more."""
         for start in range(0, len(digests), _LOOK_UP):
             retention.delete_unused_blobs(self.db, self.blobs, digests[start : start + _LOOK_UP])
@@ -200,10 +200,10 @@ def _assign_trial_recipe(job: Job, trial: Trial) -> None:
     """Give a job the recipe of a trial, and reset its progress."""
     job.recipe, job.recipe_override = trial.recipe, trial.recipe_override
     job.progress = {}
-    _forget_trial_states(job)
+    _reset_state_of_previous_trial(job)
 
 
-def _forget_trial_states(job: Job) -> None:
+def _reset_state_of_previous_trial(job: Job) -> None:
     """Forget the training states and failed attempts of a job's previous trial."""
     job.snapshot = job.anytime = job.resume_on = None
     job.strikes = job.out_of_memory = 0
@@ -218,7 +218,7 @@ def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) ->
         forget_trial_measurements(trial)
 
 
-def _describe_trial_figures(figures: TrialFigures) -> str:
+def _format_trial_result_for_log(figures: TrialFigures) -> str:
     score = figures.score
     found = (
         "no image compares it"

@@ -30,7 +30,7 @@ from core.errors import (
     Rejected,
 )
 from core.execution import batch_lines
-from core.execution.batch_traces import compare_batch_with_earlier_tasks
+from core.execution.batch_traces import report_duplicates_of_earlier_tasks
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import SquareResizing
@@ -59,7 +59,7 @@ _SMALL_SHARE = 0.5
 """Share of small images above which a batch counts as one of small images."""
 
 
-def validate_archive(
+def decode_archive_and_start_job(
     db: Database,
     store: ObjectStorage,
     claim: JobClaim,
@@ -98,7 +98,7 @@ def validate_archive(
     path = fetch_archive(db, store, model.id, archive, folder)
     made = decode_batch(path, archive, model, settings, folder, monitor)
     blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
-    made = compare_batch_with_earlier_tasks(
+    made = report_duplicates_of_earlier_tasks(
         db, blobs, model, task.number, made, near=policy != "off"
     )
     # A contradiction with an earlier task shows only now that the pixels are known.

@@ -20,7 +20,7 @@ class PartFile:
 
 
 @dataclass(frozen=True)
-class Version:
+class VersionToExport:
     """A version to export: manifest, parts, catalogue and files made by the export job.
 
     Attributes:
@@ -38,7 +38,7 @@ class Version:
     sure: SureOut | None = None
 
 
-class Format:
+class DownloadFormat:
     """Base class of the file formats in which a version can be downloaded.
 
     Attributes:
@@ -54,11 +54,11 @@ class Format:
     suffix: ClassVar[str]
     by_job: ClassVar[bool] = False
 
-    def explain_refusal(self, manifest: Manifest) -> str | None:
+    def explain_unavailability(self, manifest: Manifest) -> str | None:
         """Explain why a version is not available in this format; None if it is."""
         return None
 
-    def write_download(self, target: Path, version: Version) -> None:
+    def write_download(self, target: Path, version: VersionToExport) -> None:
         """Write a version's download file to `target` in this format.
 
         The same version must give the same bytes, because downloads are named by their digest.

@@ -15,7 +15,7 @@ FIRST, SECOND = 1, 2
 _FOLDER = Path(__file__).parents[1] / "ingest" / MODULE
 
 
-def get_decoding_version(image: ImageSettings) -> int:
+def get_image_decoding_version(image: ImageSettings) -> int:
     """Return the version of the image decoding code that a model uses."""
     number = image.decoding or FIRST
     assert number in (FIRST, SECOND), f"no export knows the decoding {number}"
@@ -26,7 +26,7 @@ def build_image_reader_files(image: ImageSettings) -> dict[str, str]:
     """Return name → text of the Python files in a download that read images; none for decoding
     version 1.
     """
-    if get_decoding_version(image) == FIRST:
+    if get_image_decoding_version(image) == FIRST:
         return {}
     # Sorted, since the order of entries changes the bytes of the download.
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}

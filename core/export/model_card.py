@@ -17,8 +17,8 @@ from core.export.card_code import (
     build_loading_code,
     find_architecture_family,
 )
-from core.export.format import Version
-from core.export.image_reader import FIRST, get_decoding_version
+from core.export.format import VersionToExport
+from core.export.image_reader import FIRST, get_image_decoding_version
 
 SHOWN_CLASSES = 50
 # As in `core.learning.precision`, which cannot be imported without torch.
@@ -51,7 +51,7 @@ _KEPT = [
 ]
 
 
-def build_download_config(version: Version) -> JsonObject:
+def build_download_config(version: VersionToExport) -> JsonObject:
     """Build the content of an export's `config.json`."""
     manifest, part_names = version.manifest, {part.name for part in version.parts}
     manifest_json, channels, method = manifest.to_json(), manifest.image.channels, manifest.method
@@ -88,7 +88,7 @@ def build_download_config(version: Version) -> JsonObject:
     return content
 
 
-def render_download_readme(version: Version) -> str:
+def render_download_readme(version: VersionToExport) -> str:
     """Render the `README.md` (model card) of a weights export."""
     manifest = version.manifest
     title, summary = _build_model_card_title_and_summary(manifest)
@@ -110,12 +110,12 @@ def render_download_readme(version: Version) -> str:
         for key, value in facts.items()
         if value is not None
     ]
-    readme_lines += ["", "## Classes", "", *_list_classes(manifest), ""]
+    readme_lines += ["", "## Classes", "", *_render_class_list(manifest), ""]
     readme_lines += ["`config.json` has them in the order of the network's outputs.", ""]
-    return "\n".join([*readme_lines, *_describe_usage(version)])
+    return "\n".join([*readme_lines, *_render_usage_section(version)])
 
 
-def _describe_usage(version: Version) -> list[str]:
+def _render_usage_section(version: VersionToExport) -> list[str]:
     """Render the model card's section about loading the network and predicting."""
     manifest, code = version.manifest, build_loading_code(version.manifest, version.catalogue)
     if code is None:
@@ -147,7 +147,7 @@ def _describe_usage(version: Version) -> list[str]:
         predict = predict.replace(name, text)
     predict = build_image_reading_code(manifest.image) + predict.rstrip()
     needs = "Needs pillow and numpy as well:"
-    if get_decoding_version(manifest.image) != FIRST:
+    if get_image_decoding_version(manifest.image) != FIRST:
         needs = (
             "Needs pillow, numpy and, for HEIC, pi-heif as well; `image_file.py` is the "
             "service's own reader:"
@@ -173,15 +173,16 @@ def _build_model_card_title_and_summary(manifest: Manifest) -> tuple[str, str]:
     )
 
 
-def _list_classes(manifest: Manifest) -> list[str]:
+def _render_class_list(manifest: Manifest) -> list[str]:
     if manifest.scenario == "task":
         return [
-            f"- task {head.task}: {_join_names(head.classes)}" for head in manifest.heads or []
+            f"- task {head.task}: {_join_first_class_names(head.classes)}"
+            for head in manifest.heads or []
         ] or ["none yet"]
-    return [_join_names(manifest.classes or [])]
+    return [_join_first_class_names(manifest.classes or [])]
 
 
-def _join_names(classes: Sequence[str]) -> str:
+def _join_first_class_names(classes: Sequence[str]) -> str:
     first_names = ", ".join(escape_markdown_inline(name) for name in classes[:SHOWN_CLASSES])
     more = len(classes) - SHOWN_CLASSES
     return (first_names or "none yet") + (f" and {more} more" if more > 0 else "")

@@ -10,7 +10,7 @@ from core.contract.document import JsonObject
 from core.contract.jobs.export_job import INPUT, OPSET, get_graph_output_name, get_sure_output_name
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
-from core.export.image_reader import FIRST, get_decoding_version
+from core.export.image_reader import FIRST, get_image_decoding_version
 from core.export.model_card import escape_markdown_inline
 
 _CODE = Path(__file__).parent / "loading" / "onnx_run.py"
@@ -90,14 +90,14 @@ def render_onnx_readme(manifest: Manifest) -> str:
         "```",
         "",
     ]
-    if get_decoding_version(image) == FIRST:
+    if get_image_decoding_version(image) == FIRST:
         readme_lines += ["Images of 16 or 32 bits a channel are to be saved with 8 first.", ""]
     return "\n".join(readme_lines)
 
 
 def build_prediction_code(image: ImageSettings) -> str:
     """Build Python code for the ONNX model card that predicts the classes of an image file."""
-    if get_decoding_version(image) != FIRST:
+    if get_image_decoding_version(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
         numbers = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
         return _replace_single_occurrence(
@@ -117,7 +117,7 @@ def build_prediction_code(image: ImageSettings) -> str:
 
 def _describe_prediction_code(image: ImageSettings) -> list[str]:
     """Describe an ONNX export's example code and its requirements in sentences."""
-    if get_decoding_version(image) == FIRST:
+    if get_image_decoding_version(image) == FIRST:
         return [
             "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python "
             "run.py photo.jpg` prints the most probable labels. The photo is turned, resized and "

@@ -61,7 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Recipes by name, each a patch of the defaults."""
 
 
-def build_catalogue() -> Catalogue:
+def build_recipe_catalogue() -> Catalogue:
     """Build the recipe catalogue (methods, architectures, problems, defaults) as JSON values."""
     return {
         "methods": {name: _describe_method(method) for name, method in sorted(METHODS.items())},
@@ -188,7 +188,7 @@ def main(out: str) -> None:
     """Write the recipe catalogue to a file, as a command."""
     Path(out).write_text(
         # Sorted, so that the same code writes the same bytes.
-        json.dumps(build_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        json.dumps(build_recipe_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     )
 
 

@@ -36,7 +36,7 @@ class ClassMap:
         return any(len(numbers) > 1 for numbers in self.sources)
 
     @cached_property
-    def numbers(self) -> Tensor:
+    def new_numbers(self) -> Tensor:
         """The new number of each former class, int64 [former]; `DROPPED` for a dropped class."""
         numbers = torch.full((self.former,), DROPPED)
         for new, former in enumerate(self.sources):
@@ -45,7 +45,7 @@ class ClassMap:
 
     def renumber_labels(self, labels: Tensor) -> Tensor:
         """Convert former class numbers to new ones, int64, on their device."""
-        return self.numbers.to(labels.device)[labels]
+        return self.new_numbers.to(labels.device)[labels]
 
     def is_only_renumbering(self, classes: Tensor) -> bool:
         """Return True if the map only renumbers the given classes: none is dropped or merged with

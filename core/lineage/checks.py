@@ -21,7 +21,7 @@ from core.contract.gate import (
 from core.contract.losses import GateClassComparison, GateComparison, GateComparisons, LostImage
 from core.lineage.features import (
     LIMIT,
-    compute_feature_loss,
+    compute_feature_accuracy_loss,
     find_best_ancestor,
     find_last_good_ancestor,
     format_feature_accuracies,
@@ -108,7 +108,7 @@ def check_version_losses(
             check = _fail_check_for_doubted_labels(check, doubt)
         if losses is not None and not check["passed"]:
             check["pictures"] = [
-                _build_check_picture(one, model_id)
+                _add_image_path_to_lost_image(one, model_id)
                 for one in _select_newly_wrong_images(name, losses)
             ]
         checks.append(check)
@@ -184,7 +184,7 @@ def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCh
         f"it lost {_format_lost_classes(lost_classes, count['against'])}"
         if lost_classes
         else f"of the classes that version {count['against']} gets half right, {worst['label']} is "
-        f"worst: {_count_correct_by_version(worst)} of {worst['images']} right"
+        f"worst: {_count_correct_in_judged_version(worst)} of {worst['images']} right"
     )
     return {
         "name": "class_lost",
@@ -194,7 +194,7 @@ def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCh
         "against": count["against"] or 0,
         "images": count["images"],
         "classes": [one["label"] for one in lost_classes][:_NAMED],
-        "detail": _to_sentence(text),
+        "detail": _format_sentence(text),
     }
 
 
@@ -236,7 +236,7 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
     }
 
 
-def _judge_learning(losses: GateComparisons, limit: float) -> GateCheck:
+def _judge_accuracy_on_batch_classes(losses: GateComparisons, limit: float) -> GateCheck:
     """Check learning: accuracy on new classes, and net loss and accuracy on known classes of the
     batch.
 
@@ -293,7 +293,7 @@ def _judge_learning(losses: GateComparisons, limit: float) -> GateCheck:
         "images": new_counts["images"] + known_counts["images"],
         "p": p_value,
         "classes": [one["label"] for one in worst],
-        "detail": _to_sentence("; ".join(texts)),
+        "detail": _format_sentence("; ".join(texts)),
     }
 
 
@@ -316,7 +316,7 @@ def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int,
     known_counts, earlier_counts = losses["known"], losses["class_lost"]
     if known_counts["missing"] is not None or earlier_counts["missing"] is not None:
         return 0, None
-    right_now = sum(_count_correct_by_version(one) for one in known_counts["classes"])
+    right_now = sum(_count_correct_in_judged_version(one) for one in known_counts["classes"])
     # By task too: with a head for each task, equal labels are different classes.
     names = {(one["label"], one["task"]) for one in known_counts["classes"]}
     counted = [one for one in earlier_counts["classes"] if (one["label"], one["task"]) in names]
@@ -349,11 +349,11 @@ def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateChe
     return {
         "name": name,
         "limit": limit,
-        "value": compute_feature_loss(one),
+        "value": compute_feature_accuracy_loss(one),
         "passed": collapsed is None,
         "against": one["version"],
         "images": one["images"],
-        "detail": _to_sentence(text),
+        "detail": _format_sentence(text),
     }
 
 
@@ -362,7 +362,7 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
     "confused": _judge_class_confusion,
     "class_lost": _judge_recall_of_each_class,
     "drifted": _judge_accuracy_drift,
-    "learned_nothing": _judge_learning,
+    "learned_nothing": _judge_accuracy_on_batch_classes,
 }
 
 
@@ -387,7 +387,7 @@ def _build_measured_check(
         "positive": count["positive"],
         "classes": [one["label"] for one in worst][:_NAMED],
         "p": judged.p,
-        "detail": _to_sentence(text),
+        "detail": _format_sentence(text),
     }
 
 
@@ -399,7 +399,7 @@ def _build_unmeasured_check(name: Check, limit: float, why: str) -> GateCheck:
         "value": None,
         "passed": True,
         "not_measured": why,
-        "detail": _to_sentence(f"not measured: {why}"),
+        "detail": _format_sentence(f"not measured: {why}"),
     }
 
 
@@ -410,7 +410,7 @@ def _select_newly_wrong_images(name: ImageCheck, losses: GateComparisons) -> lis
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
 
 
-def _build_check_picture(image: LostImage, model_id: str) -> CheckPicture:
+def _add_image_path_to_lost_image(image: LostImage, model_id: str) -> CheckPicture:
     address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
     return {**image, "image": address}
 
@@ -420,21 +420,21 @@ def _compute_net_share_of_lost_images(count: GateComparison) -> float:
     return (count["negative"] - count["positive"]) / count["images"]
 
 
-def _count_correct_by_version(one: GateClassComparison) -> int:
+def _count_correct_in_judged_version(one: GateClassComparison) -> int:
     """Count the images of a class that the judged version predicts correctly."""
     return one["before"] - one["negative"] + one["positive"]
 
 
 def _compute_class_recall(one: GateClassComparison) -> float:
     """Compute the recall of a class, in [0, 1]."""
-    return _count_correct_by_version(one) / one["images"]
+    return _count_correct_in_judged_version(one) / one["images"]
 
 
 def _format_lost_classes(lost: Sequence[GateClassComparison], against: int | None) -> str:
     """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
     texts = [
-        f"{one['label']} ({_count_correct_by_version(one)} of {one['images']} right, {one['before']} by version "
-        f"{against})"
+        f"{one['label']} ({_count_correct_in_judged_version(one)} of {one['images']} right, "
+        f"{one['before']} by version {against})"
         for one in lost
     ]
     # A long list begins with its length, since only its first classes are named.
@@ -454,5 +454,5 @@ def _join_texts(texts: Sequence[str]) -> str:
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 
-def _to_sentence(text: str) -> str:
+def _format_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."

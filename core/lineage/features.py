@@ -18,7 +18,7 @@ LEAST_IMAGES = 20
 """Minimum images of each side for a comparison; with fewer, one image is more than five points."""
 
 
-def compute_feature_loss(one: FeatureShare) -> float:
+def compute_feature_accuracy_loss(one: FeatureShare) -> float:
     """Compute how much worse a version's features are than an ancestor's: the difference of
     accuracies.
     """

@@ -14,11 +14,11 @@ from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import GateComparisons
 from core.lineage.checks import check_version_losses
 from core.lineage.coverage import MissingTasks
-from core.lineage.visible_losses import describe_visible_losses
+from core.lineage.visible_losses import describe_detectable_losses
 
 
 @dataclass(frozen=True)
-class LineagePlace:
+class LineagePosition:
     """Position of a version in the lineage of its model.
 
     Attributes:
@@ -93,7 +93,7 @@ class GateMetrics:
 
 
 def judge_gate_metrics(
-    gate: GateLimits | GateOut, metrics: GateMetrics, place: LineagePlace
+    gate: GateLimits | GateOut, metrics: GateMetrics, place: LineagePosition
 ) -> Verdict:
     """Judge a version's measurements by the limits of a gate, and return the verdict."""
     values: dict[Limit, float | None] = {
@@ -148,5 +148,5 @@ def judge_gate_metrics(
         }
     )
     judged: Verdict = {"passed": all(check["passed"] for check in checks), "checks": checks}
-    visible = describe_visible_losses(gate, metrics.losses)
+    visible = describe_detectable_losses(gate, metrics.losses)
     return judged if visible is None else {**judged, "visible": visible}

@@ -15,12 +15,12 @@ from core.lineage.coverage import find_lost_tasks, list_taught_tasks
 from core.lineage.gate import (
     GateMetrics,
     GateProductionComparison,
-    LineagePlace,
+    LineagePosition,
     judge_gate_metrics,
 )
-from core.lineage.labels import find_label_doubt
+from core.lineage.labels import find_doubted_labels_finding
 from core.lineage.row import read_matrix_row
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics.matrix_row import compute_version_accuracy_figures
 
 
@@ -45,14 +45,14 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
         compute_confident_share(session, model, version.number),
         read_losses_checked_by_gate(session, model.id, version.number),
         read_feature_comparison(session, model.id, version.number),
-        _read_label_doubt(session, job, version.task_number),
+        _read_doubted_labels_finding(session, job, version.task_number),
     )
     limits = get_gate_limits(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
     # An edit replaces the head that it began from, though it may continue an older version.
     replaces = job is not None and job.kind == JobKind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
-    place = LineagePlace(parent, model.head, lacks, model.allow_lost_classes, model.id)
+    place = LineagePosition(parent, model.head, lacks, model.allow_lost_classes, model.id)
     return judge_gate_metrics(limits or {}, metrics, place)
 
 
@@ -84,7 +84,9 @@ def read_feature_comparison(session: Session, model_id: str, version: int) -> Fe
     return None if row is None else row.detail
 
 
-def _read_label_doubt(session: Session, job: Job | None, number: int | None) -> str | None:
+def _read_doubted_labels_finding(
+    session: Session, job: Job | None, number: int | None
+) -> str | None:
     """Read the finding that most labels of a task's batch look wrong, if there is one.
 
     A job without a data report leaves that of an earlier job in the task.
@@ -92,7 +94,7 @@ def _read_label_doubt(session: Session, job: Job | None, number: int | None) -> 
     if job is None or job.recipe.get("data_report") == "off":
         return None
     task = select(Task.report).where(Task.model_id == job.model_id, Task.number == number)
-    return find_label_doubt(session.scalar(task))
+    return find_doubted_labels_finding(session.scalar(task))
 
 
 def compute_confident_share(session: Session, model: Model, version: int) -> float | None:
@@ -100,7 +102,7 @@ def compute_confident_share(session: Session, model: Model, version: int) -> flo
 
     None if the model promises no precision, or nothing was measured.
     """
-    sure = choose_sure_threshold(session, model, version)
+    sure = choose_threshold_for_promised_precision(session, model, version)
     return None if sure is None or not sure["images"] else sure["covered"] / sure["images"]
 
 

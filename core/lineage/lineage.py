@@ -53,7 +53,7 @@ def lock_model(session: Session, model_id: str) -> Model:
     return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
 
 
-def find_numbered_version(session: Session, model: Model, number: int) -> Version | None:
+def find_version_by_number(session: Session, model: Model, number: int) -> Version | None:
     """Find a version of the model by number, or None."""
     query = select(Version).where(Version.model_id == model.id, Version.number == number)
     return session.scalars(query).one_or_none()
@@ -75,7 +75,7 @@ def read_tasks_by_numbers(
 
 def find_lineage_head(session: Session, model: Model) -> Version:
     """Find the head of the model's lineage: the version that the next task starts from."""
-    head = find_numbered_version(session, model, model.head)
+    head = find_version_by_number(session, model, model.head)
     assert head is not None, "a head is a version of its model"
     return head
 
@@ -161,7 +161,7 @@ def _extend_image_retention(model: Model, task: Task, now: float) -> None:
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
 
-def update_standing_after_job(session: Session, job: Job, now: float) -> None:
+def update_task_standing_after_job(session: Session, job: Job, now: float) -> None:
     """Update the standing of a task whose job has ended without a version.
 
     The standing follows from the state of the job; a task of which a version was made before keeps

@@ -19,7 +19,7 @@ Origin = dict[str, RandomStart | BaseOrigin | None]
 
 
 @dataclass(frozen=True)
-class VersionZeroStart:
+class VersionZeroWeights:
     """Initial weights of a model for its version 0: parts, origin and pixel statistics.
 
     Attributes:
@@ -36,7 +36,7 @@ class VersionZeroStart:
 def add_version_zero(
     session: Session,
     model: Model,
-    start: VersionZeroStart,
+    start: VersionZeroWeights,
     move_origin: AliasMoveOrigin,
     *,
     seed: int,

@@ -8,7 +8,7 @@ from core.statistics.power import SIGNIFICANT
 from core.text.counts import format_count
 
 
-def describe_visible_losses(
+def describe_detectable_losses(
     limits: GateLimits | GateOut, losses: GateComparisons | None
 ) -> Visibility | None:
     """Describe how small a loss the gate's compared images could reveal.
@@ -32,10 +32,10 @@ def describe_visible_losses(
         text += f"it may miss a loss of less than {_format_percentage_points(loss)}"
         if more is not None and then is not None:
             text += f", and with {more} more, one of less than {100 * then:.0f}"
-    return {**visible, "detail": f"{text}.{_describe_visible_class_loss(limits, losses)}"}
+    return {**visible, "detail": f"{text}.{_describe_detectable_class_loss(limits, losses)}"}
 
 
-def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: GateComparisons) -> str:
+def _describe_detectable_class_loss(limits: GateLimits | GateOut, losses: GateComparisons) -> str:
     """Describe the smallest loss of one class that the gate would notice, and how to notice smaller
     ones.
     """
@@ -43,7 +43,7 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: GateCompa
     if not sizes:
         return ""
     images = sizes[0]
-    noticed = find_smallest_noticed_class_loss(limits, losses, images)
+    noticed = find_smallest_detectable_class_loss(limits, losses, images)
     # The stored list of classes is cut, so that the smallest class may be missing in it.
     counted = sum(one["images"] for one in losses["class_lost"]["classes"])
     is_same = len(sizes) == 1 and counted == losses["class_lost"]["images"]
@@ -60,7 +60,7 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: GateCompa
     )
 
 
-def find_smallest_noticed_class_loss(
+def find_smallest_detectable_class_loss(
     limits: GateLimits | GateOut, losses: GateComparisons, images: int
 ) -> int | None:
     """Find the smallest loss of one class's images that fails a gate check, all else unchanged.
@@ -75,13 +75,13 @@ def find_smallest_noticed_class_loss(
         (
             lost
             for lost in range(1, images + 1)
-            if _is_class_loss_noticed(limits, losses, images, lost)
+            if _is_class_loss_detected(limits, losses, images, lost)
         ),
         None,
     )
 
 
-def _is_class_loss_noticed(
+def _is_class_loss_detected(
     limits: GateLimits | GateOut, losses: GateComparisons, images: int, lost: int
 ) -> bool:
     """Return True if a gate check fails when one class loses `lost` of its images."""

@@ -45,7 +45,7 @@ def describe_task(task: Task) -> str:
     return f"task {task.number} ({name}{classes})"
 
 
-def can_relearn(task: Task) -> bool:
+def can_relearn_task(task: Task) -> bool:
     """Return True if a task's stored data allows learning it again."""
     decoded = task.train_sha256 is not None and task.train_deleted_at is None
     return task.data_deleted_at is None and (decoded or task.archive_key is not None)
@@ -68,17 +68,17 @@ def find_training_image_deletion_time(model: Model, task: Task) -> float | None:
     """Return the time at which a task's training images will be deleted, in seconds since 1970, or
     None.
     """
-    undecided = model.keep_training_data or task.stops or not can_relearn(task)
+    undecided = model.keep_training_data or task.stops or not can_relearn_task(task)
     return None if undecided else task.train_until
 
 
-def describe_settling_requests(model: Model, task: Task) -> str:
+def describe_requests_for_missing_task(model: Model, task: Task) -> str:
     """Describe the API requests that learn or discard a task which the lineage lacks, in a
     sentence.
     """
-    discard = _build_task_request(model, task.number, "discard")
-    if can_relearn(task):
-        again = _build_task_request(model, task.number, "relearn")
+    discard = _build_task_api_request(model, task.number, "discard")
+    if can_relearn_task(task):
+        again = _build_task_api_request(model, task.number, "relearn")
         return (
             f"Learn it again with {again} ({describe_image_retention(model, task)}), or discard it "
             f"with {discard}."
@@ -89,7 +89,7 @@ def describe_settling_requests(model: Model, task: Task) -> str:
     )
 
 
-def _build_task_request(model: Model, task: int, verb: str) -> ApiStep:
+def _build_task_api_request(model: Model, task: int, verb: str) -> ApiStep:
     return ApiStep("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
@@ -111,16 +111,17 @@ def describe_missing_task(
     if standing in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return f"{sentence}, which is being learned again."
     if standing is TaskStanding.SKIPPED:
-        return f"{sentence}, which was skipped. {describe_settling_requests(model, task)}"
+        return f"{sentence}, which was skipped. {describe_requests_for_missing_task(model, task)}"
     return (
         f"{sentence}, which was rolled back: {describe_gate_rule_for_missing_task(model)}. "
-        f"{describe_settling_requests(model, task)}"
+        f"{describe_requests_for_missing_task(model, task)}"
     )
 
 
 def describe_task_lost_by_alias_move(model: Model, task: Task, version: int) -> str:
     """Describe in a sentence a task that production lost by a move to an earlier version."""
-    return f"Version {version} was not taught {describe_task(task)}. {describe_settling_requests(model, task)}"
+    requests = describe_requests_for_missing_task(model, task)
+    return f"Version {version} was not taught {describe_task(task)}. {requests}"
 
 
 def explain_one_class_version(version: Version) -> str:
@@ -220,27 +221,30 @@ def explain_stopped_lineage(
     """
     again = (
         f"learns {describe_task(task)} again, discards the task"
-        if can_relearn(task)
+        if can_relearn_task(task)
         else f"discards {describe_task(task)}"
     )
+    requests = describe_requests_to_pass_held_version(model, version, learned)
     return (
         f"Later batches of {model.name} wait until a person promotes version {version.number} with "
-        f"a reason, {again}, or continues without it.{describe_repairing_requests(model, version, learned)}"
+        f"a reason, {again}, or continues without it.{requests}"
     )
 
 
-def list_lost_tasks(gate: Verdict) -> list[int]:
+def list_tasks_missing_from_held_version(gate: Verdict) -> list[int]:
     """List the tasks for whose absence a version is held by its gate."""
     return [n for check in gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
 
 
-def describe_repairing_requests(model: Model, version: Version, learned: Collection[int]) -> str:
+def describe_requests_to_pass_held_version(
+    model: Model, version: Version, learned: Collection[int]
+) -> str:
     """Describe the requests that let a version pass which is held for lacking tasks; empty if it is
     not.
 
     Learning its own task again would not bring the lacking tasks back.
     """
-    lacking = list_lost_tasks(version.gate)
+    lacking = list_tasks_missing_from_held_version(version.gate)
     # The check lists lacking tasks even if the model allows that.
     if not lacking or model.allow_lost_classes:
         return ""
@@ -254,7 +258,7 @@ def describe_repairing_requests(model: Model, version: Version, learned: Collect
         )
     tasks = join_words_with_conjunction([str(number) for number in numbers], 20)
     again, discard = (
-        _build_task_request(model, numbers[0], verb) for verb in ("relearn", "discard")
+        _build_task_api_request(model, numbers[0], verb) for verb in ("relearn", "discard")
     )
     return (
         f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, "
@@ -317,9 +321,8 @@ def describe_lineage_past_held_version(model: Model, task: Task, known: bool) ->
     """
     if known:
         return f"The line goes on from version {model.head}, which knows {describe_task(task)}."
-    return (
-        f"The line goes on without {describe_task(task)}. {describe_settling_requests(model, task)}"
-    )
+    requests = describe_requests_for_missing_task(model, task)
+    return f"The line goes on without {describe_task(task)}. {requests}"
 
 
 def explain_pinned_production(model: Model, production: int) -> str:

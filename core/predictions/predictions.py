@@ -17,7 +17,7 @@ from core.database.session import Database
 from core.database.tables import Alias, DamagedObject, Model, Part, Version
 from core.errors import Invalid, StoreCorrupt, WrongState
 from core.ids import is_id
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.sure import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classification_model
 from core.retention import damage
@@ -94,7 +94,7 @@ def find_version_to_predict(
             session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in used}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
-        sure = choose_sure_threshold(session, owner, number)
+        sure = choose_threshold_for_promised_precision(session, owner, number)
     _check_requested_task(manifest, scenario, number, task)
     manifest_json = json.dumps(manifest.to_json()).encode()
     return PredictableVersion(version_id, number, manifest, manifest_json, used, sure)

@@ -43,7 +43,7 @@ from core.models.new_model import (
 )
 from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
-from core.rebase.rebase_comparison import RebaseComparison, comparison_to_json
+from core.rebase.rebase_comparison import RebaseComparison, rebase_comparison_to_json
 from core.rebase.rebase_plan import find_open_rebase, find_production_version, make_rebase_plan
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe
@@ -124,7 +124,7 @@ def begin_rebase(
     return response, job_ids, False
 
 
-def find_free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
+def find_free_model_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
     """Find an unused model name `<stem>-<ending>`, with a number if that is taken."""
     number = 1
     while True:
@@ -178,7 +178,7 @@ def _build_rebased_model_request(
     fields = cast(
         NewModel,
         {
-            "name": given.name or find_free_name(session, old.owner_id, old.name, "rebased"),
+            "name": given.name or find_free_model_name(session, old.owner_id, old.name, "rebased"),
             "scenario": old.scenario,
             "problem": old.problem,
             "recipe": dict(old.recipe),
@@ -308,7 +308,7 @@ def _add_model_and_jobs(
     if given.name is None:
         # Chosen again under the lock, since the name of the first check may be taken by now.
         requested = replace(
-            requested, name=find_free_name(session, old.owner_id, old.name, "rebased")
+            requested, name=find_free_model_name(session, old.owner_id, old.name, "rebased")
         )
     require_free_name(session, old.owner_id, requested.name)
     data: AuditData = {"name": requested.name, "model": old.id}
@@ -321,7 +321,7 @@ def _add_model_and_jobs(
     job_ids = [] if new.base_job is None else [new.base_job]
     job_ids += _queue_retained_tasks(order, old, new, requested.resolved_recipe.recipe)
     session.flush()
-    response = comparison_to_json(RebaseComparison(make_rebase_plan(session, old, new), {}))
+    response = rebase_comparison_to_json(RebaseComparison(make_rebase_plan(session, old, new), {}))
     response["warnings"] += new.warnings
     return response, job_ids
 

@@ -25,7 +25,7 @@ from core.ingest.dataset import open_dataset
 from core.ingest.findings.traces import read_image_traces
 from core.rebase.rebase_plan import (
     MeasuredTask,
-    PlannedTask,
+    PlannedRebaseTask,
     RebasePlan,
     find_rebase,
     find_rebase_of_model,
@@ -65,7 +65,7 @@ def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str)
         NotFound: the caller sees no such model, or no rebase of it.
         StoreCorrupt: a file is missing or damaged; the message says which one and what to do.
     """
-    return comparison_to_json(compare_rebased_models(db, blobs, actor, model))
+    return rebase_comparison_to_json(compare_rebased_models(db, blobs, actor, model))
 
 
 def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
@@ -81,7 +81,7 @@ def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOu
         return (
             None
             if pair is None
-            else comparison_to_json(RebaseComparison(make_rebase_plan(session, *pair), {}))
+            else rebase_comparison_to_json(RebaseComparison(make_rebase_plan(session, *pair), {}))
         )
 
 
@@ -96,7 +96,7 @@ def compare_rebased_models(
         plan = _read_rebase_plan(db, actor, model)
         try:
             return _call_with_damage_explained(
-                db, actor, plan, partial(_compare_images, blobs, plan)
+                db, actor, plan, partial(_count_flips_of_comparable_tasks, blobs, plan)
             )
         except StoreCorrupt:
             if _read_rebase_plan(db, actor, model) == plan:
@@ -104,7 +104,7 @@ def compare_rebased_models(
                 raise
 
 
-def comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
+def rebase_comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
     """Convert a rebase comparison to its response."""
     plan = comparison.plan
     tasks = [_rebase_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
@@ -122,7 +122,7 @@ def comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
             "new": _build_accuracy_share(both + total.positive, total.n),
             "flips": flips_to_json(total),
         },
-        "ready": plan.is_nothing_missing,
+        "ready": plan.is_complete,
         "missing": missing,
         "next": _describe_next_rebase_step(plan, missing),
         "warnings": _list_rebase_warnings(plan, total),
@@ -151,9 +151,9 @@ def _call_with_damage_explained(
         return use()
 
 
-def _compare_images(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
+def _count_flips_of_comparable_tasks(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
     flips_by_task: dict[int, FlipStatistics] = {}
-    tasks: list[PlannedTask] = []
+    tasks: list[PlannedRebaseTask] = []
     for task in plan.tasks:
         if not task.by_image or task.old is None or task.new is None:
             tasks.append(task)
@@ -184,7 +184,7 @@ def _count_flips(
         and _read_held_out_paths(blobs, old) != _read_held_out_paths(blobs, new)
     ):
         return _OTHER_IMAGES, None
-    return "", flips.count_flips(correct, new_correct)
+    return "", flips.count_prediction_flips(correct, new_correct)
 
 
 def _read_labels_and_correctness(
@@ -196,7 +196,10 @@ def _read_labels_and_correctness(
     rows = np.array(side.rows, np.str_)
     ranked = parse_ranked_predictions(decrypt_predictions(path, side.place))
     if ranked is not None:
-        predicted, truth = ranked.rows, _map_rows_to_labels(rows, ranked.targets, side)
+        predicted, truth = (
+            ranked.rows,
+            _convert_predicted_rows_to_labels(rows, ranked.targets, side),
+        )
     else:  # stored by an older release, without the true rows beside the predictions
         assert side.held_out is not None, "answers are kept as long as the images"
         predicted, _ = read_encrypted_predictions(path, side.place)
@@ -206,10 +209,10 @@ def _read_labels_and_correctness(
             raise _make_corrupt_predictions_error(
                 side, f"has {len(predicted)} answers to {len(truth)} images"
             )
-    return truth, _map_rows_to_labels(rows, predicted, side) == truth
+    return truth, _convert_predicted_rows_to_labels(rows, predicted, side) == truth
 
 
-def _map_rows_to_labels(
+def _convert_predicted_rows_to_labels(
     rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTask
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
@@ -236,7 +239,7 @@ def _read_held_out_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
     return traces.names[len(traces.train) :]
 
 
-def _rebase_task_to_json(task: PlannedTask, task_flips: FlipStatistics | None) -> RebaseTask:
+def _rebase_task_to_json(task: PlannedRebaseTask, task_flips: FlipStatistics | None) -> RebaseTask:
     """Convert one task of a rebase comparison to its response entry."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {

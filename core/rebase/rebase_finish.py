@@ -21,11 +21,11 @@ from core.errors import WrongState
 from core.keys.predict_keys import rebind_predict_keys_to_model
 from core.lineage.lineage import PRODUCTION
 from core.models.new_model import require_free_name
-from core.rebase.rebase import find_free_name
+from core.rebase.rebase import find_free_model_name
 from core.rebase.rebase_comparison import (
     RebaseComparison,
     compare_rebased_models,
-    comparison_to_json,
+    rebase_comparison_to_json,
 )
 from core.rebase.rebase_plan import RebasePlan, find_rebase, make_rebase_plan
 from core.requests.actor import Actor, UseCaseTransaction, find_model
@@ -80,7 +80,9 @@ def finish_rebase(
                 _require_takeover_ready(is_old, old, new, comparison, decision.missing)
             transaction = UseCaseTransaction(session, actor, db.now(session))
             pair = (old, new)
-            return _swap_names(transaction, pair, comparison, decision.reason, is_back=is_back)
+            return _swap_model_names(
+                transaction, pair, comparison, decision.reason, is_back=is_back
+            )
     # a concurrent request has just given the old model's name to another model
     except IntegrityError:
         raise WrongState(
@@ -125,7 +127,7 @@ def _require_takeover_ready(
             f"/v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
         )
-    reply = comparison_to_json(comparison)
+    reply = rebase_comparison_to_json(comparison)
     if reply["new"]["version"] in (None, 0):
         raise WrongState(
             f"{new.name!r} has nothing in production that could answer. {reply['next']}",
@@ -151,7 +153,7 @@ def _require_old_model_of_rebase(is_old: bool, old: Model, new: Model) -> None:
         )
 
 
-def _swap_names(
+def _swap_model_names(
     transaction: UseCaseTransaction,
     pair: tuple[Model, Model],
     comparison: RebaseComparison,
@@ -165,7 +167,7 @@ def _swap_names(
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")
     name, former_name = goes.name, comes.name
     if goes.deleted_at is None:
-        goes.name = find_free_name(session, goes.owner_id, name, ending)
+        goes.name = find_free_model_name(session, goes.owner_id, name, ending)
         # Flushed before the other model takes the name, since names of an owner are unique.
         session.flush()
     else:
@@ -195,4 +197,4 @@ def _swap_names(
     }
     owner_events.record_alias_event(session, comes, moved, now)
     compared = replace(comparison.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
-    return comparison_to_json(replace(comparison, plan=compared))
+    return rebase_comparison_to_json(replace(comparison, plan=compared))

@@ -18,7 +18,7 @@ from core.errors import NotFound
 from core.ingest.answers import StoredTaskPredictions
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import PRODUCTION, find_numbered_version, read_tasks_by_numbers
+from core.lineage.lineage import PRODUCTION, find_version_by_number, read_tasks_by_numbers
 from core.lineage.standing import TaskStanding, read_open_task_states, read_task_standings
 from core.requests.actor import Actor, find_model
 
@@ -50,7 +50,7 @@ class MeasuredTask:
 
 
 @dataclass(frozen=True)
-class PlannedTask:
+class PlannedRebaseTask:
     """A task of the old model's production, and its state in the new model of a rebase.
 
     Attributes:
@@ -93,13 +93,13 @@ class RebasePlan:
 
     old: RebaseSide
     new: RebaseSide
-    tasks: list[PlannedTask]
+    tasks: list[PlannedRebaseTask]
     finished_at: float | None
     waiting: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
-    def is_nothing_missing(self) -> bool:
+    def is_complete(self) -> bool:
         """True if no task and nothing else is missing to finish the rebase."""
         return not self.waiting and not any(task.missing for task in self.tasks)
 
@@ -163,7 +163,7 @@ def find_open_rebase(session: Session, old: Model) -> Model | None:
 def find_production_version(session: Session, model: Model) -> Version | None:
     """Find the version in production, or None while the model's base weights are fetched."""
     alias = session.get(Alias, (model.id, PRODUCTION))
-    return None if alias is None else find_numbered_version(session, model, alias.version)
+    return None if alias is None else find_version_by_number(session, model, alias.version)
 
 
 def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
@@ -186,7 +186,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
         _find_measured_results(session, new, new_version),
     )
     rebase = _RebaseModels(old, new, standings, set(_list_taught_tasks(new_version)))
-    planned: list[PlannedTask] = []
+    planned: list[PlannedRebaseTask] = []
     first: dict[str, int] = {}
     for task in tasks:
         twin = twins.get(task.sha256)
@@ -275,7 +275,7 @@ def _describe_task_state(
     twin: Task | None,
     measured: tuple[MeasuredTask | None, MeasuredTask | None],
     same_as: int | None,
-) -> PlannedTask:
+) -> PlannedRebaseTask:
     """Describe an old model's task with its state in the new model of a rebase.
 
     Args:
@@ -297,7 +297,7 @@ def _describe_task_state(
     # retained tasks are added in the same transaction as the model, so their times are equal
     if twin is not None:
         arrival = "relearned" if twin.created_at == new.created_at else "sent"
-    return PlannedTask(
+    return PlannedRebaseTask(
         task.number,
         task.name,
         sorted(task.classes),
@@ -419,7 +419,7 @@ def _describe_pending_work(
 
 
 def _list_plan_warnings(
-    session: Session, old: Model, new: Model, planned: Collection[PlannedTask]
+    session: Session, old: Model, new: Model, planned: Collection[PlannedRebaseTask]
 ) -> list[str]:
     """List warnings about a rebase's effects on clients, and about figures that look too good."""
     sentences = []

@@ -44,7 +44,7 @@ def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSe
             `BaseImageSettings`.
     """
     if config is not None and preset is not None:
-        raise _build_error("Say config or preset, not both.", "not beside preset")
+        raise _build_image_config_error("Say config or preset, not both.", "not beside preset")
     if preset is not None:
         return BaseImageSettings.model_validate(IMAGENET)
     try:
@@ -56,14 +56,14 @@ def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSe
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(map(str, ("config", *first["loc"])))
-        raise _build_error(
+        raise _build_image_config_error(
             f"{at}: {first['msg']}. Known: {', '.join(BaseImageSettings.model_fields)}.",
             first["msg"],
             at,
         ) from None
     # Deeply nested JSON exceeds Python's recursion limit, which is the client's error.
     except (ValueError, RecursionError):
-        raise _build_error("config is not JSON.", "not JSON") from None
+        raise _build_image_config_error("config is not JSON.", "not JSON") from None
 
 
 def read_base_images(images: ModelImageSettings, config: BaseImageSettings) -> ModelImageSettings:
@@ -83,9 +83,11 @@ def read_base_images(images: ModelImageSettings, config: BaseImageSettings) -> M
     mean, std, channels = config.mean or [], config.std or [], image["channels"]
     if not len(mean) == len(std) == channels:
         requirement = f"mean and std need {channels} numbers each, one for each channel"
-        raise _build_error(f"{requirement}; there are {len(mean)} and {len(std)}.", requirement)
+        raise _build_image_config_error(
+            f"{requirement}; there are {len(mean)} and {len(std)}.", requirement
+        )
     return ModelImageSettings(image, {"mean": mean, "std": std})
 
 
-def _build_error(detail: str, message: str, field: str = "config") -> Invalid:
+def _build_image_config_error(detail: str, message: str, field: str = "config") -> Invalid:
     return Invalid(detail, fields=[{"field": field, "message": message}])

@@ -34,9 +34,11 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWei
         return describe_pretrained_weights(name, row)
     refused = catalogue["unusable"].get(name)
     if refused is not None:
-        raise _build_error(f"The network of {name} cannot be used here: {refused}.", refused)
+        raise _build_weights_name_error(
+            f"The network of {name} cannot be used here: {refused}.", refused
+        )
     near = _suggest_similar_weight_names(catalogue, name)
-    raise _build_error(
+    raise _build_weights_name_error(
         f"timm has no pretrained weights {name!r}; did you mean {near}? GET /v1/architectures "
         f"recommends a dozen.",
         f"did you mean {near}?",
@@ -85,5 +87,5 @@ def _suggest_similar_weight_names(catalogue: Catalogue, name: str) -> str:
     return ", ".join(nearest)
 
 
-def _build_error(detail: str, message: str) -> Invalid:
+def _build_weights_name_error(detail: str, message: str) -> Invalid:
     return Invalid(detail, fields=[{"field": FIELD, "message": message}])

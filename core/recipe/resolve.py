@@ -83,7 +83,7 @@ def resolve_recipe(
         *find_recipe_fields_unfit_for_problem(catalogue, problem, complete),
     ]
     if errors:
-        raise _build_error(errors)
+        raise _build_invalid_recipe_error(errors)
     # A stored recipe has every field, as if somebody had asked for all of them.
     ineffective = [] if stored else warn_of_ineffective_fields(catalogue, patch, complete)
     return ResolvedRecipe(
@@ -139,7 +139,7 @@ def _complete_recipe_patch(
     if preset is not None:
         presets = catalogue["presets"]
         if not isinstance(preset, str) or preset not in presets:
-            raise _build_error(
+            raise _build_invalid_recipe_error(
                 [
                     (
                         "recipe.preset",
@@ -189,13 +189,13 @@ def _complete_method_fields(
     catalogue: Catalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
-        raise _build_error(
+        raise _build_invalid_recipe_error(
             [("recipe.method", "must be a method's name or an object with its name")]
         )
     name = method.get("name")
     methods = catalogue["methods"]
     if not isinstance(name, str) or name not in methods:
-        raise _build_error(
+        raise _build_invalid_recipe_error(
             [
                 (
                     "recipe.method.name",
@@ -245,7 +245,7 @@ def _name_methods_with_hyper_parameter(catalogue: Catalogue, name: str, field: s
     return f"; {hyper} belongs to {', '.join(methods_with_it)}" if methods_with_it else ""
 
 
-def _build_error(errors: list[FieldError]) -> InvalidRecipe:
+def _build_invalid_recipe_error(errors: list[FieldError]) -> InvalidRecipe:
     return InvalidRecipe(
         describe_recipe_errors(errors, "The recipe cannot be used"),
         fields=build_listed_field_errors(errors),

@@ -47,7 +47,7 @@ def choose_default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
     return packaged_base.load_base_description().architecture
 
 
-def choose_default_base(architecture: ArchitectureChoice) -> str:
+def choose_default_base_weights(architecture: ArchitectureChoice) -> str:
     """Choose the initial weights of an architecture: the package's, timm's, or random ones."""
     if architecture == packaged_base.load_base_description().architecture:
         return packaged_base.PACKAGED

@@ -39,7 +39,7 @@ class FlipStatistics:
         return self.both_right + self.negative + self.positive + self.both_wrong
 
     @property
-    def nfr(self) -> float | None:
+    def negative_flip_rate(self) -> float | None:
         """The negative flip rate: images that turned wrong, as a share in [0, 1]; None without
         images.
         """
@@ -54,7 +54,7 @@ class FlipStatistics:
         )
 
 
-def count_flips(old: Mask, new: Mask) -> FlipStatistics:
+def count_prediction_flips(old: Mask, new: Mask) -> FlipStatistics:
     """Count prediction flips between two versions: images right in both, one or none of them.
 
     Args:
@@ -64,13 +64,13 @@ def count_flips(old: Mask, new: Mask) -> FlipStatistics:
     return FlipStatistics(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
 
 
-def count_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
+def count_prediction_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
     """Count prediction flips between two versions in each group of images.
 
     Args:
         groups: int64 [N], the group of each image.
         most: number of groups; they are numbered from 0 to `most` - 1.
-        old, new: bool [N], as in `count_flips`.
+        old, new: bool [N], as in `count_prediction_flips`.
 
     Returns:
         int64 [most, 4], in the order of the fields of `FlipStatistics`.

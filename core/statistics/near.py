@@ -68,7 +68,7 @@ def compute_hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.u
     return np.bitwise_count(first ^ second).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def find_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
+def find_near_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
     """Find for each image an earlier near duplicate in the same set of images."""
     near = np.full(len(hashes), -1, np.int64)
     distinct, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
@@ -85,12 +85,12 @@ def find_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
     return NearDuplicateMatches(near, complete)
 
 
-def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> NearDuplicateMatches:
+def find_near_duplicates_between(hashes: Hashes, earlier: Hashes) -> NearDuplicateMatches:
     """Find for each image a near duplicate among other, `earlier` images."""
-    return find_duplicates_in_each(hashes, [earlier])[0]
+    return find_near_duplicates_in_each_group(hashes, [earlier])[0]
 
 
-def find_duplicates_in_each(
+def find_near_duplicates_in_each_group(
     new_hashes: Hashes, groups: Sequence[Hashes]
 ) -> list[NearDuplicateMatches]:
     """Find for each image a near duplicate in each of several groups of images, in one search.
@@ -131,7 +131,7 @@ def find_duplicates_in_each(
     return [NearDuplicateMatches(rows, complete) for rows in near]
 
 
-def group_duplicates(hashes: Hashes) -> Rows:
+def group_near_duplicate_hashes(hashes: Hashes) -> Rows:
     """Group near-duplicate images, directly or through others: a group number per image, int64 [N].
 
     Frames of one burst are one group although the first and the last may differ by more than
@@ -152,7 +152,7 @@ def group_duplicates(hashes: Hashes) -> Rows:
     return number[of.reshape(-1)]
 
 
-def find_contradicting_labels(
+def find_near_duplicates_with_other_label(
     hashes: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
 ) -> list[tuple[int, int]]:
     """Find images with a near duplicate under another label.

@@ -52,21 +52,23 @@ def find_detectable_loss(images: int, limit: float) -> DetectableLostShare:
     """Find the loss that the gate detects with `images` held-out images, and the images for half of
     it.
     """
-    loss = find_smallest_visible_loss(images, limit)
+    loss = find_smallest_detectable_loss(images, limit)
     # A loss that the gains and the limit nearly cancel is not detected with any number of images.
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
     # No number of images reveals a notably smaller loss.
     if loss is not None and loss - goal < _STEP:
         return DetectableLostShare(images, loss, None, None)
-    needed = _find_revealing_image_count(goal, limit, images)
+    needed = _find_image_count_to_detect_loss(goal, limit, images)
     if needed is None:
         return DetectableLostShare(images, loss, None, None)
     return DetectableLostShare(
-        images, loss, needed - images, find_smallest_visible_loss(needed, limit)
+        images, loss, needed - images, find_smallest_detectable_loss(needed, limit)
     )
 
 
-def find_smallest_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
+def find_smallest_detectable_loss(
+    images: int, limit: float, gained: float = GAINED
+) -> float | None:
     """Find the smallest share of lost images that is detected reliably, in steps of 0.001, or
     None.
     """
@@ -111,7 +113,7 @@ def compute_loss_detection_probability(
     return min(1.0, total)
 
 
-def _find_revealing_image_count(loss: float, limit: float, above: int) -> int | None:
+def _find_image_count_to_detect_loss(loss: float, limit: float, above: int) -> int | None:
     """Find the number of images above `above`, in tens, with which a loss is detected.
 
     None means more than `_MOST_IMAGES`.
@@ -136,12 +138,12 @@ def _find_most_gains_of_detected_loss(flips: int, least: float) -> int:
 
     The loss is detected if it is significant and its net number exceeds `least`.
     """
-    return min(_find_significant_gains(flips), math.ceil((flips - least) / 2) - 1)
+    return min(_find_most_gains_of_significant_loss(flips), math.ceil((flips - least) / 2) - 1)
 
 
 # Each step of a bisection asks for nearly the same numbers of flips.
 @lru_cache(maxsize=1 << 15)
-def _find_significant_gains(flips: int) -> int:
+def _find_most_gains_of_significant_loss(flips: int) -> int:
     # A guess by the normal approximation; the loops below make it exact.
     guess = max(-1, math.floor(flips / 2 - 1.3 * math.sqrt(flips)))
     while guess >= 0 and compute_one_sided_mcnemar(flips - guess, guess) >= SIGNIFICANT:

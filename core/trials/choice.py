@@ -25,7 +25,7 @@ class MeasuredTrial:
         return self.figures.images, self.figures.bytes, self.seconds, self.number
 
 
-def choose_best_candidate(candidates: Sequence[MeasuredTrial]) -> MeasuredTrial:
+def choose_best_measured_trial(candidates: Sequence[MeasuredTrial]) -> MeasuredTrial:
     """Choose the best of one or more measured trials."""
     passing = [each for each in candidates if each.figures.passed] or list(candidates)
     scored = [each for each in passing if each.figures.score is not None]

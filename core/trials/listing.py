@@ -45,7 +45,7 @@ def build_trials_response(session: Session, job: Job) -> TrialsOut:
     Raises:
         NotFound: the job has one recipe.
     """
-    require_trials(job)
+    require_job_has_trials(job)
     assert job.choose is not None, "required above"
     session.flush()
     trials = read_trials(session, job.id)
@@ -68,7 +68,7 @@ def build_trials_response(session: Session, job: Job) -> TrialsOut:
     }
 
 
-def require_trials(job: Job) -> None:
+def require_job_has_trials(job: Job) -> None:
     """Raise NotFound unless a job has trials."""
     if job.choose is None:
         raise NotFound(
@@ -95,9 +95,9 @@ def _trial_to_json(
         "state": trial.state,
         "score": None if figures is None else _score_to_json(figures.score),
         "passes_gate": None if figures is None else figures.passed,
-        "accuracy": {} if figures is None else _compute_share_by_name(figures.accuracy),
+        "accuracy": {} if figures is None else _compute_accuracy_by_task(figures.accuracy),
         "acc": None if figures is None else figures.acc,
-        "held_out": None if figures is None else _count_images(figures.accuracy),
+        "held_out": None if figures is None else _sum_image_counts(figures.accuracy),
         "forgetting": None if figures is None else figures.forgetting,
         "forecast": None if figures is None else figures.forecast,
         "seconds": trial.seconds,
@@ -124,9 +124,9 @@ def _score_to_json(score: TrialScore | None) -> TrialScoreOut | None:
     }
 
 
-def _count_images(counts: Mapping[str, Sequence[int]]) -> int:
+def _sum_image_counts(counts: Mapping[str, Sequence[int]]) -> int:
     return sum(total for _, total in counts.values())
 
 
-def _compute_share_by_name(counts: Mapping[str, Sequence[int]]) -> dict[str, float | None]:
+def _compute_accuracy_by_task(counts: Mapping[str, Sequence[int]]) -> dict[str, float | None]:
     return {task: right / total if total else None for task, (right, total) in counts.items()}

@@ -53,7 +53,7 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True)
-class TrialBatch:
+class TrialBatchProperties:
     """The properties of a batch that decide which trials are planned for it.
 
     Attributes:
@@ -72,7 +72,11 @@ Check = Callable[[ResolvedRecipe], list[str]]
 
 
 def plan_trials(
-    catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: TrialBatch, check: Check
+    catalogue: Catalogue,
+    model: Model,
+    asked: TrialsRequest,
+    batch: TrialBatchProperties,
+    check: Check,
 ) -> list[PlannedTrial]:
     """Plan the trials of a batch: check listed recipes, or choose some that fit.
 
@@ -84,10 +88,10 @@ def plan_trials(
         InvalidRecipe: a recipe cannot be used.
     """
     if model.problem is not None:
-        raise _make_error(f"Models of the problem {model.problem} have no trials.")
+        raise _make_trials_error(f"Models of the problem {model.problem} have no trials.")
     source: Source = "selection" if model.selection else "left-out"
     if source == "selection" and not batch.has_selection:
-        raise _make_error(
+        raise _make_trials_error(
             "No image can compare recipes: no class of this batch has 8 images or more, and no "
             "earlier batch has selection images. Send a larger batch, or one recipe."
         )
@@ -98,7 +102,7 @@ def plan_trials(
         if source == "left-out" and not computes_left_out_predictions(
             trial.resolved_recipe.recipe["method"], batch.is_first
         ):
-            raise _make_error(
+            raise _make_trials_error(
                 f"Recipe {number} ({trial.resolved_recipe.recipe['method']['name']}) cannot be compared: "
                 f"this model keeps no selection images, and only the method analytic has exact "
                 f'left-out answers, with the head "auto", "lda" or "ridge" and without training '
@@ -131,7 +135,9 @@ def _plan_listed_trials(
     catalogue: Catalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
 ) -> list[PlannedTrial]:
     if not LEAST <= len(recipes) <= MOST:
-        raise _make_error(f"{len(recipes)} recipes are listed. Trials compare {LEAST} to {MOST}.")
+        raise _make_trials_error(
+            f"{len(recipes)} recipes are listed. Trials compare {LEAST} to {MOST}."
+        )
     planned: list[PlannedTrial] = []
     for number, patch in enumerate(recipes, start=1):
         try:
@@ -142,7 +148,7 @@ def _plan_listed_trials(
             raise InvalidRecipe(detail, fields=error.fields) from error
         for other, known in enumerate(planned, start=1):
             if known.resolved_recipe.recipe == trial.resolved_recipe.recipe:
-                raise _make_error(f"Recipes {other} and {number} of the list are equal.")
+                raise _make_trials_error(f"Recipes {other} and {number} of the list are equal.")
         resolved = ResolvedRecipe(
             trial.resolved_recipe.recipe, [*trial.resolved_recipe.warnings, *warnings]
         )
@@ -171,7 +177,7 @@ def _build_trial_recipe(
 
 
 def _find_trial_candidates(
-    catalogue: Catalogue, model: Model, batch: TrialBatch, check: Check
+    catalogue: Catalogue, model: Model, batch: TrialBatchProperties, check: Check
 ) -> list[PlannedTrial]:
     planned: list[PlannedTrial] = []
     for suggestion in list_trial_suggestions(model, batch.is_first, batch.images):
@@ -193,12 +199,12 @@ def _find_trial_candidates(
             break
     if len(planned) < LEAST:
         more = "" if model.selection else ', or create the model with "selection": true'
-        raise _make_error(
+        raise _make_trials_error(
             f"Fewer than {LEAST} recipes fit this model and can be compared. List the recipes that "
             f"trials shall compare{more}."
         )
     return planned
 
 
-def _make_error(detail: str) -> Invalid:
+def _make_trials_error(detail: str) -> Invalid:
     return Invalid(detail, fields=[{"field": "trials", "message": detail}])

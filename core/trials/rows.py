@@ -12,7 +12,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.jobs import build_unfinished_condition, change_job_state
 from core.database.states import JobAction, JobState
 from core.database.tables import Job, Task, Trial, TrialFile
-from core.trials.choice import MeasuredTrial, choose_best_candidate
+from core.trials.choice import MeasuredTrial, choose_best_measured_trial
 from core.trials.plan import PlannedTrial, TrialsRequest
 
 _OF_ALL = frozenset({"data", "time"})
@@ -63,7 +63,7 @@ def add_trials(
     )
 
 
-def has_selection_images(session: Session, model_id: str) -> bool:
+def has_trial_selection_images(session: Session, model_id: str) -> bool:
     """Return True if a model has images set aside for comparing trials."""
     query = select(Task.id).where(
         Task.model_id == model_id,
@@ -85,7 +85,7 @@ def list_measured_trials(trials: Sequence[Trial]) -> list[MeasuredTrial]:
 def find_best_trial(trials: Sequence[Trial]) -> int | None:
     """Find the number of the best measured trial; None without one."""
     candidates = list_measured_trials(trials)
-    return choose_best_candidate(candidates).number if candidates else None
+    return choose_best_measured_trial(candidates).number if candidates else None
 
 
 def fail_running_trial(session: Session, job: Job, problem: JobError) -> bool:
@@ -104,7 +104,7 @@ def fail_running_trial(session: Session, job: Job, problem: JobError) -> bool:
     return any(trial.state not in _ENDED for trial in trials)
 
 
-def start_trials_again(
+def reset_all_trials(
     session: Session, job: Job, change: Callable[[RecipePatch], tuple[RecipePatch, RecipeOut]]
 ) -> None:
     """Reset all trials of a job, so that they are learned again.
@@ -125,7 +125,7 @@ def forget_trial_measurements(trial: Trial) -> None:
     trial.parent = trial.began_s = trial.seconds = trial.figures = trial.error = None
 
 
-def convert_to_single_recipe(session: Session, job: Job) -> None:
+def convert_job_to_single_recipe(session: Session, job: Job) -> None:
     """Convert a job with trials into one with a single recipe."""
     if job.choose is None:
         return

@@ -61,7 +61,7 @@ class WebhookDeliverer:
         self._end = threading.Event()
         self._failing = False
         self._thread = threading.Thread(
-            target=self._serve_webhooks_until_ended, name="deliver", daemon=True
+            target=self._deliver_until_stopped, name="deliver", daemon=True
         )
 
     def start_delivery_thread(self) -> None:
@@ -84,7 +84,7 @@ class WebhookDeliverer:
         with self._changed:
             self._changed.wait_for(lambda: not self._serving, CLOSE_S)
 
-    def serve_due_webhooks(self) -> int:
+    def deliver_due_webhooks(self) -> int:
         """Lease due webhooks while threads are free, deliver each in a thread, and return their
         number.
         """
@@ -105,7 +105,7 @@ class WebhookDeliverer:
                 # Before the thread begins, because it discards the lease when it ends.
                 self._serving.add(lease)
             threading.Thread(
-                target=self._serve_webhook,
+                target=self._deliver_leased_webhook,
                 args=(lease,),
                 name="delivery",
                 # Threads that hang in a request must not keep the worker from ending.
@@ -113,12 +113,12 @@ class WebhookDeliverer:
             ).start()
         return len(leases)
 
-    def _serve_webhooks_until_ended(self) -> None:
+    def _deliver_until_stopped(self) -> None:
         while not self._end.is_set():
-            self._run_logging_errors("look", self.serve_due_webhooks)
+            self._run_logging_errors("look", self.deliver_due_webhooks)
             self._end.wait(LOOK_S)
 
-    def _serve_webhook(self, lease: LeasedWebhook) -> None:
+    def _deliver_leased_webhook(self, lease: LeasedWebhook) -> None:
         try:
             self._run_logging_errors("serve", lambda: self._send_due_deliveries(lease))
         finally:
@@ -147,7 +147,7 @@ class WebhookDeliverer:
                     status=outcome.status,
                 )
         # A long queue gives up its place after its turn, so that others are served too.
-        outbox.release_webhook(self._db, lease)
+        outbox.release_webhook_lease(self._db, lease)
 
     def _attempt_delivery(
         self, lease: LeasedWebhook, outgoing: OutgoingDelivery

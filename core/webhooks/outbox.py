@@ -152,7 +152,7 @@ def lease_next_delivery(
         )
 
 
-def release_webhook(db: Database, lease: LeasedWebhook) -> None:
+def release_webhook_lease(db: Database, lease: LeasedWebhook) -> None:
     """Release a leased webhook, so that any worker may send its remaining deliveries."""
     with db.write() as session:
         hook = _lock_leased_webhook(session, lease)

@@ -97,7 +97,7 @@ def create_webhook(
         record_audit_entry(
             session, actor, AuditedChange("webhook.create", row.id, data, model=row.model_id), now
         )
-        _require_few_webhooks(session, row, settings.max_webhooks)
+        _require_webhook_limit_kept(session, row, settings.max_webhooks)
         return {**build_webhook_responses(session, [row])[0], "secret": secret}
 
 
@@ -416,7 +416,7 @@ def _record_change_in_audit(
     )
 
 
-def _require_few_webhooks(session: Session, row: Webhook, most: int) -> None:
+def _require_webhook_limit_kept(session: Session, row: Webhook, most: int) -> None:
     """Check that an owner does not have too many webhooks.
 
     Call this last in the transaction, since it locks the owner's row.

@@ -35,15 +35,19 @@ from core.edits import record, rewrite
 from core.edits.recount import recount_matrix_cells
 from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid
-from core.execution.editing.data import EditedData, build_edited_data, select_fallback_temperature
+from core.execution.editing.data import (
+    EditedTaskData,
+    build_edited_task_data,
+    select_fallback_temperature,
+)
 from core.execution.editing.facts import EditFacts
-from core.execution.editing.line import EditedVersionState, renumber_edited_version
+from core.execution.editing.line import EditedVersionState, renumber_classes_of_edited_version
 from core.execution.editing.renaming import write_result_with_renamed_classes
 from core.execution.prepare import (
-    adapt_stored_recipe,
-    fetch_blob_if_sound,
+    fetch_blob_if_undamaged,
     fetch_files_of_earlier_task,
     fetch_version_parts,
+    fill_in_older_recipe,
     find_held_out_features,
 )
 from core.ingest.dataset import write_dataset
@@ -55,7 +59,7 @@ from core.settings import Settings
 from core.storage import Blobs
 
 
-class EditChain:
+class EditProcessChain:
     """The chain of learning processes with which a job carries out an edit.
 
     Args:
@@ -73,7 +77,7 @@ class EditChain:
     ) -> None:
         self._db, self._blobs, self._settings, self._claim = db, blobs, settings, claim
         self._facts, self._folder = facts, folder
-        self._edited: dict[int, EditedData] = {}
+        self._edited: dict[int, EditedTaskData] = {}
         self._carrier: int | None = None
         # Parts of earlier tasks that the new version stores, since its ancestors' are outdated.
         self._renewed: set[str] = set()
@@ -144,16 +148,16 @@ class EditChain:
 
     def _store_edited_task_files(self, number: int) -> None:
         folder = self._folder / f"task-{number}"
-        self._edited[number] = build_edited_data(self._blobs, self._facts, number, folder)
+        self._edited[number] = build_edited_task_data(self._blobs, self._facts, number, folder)
 
     def write_renamed_version(self) -> Path:
         """Write the job result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
         write_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
-        self._write_row_changes(out)
+        self._write_database_changes(out)
         return out
 
-    def get_first_parent(self) -> EditedVersionState:
+    def load_first_starting_version(self) -> EditedVersionState:
         """Return the version state from which an edit's first learning process starts."""
         start = self._fetch_starting_version_state()
         return self._reorder_head_classes(start) if self._facts.is_learned_from_features else start
@@ -188,7 +192,7 @@ class EditChain:
         head = self._fetch_starting_version_state()
         head = replace(head, parts=self._add_features_no_job_reads(head.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
-        recipe = adapt_stored_recipe(
+        recipe = fill_in_older_recipe(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
         )
         history = self._list_other_tasks(None)
@@ -224,7 +228,7 @@ class EditChain:
         """Write the spec of a process that learns one task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
-        task = self._describe_learned_task(number, folder)
+        task = self._build_task_to_learn(number, folder)
         # Results in between are not measured, since no version is made of them.
         is_last = number == self.relearned_tasks[-1]
         history = self._list_other_tasks(number) if is_last else []
@@ -273,7 +277,7 @@ class EditChain:
             gpu_memory_share=settings.gpu_memory_share,
         )
 
-    def get_next_parent(
+    def build_next_starting_version(
         self, line: EditedVersionState, number: int, out: Path
     ) -> EditedVersionState:
         """Return the version state from which the edit's next learning process starts."""
@@ -331,9 +335,9 @@ class EditChain:
         changed = document.model_copy(update=fields).to_json()
         changed.pop("changes", None)
         (out / "result.json").write_text(json.dumps(changed, ensure_ascii=False, sort_keys=True))
-        self._write_row_changes(out)
+        self._write_database_changes(out)
 
-    def _write_row_changes(self, out: Path) -> None:
+    def _write_database_changes(self, out: Path) -> None:
         changes = self._build_edit_result().to_json()
         (out / record.FILE).write_text(json.dumps(changes, ensure_ascii=False))
         (out / record.STORED).mkdir()
@@ -381,7 +385,7 @@ class EditChain:
             class_numbers=self._class_numbers,
         )
 
-    def _describe_learned_task(self, number: int, folder: Path) -> TaskToLearn:
+    def _build_task_to_learn(self, number: int, folder: Path) -> TaskToLearn:
         data, task = self._edited.get(number), self._facts.tasks[number]
         if data is None:
             assert task.train_sha256 is not None, "checked when the facts were read"
@@ -441,12 +445,12 @@ class EditChain:
                 )
         return listed
 
-    def _fetch_held_out_features(self, data: EditedData) -> Path | None:
+    def _fetch_held_out_features(self, data: EditedTaskData) -> Path | None:
         """Fetch stored features of a task's held-out images; None if the edit changes these."""
         digest = self._held_out_features.get(data.after.number)
         if digest is None or data.after.held_out != data.before.held_out:
             return None
-        return fetch_blob_if_sound(self._blobs, digest)
+        return fetch_blob_if_undamaged(self._blobs, digest)
 
     def _reorder_head_classes(self, line: EditedVersionState) -> EditedVersionState:
         """Renumber the head version's classes in the order of first appearance after the edit.
@@ -467,7 +471,7 @@ class EditChain:
         numbers = [GONE if name is None else position.get(name, GONE) for name in named]
         self._record_class_numbers(numbers)
         manifest = line.manifest.model_copy(update={"classes": new})
-        return renumber_edited_version(
+        return renumber_classes_of_edited_version(
             replace(line, manifest=manifest, parts=current_parts), numbers, folder
         )
 

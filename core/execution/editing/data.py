@@ -14,14 +14,14 @@ from core.database.label_names import list_label_names
 from core.database.tables import Task
 from core.edits import record, rewrite
 from core.edits.checks import EditChanges, make_emptied_task_error
-from core.edits.rewrite import EditedLabels, FeatureRows
+from core.edits.rewrite import EditedLabels, StoredTaskFeatures
 from core.errors import Invalid, StoreCorrupt
 from core.execution.editing.facts import EditFacts
 from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class EditedData:
+class EditedTaskData:
     """The data of one task after an edit: labels, files, and features.
 
     Attributes:
@@ -40,7 +40,7 @@ class EditedData:
     names: list[str]
     train: EditedLabels | None
     held_out: EditedLabels | None
-    rows: FeatureRows | None
+    rows: StoredTaskFeatures | None
     files: dict[str, Path]
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
@@ -60,7 +60,9 @@ class EditedData:
         return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
-def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
+def build_edited_task_data(
+    blobs: Blobs, facts: EditFacts, number: int, folder: Path
+) -> EditedTaskData:
     """Apply an edit to one task's data, store the new files, and describe them.
 
     Args:
@@ -74,7 +76,11 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
     task, changes = facts.tasks[number], facts.changes
     before = record.describe_task_for_edit_journal(task)
     names = list_label_names(facts.model, task.classes)
-    rows = _read_feature_rows(blobs, facts, number) if facts.is_learned_from_features else None
+    rows = (
+        _read_stored_features_of_task(blobs, facts, number)
+        if facts.is_learned_from_features
+        else None
+    )
     train_path = None if before.train is None else blobs.fetch_verified_file(before.train)
     train = _edit_train_labels(facts, number, train_path, rows, names)
     held_out_path = (
@@ -95,7 +101,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
         gone = EditedTask(number=number, classes={}, n_train=0, n_held_out=0)
         sized = before.model_copy(update={"bytes": {}})
         paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
-        return EditedData(sized, gone, names, train, held_out, rows, {}, paths)
+        return EditedTaskData(sized, gone, names, train, held_out, rows, {}, paths)
     classes = _count_images_of_labels(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
@@ -140,7 +146,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
         for split, path in (("train", train_path), ("held_out", held_out_path))
         if path is not None
     }
-    return EditedData(
+    return EditedTaskData(
         before.model_copy(update={"bytes": {**former, "traces": task.traces_bytes or 0}}),
         after,
         new_names,
@@ -157,12 +163,14 @@ def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
     return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
-def _read_feature_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
+def _read_stored_features_of_task(
+    blobs: Blobs, facts: EditFacts, number: int
+) -> StoredTaskFeatures:
     main, rest = (
         facts.features.get(name) for name in rewrite.get_names_of_task_feature_parts(number)
     )
     assert main is not None, "checked when the facts were read"
-    rows = rewrite.read_feature_rows(
+    rows = rewrite.read_stored_task_features(
         number,
         blobs.fetch_verified_file(main.sha256),
         None if rest is None else blobs.fetch_verified_file(rest.sha256),
@@ -177,7 +185,7 @@ def _edit_train_labels(
     facts: EditFacts,
     number: int,
     path: Path | None,
-    rows: FeatureRows | None,
+    rows: StoredTaskFeatures | None,
     names: Sequence[str],
 ) -> EditedLabels | None:
     """Apply an edit to the labels of a task's training images, in learning order."""
@@ -271,16 +279,16 @@ def _read_removed_paths(
         return []
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _complete_edited_labels(path, parts, changes)
+        train, held_out = _apply_edit_to_trace_labels(path, parts, changes)
         return rewrite.read_paths_of_removed_images(path, train, held_out)
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return []
 
 
-def _complete_edited_labels(
+def _apply_edit_to_trace_labels(
     traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: EditChanges
 ) -> tuple[EditedLabels, EditedLabels]:
-    stored = rewrite.read_traced_labels(traces)
+    stored = rewrite.read_labels_from_trace_file(traces)
     train, held_out = (
         rewrite.apply_edit_to_labels(labels, {}, changes.classes) if part is None else part
         for labels, part in zip(stored, parts, strict=True)
@@ -304,8 +312,8 @@ def _store_edited_traces(
     """
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _complete_edited_labels(path, parts, changes)
-        if not rewrite.write_edited_traces(path, target, train, held_out):
+        train, held_out = _apply_edit_to_trace_labels(path, parts, changes)
+        if not rewrite.write_edited_trace_file(path, target, train, held_out):
             return None, 0
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return None, 0
@@ -314,7 +322,7 @@ def _store_edited_traces(
 
 def select_fallback_temperature(
     facts: EditFacts,
-    edited: Mapping[int, EditedData],
+    edited: Mapping[int, EditedTaskData],
     taught: Sequence[int],
     of_start: Temperature | None,
 ) -> Temperature | None:

@@ -28,7 +28,7 @@ class EditedVersionState:
     class_numbers: list[list[int]]
 
 
-def renumber_edited_version(
+def renumber_classes_of_edited_version(
     line: EditedVersionState, numbers: Sequence[int], folder: Path
 ) -> EditedVersionState:
     """Renumber the classes of a version within an edit, moving the rows of its classifier.

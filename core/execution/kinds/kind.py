@@ -14,7 +14,7 @@ from core.storage import ObjectStorage
 
 
 @dataclass(frozen=True)
-class Work:
+class ClaimedJobContext:
     """One attempt of a worker at a claimed job: database, store, claim, and callbacks of the
     worker.
 
@@ -47,7 +47,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Done:
+class JobOutcome:
     """The outcome of a job attempt: findings for the response, and last log lines.
 
     Attributes:
@@ -77,7 +77,7 @@ class JobLimitAdvice:
 
 
 @dataclass(frozen=True)
-class Kind:
+class JobKindDefinition:
     """A kind of job (learn, export …): its name, priority, time limit and function.
 
     Attributes:
@@ -96,6 +96,6 @@ class Kind:
     name: str
     priority: int
     longest_s: Callable[[Settings], float]
-    run: Callable[[Work], Done | None]
+    run: Callable[[ClaimedJobContext], JobOutcome | None]
     able: Callable[[], bool] = lambda: True
     advice: JobLimitAdvice = JobLimitAdvice()

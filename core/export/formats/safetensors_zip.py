@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.export import model_card
 from core.export.card_code import find_architecture_family
-from core.export.format import Format, Version
+from core.export.format import DownloadFormat, VersionToExport
 from core.export.image_reader import build_image_reader_files
 from core.export.zip_entries import add_text_to_zip, add_zip_entry
 from core.files.merged import MergedTensors
@@ -23,7 +23,7 @@ No backbone has these tensors.
 """
 
 
-class SafetensorsZip(Format):
+class SafetensorsZipFormat(DownloadFormat):
     """The safetensors download format: all tensors in one file, with configuration and model
     card.
     """
@@ -32,7 +32,7 @@ class SafetensorsZip(Format):
     media_type = "application/zip"
     suffix = "zip"
 
-    def write_download(self, target: Path, version: Version) -> None:
+    def write_download(self, target: Path, version: VersionToExport) -> None:
         """Write the zip of a version's weights, copying the tensors of one part after another.
 
         Raises:

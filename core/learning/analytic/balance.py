@@ -25,7 +25,7 @@ def balance_class_sums(sums: FeatureSums) -> FeatureSums:
     """
     counts, mu = sums.counts, discriminant.compute_class_means(sums)
     present = counts > 0
-    each = sums.examples / int(present.sum())
+    each = sums.example_count / int(present.sum())
     gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
     # Rounding leaves the matrix slightly asymmetric.
     return FeatureSums((gram + gram.T) / 2, each * mu.T, counts)
@@ -52,7 +52,7 @@ class RidgeLeaveOneOut:
         within = sums.gram - sums.cross @ mu
         # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
         # becomes 1.
-        self._unit = int((counts > 0).sum()) / (sums.examples - 1)
+        self._unit = int((counts > 0).sum()) / (sums.example_count - 1)
         # One decomposition serves all λ: trying another one costs no further matrix.
         values, basis = torch.linalg.eigh(self._unit * (within + within.T) / 2 + mu.T @ mu)
         self._values = values.clamp(min=0)  # below zero by rounding only

@@ -117,4 +117,4 @@ def renumber_retained_features(
 
 def _count_degrees_of_freedom(sums: FeatureSums) -> int:
     """Return the degrees of freedom of the within-class scatter: examples minus classes."""
-    return sums.examples - int((sums.counts > 0).sum())
+    return sums.example_count - int((sums.counts > 0).sum())

@@ -34,7 +34,7 @@ def compute_shared_covariance(sums: FeatureSums) -> Tensor:
     """Compute the covariance Σ about the class means that all classes share, float64 [K, K]."""
     between = sums.cross @ compute_class_means(sums)
     # Each class mean costs a degree of freedom; with one image of each class none is left.
-    freedom = max(sums.examples - int((sums.counts > 0).sum()), 1)
+    freedom = max(sums.example_count - int((sums.counts > 0).sum()), 1)
     return (sums.gram - between) / freedom
 
 
@@ -102,13 +102,13 @@ def solve_discriminant(
         share: ρ; None: by OAS.
     """
     sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
-    share = compute_oas_shrinkage(sigma, sums.examples) if share is None else share
+    share = compute_oas_shrinkage(sigma, sums.example_count) if share is None else share
     lower = factor_covariance(shrink_covariance(sigma, share), float(sums.gram.diagonal().mean()))
     weight = torch.cholesky_solve(mu.T, lower).T
     bias = -0.5 * (weight * mu).sum(1)
     present = sums.counts > 0
     if prior == "empirical":
-        bias = bias + (sums.counts / sums.examples).log()
+        bias = bias + (sums.counts / sums.example_count).log()
     # Classes without examples are left out of the mean: their zero rows would shift all others.
     weight, bias = weight - weight[present].mean(0), bias - bias[present].mean()
     return LinearWeights(weight.contiguous(), bias.masked_fill(~present, -torch.inf))
@@ -131,9 +131,9 @@ class DiscriminantLeaveOneOut:
 
     def __init__(self, sums: FeatureSums, h: Tensor, labels: Tensor) -> None:
         sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
-        freedom = sums.examples - int((sums.counts > 0).sum())
+        freedom = sums.example_count - int((sums.counts > 0).sum())
         values, basis = torch.linalg.eigh(sigma)
-        self._oas = compute_oas_shrinkage(sigma, sums.examples)
+        self._oas = compute_oas_shrinkage(sigma, sums.example_count)
         self._sums, self._labels, self._n = sums, labels, sums.counts.to(h.dtype)[labels]
         self._h, self._mu = h @ basis, mu @ basis
         self._residual = self._h - self._mu[labels]

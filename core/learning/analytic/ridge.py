@@ -49,7 +49,7 @@ def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
         list_ridge_strengths(scale),
         # Of equal scores the larger λ wins: its solution is the smoother.
         key=lambda strength: (
-            _compute_cross_validation_score(strength, values, energy, sums.examples),
+            _compute_cross_validation_score(strength, values, energy, sums.example_count),
             -strength,
         ),
     )

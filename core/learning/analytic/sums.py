@@ -45,7 +45,7 @@ class FeatureSums:
         )
 
     @property
-    def examples(self) -> int:
+    def example_count(self) -> int:
         """Number of examples in the feature sums, N."""
         return int(self.counts.sum())
 

@@ -38,7 +38,7 @@ class LayerInput:
     version: int
 
 
-class CapturedPass:
+class CapturedForwardPass:
     """A forward pass with recorded layers: `outputs` [B, C] with their graph, and each layer's
     input.
     """

@@ -24,7 +24,7 @@ from core.learning.curvature.block import (
     KroneckerBlock,
     TraceKroneckerBlock,
 )
-from core.learning.curvature.capture import CapturedPass, Forward
+from core.learning.curvature.capture import CapturedForwardPass, Forward
 from core.learning.curvature.factor import make_dense_factor
 from core.learning.curvature.layers import (
     CurvatureLayer,
@@ -81,7 +81,7 @@ class CurvatureEstimator:
         layers = [part.layer for part in self._parts.values()]
         with use_full_precision(x.device):
             # One forward pass for all probes: each of them only runs backward.
-            run = CapturedPass(self._network, self._forward, layers, x)
+            run = CapturedForwardPass(self._network, self._forward, layers, x)
             parts = {name: part for name, part in self._parts.items() if name in run.seen}
             for name, part in parts.items():
                 part.add_input_statistics(run.seen[name].a)

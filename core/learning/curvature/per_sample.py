@@ -156,7 +156,7 @@ class PerSampleGradients:
         """Add the gradient sizes of a batch through torch.func's vmap, for any network."""
         with torch.no_grad():
             passes = scalars(self._forward(x))
-        call = _ForwardCall(self._network, self._forward)
+        call = _ForwardFunctionModule(self._network, self._forward)
         # Detached: `grad` differentiates its own copies, not the network's parameters.
         values = {f"network.{name}": p.detach() for name, p in self._chosen.items()}
 
@@ -232,7 +232,7 @@ def _prepare_layer_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     return size(a)
 
 
-class _ForwardCall(nn.Module):
+class _ForwardFunctionModule(nn.Module):
     """A forward function as a module, so that functional_call can substitute its parameters."""
 
     def __init__(self, network: nn.Module, function: Forward) -> None:

@@ -77,7 +77,7 @@ class CachedFeatureSource:
         )
 
 
-class RememberedFeatures:
+class ReplayFeatureCache:
     """Cache of features float32 [B, D] of replayed images, each computed once as far as memory
     allows.
 
@@ -196,5 +196,5 @@ def make_cached_source(
         f"The backbone does not move: the features of {rows.numel():,} images are computed once "
         f"and cached."
     )
-    ctx.cached = RememberedFeatures(ctx)
+    ctx.cached = ReplayFeatureCache(ctx)
     return CachedFeatureSource(ctx, source, rows)

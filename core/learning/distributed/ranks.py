@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from core.contract.jobs.control_request import ControlRequest
-from core.learning.training.control import LoopControl
+from core.learning.training.control import ControlRequestSource
 
 EXIT_RANK_LOST = 4
 """Exit status of a rank after another rank ended.
@@ -100,7 +100,7 @@ class TorchrunRanks(ProcessRanks):
         self._dist.destroy_process_group()
 
 
-class SharedControl:
+class SharedControlRequests:
     """Distributes control requests (stop, snapshot …) from rank 0 to all ranks, with a step's
     gradients.
 
@@ -108,14 +108,14 @@ class SharedControl:
         control: rank 0's pipe; on other ranks it never has a request.
     """
 
-    def __init__(self, control: LoopControl) -> None:
+    def __init__(self, control: ControlRequestSource) -> None:
         self._control = control
         self._asked: ControlRequest | None = None
-        self.pending = False
+        self.has_pending_request = False
 
     def take_request(self) -> ControlRequest | None:
         """Return the control request that all ranks received with the last step, and clear it."""
-        request, self._asked, self.pending = self._asked, None, False
+        request, self._asked, self.has_pending_request = self._asked, None, False
         return request
 
     def take_request_number(self) -> int:
@@ -123,12 +123,16 @@ class SharedControl:
 
         The other ranks receive the number.
         """
-        return _REQUESTS.index(self._control.take_request()) if self._control.pending else 0
+        return (
+            _REQUESTS.index(self._control.take_request())
+            if self._control.has_pending_request
+            else 0
+        )
 
     def store_received_request(self, number: int) -> None:
         """Store the control request that all ranks received from rank 0."""
         self._asked = _REQUESTS[number]
-        self.pending = self._asked is not None
+        self.has_pending_request = self._asked is not None
 
 
 ALONE = ProcessRanks()

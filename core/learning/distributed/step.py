@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.distributed.ranks import ProcessRanks, SharedControl
+from core.learning.distributed.ranks import ProcessRanks, SharedControlRequests
 from core.learning.distributed.slices import WHOLE, BatchSlice, count_batch_slices
 from core.learning.networks.norms import BatchNorm
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -55,7 +55,7 @@ class ShardedStep:
 
     shards: int
     ranks: ProcessRanks
-    control: SharedControl | None = None
+    control: SharedControlRequests | None = None
 
     def backward(self, ctx: TaskTrainingContext, method: Method, batch: TrainingBatch) -> Tensor:
         """Compute the batch's gradient over all slices, set `.grad` of trainable parameters, return
@@ -83,7 +83,7 @@ class ShardedStep:
                 for parameter in parameters:
                     parameter.grad = None
                 with ctx.use_mixed_precision():
-                    terms = method.loss_terms(ctx, slice_batch(batch, part))
+                    terms = method.compute_loss_terms(ctx, slice_batch(batch, part))
                 loss = (
                     torch.stack([value.float() for value in terms.values()]).sum()
                     * part.loss_weight

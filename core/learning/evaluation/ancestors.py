@@ -116,7 +116,7 @@ class StartingVersions:
                 return load_tensors(part.path)
         return {}
 
-    def can_version_answer(self, which: Which, task: int, names: list[str]) -> bool:
+    def can_version_predict_task(self, which: Which, task: int, names: list[str]) -> bool:
         """Return True if the parent or base version can predict the task, judging by its manifest
         alone.
         """

@@ -107,7 +107,9 @@ def evaluate_feature_baselines(
         # Groups of some tasks alone may be smaller: images of others may join two of them.
         known = alike if group == list(samples) else None
         duplicates = group_near_duplicate_probed_images(parts) if known is None else known
-        usable_images = find_usable_images(labels, len(network.list_classes(head)), duplicates)
+        usable_images = mask_images_for_cross_validation(
+            labels, len(network.list_classes(head)), duplicates
+        )
         phi = torch.cat([part.features for part in parts])
         # A network that has diverged has no features to classify by.
         if usable_images is None or not bool(torch.isfinite(phi).all()):
@@ -132,7 +134,7 @@ def evaluate_feature_baselines(
         )
         if grows and results.first is not None:
             own_rows = labels if rows is None else rows[labels]
-            later |= _count_later_confusions(
+            later |= _count_images_lost_to_later_classes(
                 results.first, own_rows[usable_images], of[usable_images], group
             )
     itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
@@ -146,7 +148,9 @@ def evaluate_feature_baselines(
     )
 
 
-def find_usable_images(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
+def mask_images_for_cross_validation(
+    labels: Tensor, classes: int, groups: Tensor | None = None
+) -> Tensor | None:
     """Mask the images of classes with two or more images, for cross-validation; None if too many
     have fewer.
 
@@ -169,8 +173,8 @@ def assign_group_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     """Assign each image a cross-validation fold, int64 [n], 0 to 4; the first image of class c is
     in fold c mod 5.
 
-    Images of a class are dealt in turn, in their order. `groups` is as in `find_usable_images`;
-    near duplicates of a class are in the fold of the first of them.
+    Images of a class are dealt in turn, in their order. `groups` is as in
+    `mask_images_for_cross_validation`; near duplicates of a class are in the fold of the first.
     """
     first, of = find_first_image_of_each_group(labels, groups)
     return _assign_folds_by_class(labels[first])[of]
@@ -214,7 +218,7 @@ def classify_by_cross_validation(
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
         rows: as of `evaluate_feature_baselines`.
-        groups: as of `find_usable_images`; two or more in each class.
+        groups: as of `mask_images_for_cross_validation`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
     fold = assign_group_folds(label, groups).to(features.device)
@@ -284,7 +288,7 @@ def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> d
     return {str(task): pair for task, pair in counts.items() if pair[1]}
 
 
-def _count_later_confusions(
+def _count_images_lost_to_later_classes(
     first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]
 ) -> dict[str, dict[str, int]]:
     """Count by task and head row the images that a later class wins, as in `BaselineScores.later`.

@@ -104,9 +104,9 @@ class Evaluator:
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
         for version in versions:
             # By the manifest: no network is loaded only to find that it cannot answer.
-            if not self._ancestors.can_version_answer(version, self._number, outputs) or not len(
-                held_out
-            ):
+            if not self._ancestors.can_version_predict_task(
+                version, self._number, outputs
+            ) or not len(held_out):
                 continue
             measured = (
                 network if version == "parent" else self._ancestors.load_version_network("base")
@@ -167,7 +167,7 @@ class Evaluator:
         if not self._problem.has_classes:
             return figures
         probe = VersionKnnProbe(network, len(parts), self._inputs, self._read_parent_probe())
-        hashes = self._collect_hashes(parts)
+        hashes = self._collect_held_out_hashes(parts)
         neighbours = run_knn_probe(probe, measured_parts, hashes, self._emit_metric)
         if self._spec.with_ancestors:
             neighbours["before"] = self._run_ancestor_probes(older, parts, hashes)
@@ -239,7 +239,7 @@ class Evaluator:
             for name, network in older.items()
         }
 
-    def _collect_hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
+    def _collect_held_out_hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
         """Return the perceptual hashes of each task's held-out images."""
         traces = {task.number: task.traces for task in (*self._spec.history, self._spec.task)}
         return {
@@ -262,7 +262,7 @@ class Evaluator:
             data = parts.get(task.number)
             if task.answers is None or data is None:
                 continue
-            head = self._get_head(task.number)
+            head = self._get_head_task(task.number)
             if not can_predict_task(parent, task.number, data.list_outputs_with_images()):
                 continue
             problem = data.problem
@@ -373,7 +373,7 @@ class Evaluator:
             if len(data) and can_predict_task(network, task, data.list_outputs_with_images())
         }
         sizes = [
-            (len(data), len(network.list_classes(self._get_head(task))))
+            (len(data), len(network.list_classes(self._get_head_task(task))))
             for task, data in answerable.items()
         ]
         predict = method.predict_logits
@@ -447,7 +447,7 @@ class Evaluator:
         self._emit_metric("result", row.to_json())
         return data.problem.is_right(scores)
 
-    def _get_head(self, task: int) -> int | None:
+    def _get_head_task(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None
 
     def score_trial(

@@ -23,7 +23,13 @@ from core.contract.manifest import Manifest, ManifestMethod
 from core.learning.evaluation.evaluate import Predict
 from core.learning.methods import registry
 from core.learning.methods.method import Method
-from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network, build_network
+from core.learning.networks import (
+    HeadSpec,
+    ImageSpec,
+    Network,
+    build_network,
+    build_uninitialised_network,
+)
 from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.network import get_type_of_part_name
 from core.learning.precision import InputNormaliser, use_full_precision
@@ -57,15 +63,15 @@ def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> 
     first = manifest.version == 0
     backbone = {name for name in part_paths if get_type_of_part_name(name) == "backbone"}
     if first and BASE_PART in part_paths:
-        network = build_empty_network(architecture, image, scenario, heads)
+        network = build_uninitialised_network(architecture, image, scenario, heads)
         network.backbone.load_base_weights(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
         description = None if manifest.network is None else manifest.network.to_json()
         network = rebuild_described_network(
-            build_empty_network(architecture, image, scenario, heads), description
+            build_uninitialised_network(architecture, image, scenario, heads), description
         )
         # By type: the parts of a method's state lie in the same folder.
-        types = {get_type_of_part_name(part) for part in network.list_part_names()}
+        types = {get_type_of_part_name(part) for part in network.list_tensor_names_by_part()}
         parts = {
             name: load_file(path)
             for name, path in part_paths.items()

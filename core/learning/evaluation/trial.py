@@ -29,10 +29,10 @@ def score_trial(
     """
     if not parts:
         return _score_trial_by_left_out_examples(method, ctx)
-    return _score_on_selection_images(network, method, ctx.inputs, parts, ancestors)
+    return _score_trial_on_selection_images(network, method, ctx.inputs, parts, ancestors)
 
 
-def _score_on_selection_images(
+def _score_trial_on_selection_images(
     network: Network,
     method: Method,
     inputs: InputNormaliser,

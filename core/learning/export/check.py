@@ -138,7 +138,9 @@ def _compute_expected_probabilities(
     moved = list[Tensor]()
 
     def compute_scores(network: Network, x: Tensor, head: int | None) -> Tensor:
-        moved.append(answers.method.bound_rounding(network, x, head).cpu() / answers.temperature)
+        moved.append(
+            answers.method.bound_score_rounding(network, x, head).cpu() / answers.temperature
+        )
         return answers.method.predict_logits(network, x, head)
 
     scoring = predicting.SoftmaxScoring(compute_scores, answers.temperature)

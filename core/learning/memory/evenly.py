@@ -37,7 +37,7 @@ def _count_earlier_items_of_class(classes: Tensor) -> Tensor:
     return counts
 
 
-def choose_balanced_slots(
+def choose_balanced_reservoir_slots(
     draws: Sequence[float],
     classes: Sequence[int],
     held: Sequence[int],

@@ -45,7 +45,7 @@ class ExemplarBuffer:
         """Keep only the first `count` exemplars of every class."""
         if self.size:
             labels = self.labels.unique().tolist()  # type: ignore[no-untyped-call]
-            self._keep_only_rows(
+            self._keep_only_buffer_rows(
                 torch.cat([self._find_label_rows(label)[:count] for label in labels])
             )
 
@@ -78,7 +78,7 @@ class ExemplarBuffer:
             ).argsort()
             selected.append(rows[alternating[:count].to(rows.device)])
         # One copy at the end, however many classes were added.
-        self._keep_only_rows(torch.cat(selected))
+        self._keep_only_buffer_rows(torch.cat(selected))
 
     def remove_items_of_tasks(self, tasks: set[int]) -> bool:
         """Remove all exemplars that came with these tasks; return true if there were any."""
@@ -89,14 +89,14 @@ class ExemplarBuffer:
         # apart.
         gone = torch.isin(tasks_of_items, torch.tensor(sorted(tasks), device=tasks_of_items.device))
         if gone.any():
-            self._keep_only_rows((~gone).nonzero().squeeze(1))
+            self._keep_only_buffer_rows((~gone).nonzero().squeeze(1))
         return bool(gone.any())
 
     def _find_label_rows(self, label: int) -> Tensor:
         """Return the buffer rows of a label's exemplars, int64."""
         return (self.labels == label).nonzero().squeeze(1)
 
-    def _keep_only_rows(self, rows: Tensor) -> None:
+    def _keep_only_buffer_rows(self, rows: Tensor) -> None:
         """Keep only the exemplars at `rows`; if there are none, remove the tensors."""
         for name, tensor in list(self._section.tensors.items()):
             if rows.numel():

@@ -29,7 +29,7 @@ def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
     if "logits" in tensors:
         # A logit is a linear function of its row, so its mean is the logit of the mean row.
         tensors["logits"] = classes.average_rows(tensors["logits"].T).T.contiguous()
-        tensors["widths"] = _convert_widths_to_new_classes(tensors["widths"], classes)
+        tensors["widths"] = _convert_logit_widths_to_new_classes(tensors["widths"], classes)
     keep = (labels != DROPPED).nonzero().squeeze(1)
     for name in list(tensors):
         if not keep.numel():
@@ -38,10 +38,10 @@ def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
         elif keep.numel() < labels.numel():
             tensors[name] = tensors[name][keep.to(tensors[name].device)]
     if SEEN in section.json:
-        section.json[SEEN] = _renumber_counts(section.json[SEEN], classes)
+        section.json[SEEN] = _renumber_class_counts(section.json[SEEN], classes)
 
 
-def renumber_head_rows(section: StateSection, classes: ClassMap) -> None:
+def average_head_rows_of_merged_classes(section: StateSection, classes: ClassMap) -> None:
     """Average the rows of merged classes in stored tensors shaped like head weights, such as
     importance.
     """
@@ -50,17 +50,17 @@ def renumber_head_rows(section: StateSection, classes: ClassMap) -> None:
             section.tensors[name] = classes.average_rows(tensor)
 
 
-def _convert_widths_to_new_classes(widths: Tensor, classes: ClassMap) -> Tensor:
+def _convert_logit_widths_to_new_classes(widths: Tensor, classes: ClassMap) -> Tensor:
     """Convert logit widths (numbers of former classes) to numbers of new classes."""
     known = torch.tensor([len(classes.list_sources(n)) for n in range(classes.former + 1)])
     return known.to(widths.device)[widths]
 
 
-def _renumber_counts(counts: dict[str, int], classes: ClassMap) -> dict[str, int]:
+def _renumber_class_counts(counts: dict[str, int], classes: ClassMap) -> dict[str, int]:
     """Renumber counts by class after a class merge or drop."""
     renumbered: dict[int, int] = {}
     for former, count in counts.items():
-        new = int(classes.numbers[int(former)])
+        new = int(classes.new_numbers[int(former)])
         if new != DROPPED:
             renumbered[new] = renumbered.get(new, 0) + count
     return {str(number): renumbered[number] for number in sorted(renumbered)}

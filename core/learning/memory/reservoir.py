@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.learning.data.augment import COLUMNS, derive_seed
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.memory.evenly import choose_balanced_slots, draw_rows_evenly
+from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_rows_evenly
 from core.learning.state import StateSection
 from core.learning.training.context import TaskTrainingContext
 
@@ -118,7 +118,7 @@ class ReservoirBuffer:
         rescale_reservoir_offer_counters(self._section, offers=offers, logits=logits)
         if self.item_count > self.capacity:
             # Sorted, so that the items stay in their order.
-            self._keep_only_rows(self._choose_random_rows(self.capacity).sort().values)
+            self._keep_only_buffer_rows(self._choose_random_rows(self.capacity).sort().values)
 
     def remove_items_of_tasks(self, tasks: set[int]) -> int:
         """Remove all items of these tasks from the reservoir; return their number."""
@@ -130,7 +130,7 @@ class ReservoirBuffer:
         )
         removed = self.item_count - keep.numel()
         if removed:
-            self._keep_only_rows(keep)
+            self._keep_only_buffer_rows(keep)
         return removed
 
     def offer_items_to_reservoir(
@@ -205,7 +205,7 @@ class ReservoirBuffer:
         offered_by_class = {
             int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()
         }
-        slots = choose_balanced_slots(
+        slots = choose_balanced_reservoir_slots(
             draws, classes.tolist(), slot_classes, offered_by_class, self.capacity
         )
         # Sorted, so that a resumed run writes the same JSON.
@@ -223,7 +223,7 @@ class ReservoirBuffer:
             else labels
         )
 
-    def _keep_only_rows(self, rows: Tensor) -> None:
+    def _keep_only_buffer_rows(self, rows: Tensor) -> None:
         tensors = self._section.tensors
         for name in list(tensors):
             tensors[name] = tensors[name].index_select(0, rows.to(tensors[name].device))
@@ -241,7 +241,7 @@ class ReservoirBuffer:
         return old.index_copy_(0, at, value)
 
 
-def open_run_reservoir(
+def open_replay_reservoir(
     ctx: TaskTrainingContext, section: StateSection, capacity: int
 ) -> ReservoirBuffer:
     """Open the reservoir replay buffer of a run, class-balanced if the recipe says so."""

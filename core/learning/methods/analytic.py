@@ -126,7 +126,7 @@ class AnalyticHyper(StrictRecipeModel):
 
 
 @register
-class Analytic(Method):
+class AnalyticMethod(Method):
     """The method `analytic`: a closed-form classifier on frozen features.
 
     Classes are numbered over all heads. With a single head they are its rows.
@@ -166,11 +166,11 @@ class Analytic(Method):
     # Training: only the first task trains, and only with `adapt`.
 
     @property
-    def keeps_backbone(self) -> bool:  # type: ignore[override]
+    def keeps_backbone_frozen(self) -> bool:  # type: ignore[override]
         """True if no task trains the backbone; False if the first task adapts it."""
         return self.hyper.adapt is None
 
-    def bound_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def bound_score_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Bound the float32 rounding of each image's scores, float32 [B], in proportion to Σ |w h|.
 
         That sum is the most that the terms of a score can add up to. They are large and of opposite
@@ -178,7 +178,7 @@ class Analytic(Method):
         """
         own_tensors = self.state["own"].tensors
         if WEIGHT not in own_tensors:
-            return super().bound_rounding(network, x, task)
+            return super().bound_score_rounding(network, x, task)
         h = self._compute_score_inputs(network, x, task).abs()
         return ROUNDING * functional.linear(
             h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()
@@ -250,7 +250,7 @@ class Analytic(Method):
         """Compute leave-one-out scores of retained examples, with their classes; None for `ncm`."""
         return ctx.cache.get(LEFT_OUT_SCORES)
 
-    def erase_tasks(self, tasks: set[int]) -> None:
+    def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete the features of these tasks' images. Their sums stay: they contain no image.
 
         Totals with such features are deleted with them, and no job gets them.
@@ -458,13 +458,13 @@ class Analytic(Method):
             share = left_out.select_examples(examples.choosing).choose_shrinkage()
         elif share is None:
             share = discriminant.compute_oas_shrinkage(
-                discriminant.compute_shared_covariance(plain), plain.examples
+                discriminant.compute_shared_covariance(plain), plain.example_count
             )
         linear = discriminant.solve_discriminant(plain, self.hyper.prior, share)
         scores = left_out.compute_scores(share)
         if self.hyper.prior == "empirical":
             # These scores have a uniform prior.
-            scores = scores + (plain.counts / plain.examples).log()
+            scores = scores + (plain.counts / plain.example_count).log()
             return _SolvedClassifier(linear, examples.mask_other_heads(scores))
         return self._add_class_offsets(
             linear, examples.mask_other_heads(scores), examples.labels, plain.counts

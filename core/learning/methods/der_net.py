@@ -36,7 +36,7 @@ class DerNetHyper(ExpandingHyper):
 
 
 @register
-class DerNet(ExpandingMethod):
+class DerNetMethod(ExpandingMethod):
     """The method `der-net` (dynamically expandable representation): trains a new backbone for each
     task.
     """
@@ -79,7 +79,7 @@ class DerNet(ExpandingMethod):
             * functional.cross_entropy(auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)),
         }
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Compute the classifier tuning loss: cross-entropy of the logits divided by the
         temperature.
         """

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.replay import make_inputs_of_replay_items
-from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
+from core.learning.memory.reservoir import ReservoirBuffer, open_replay_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
     CurvatureSettings,
@@ -91,7 +91,7 @@ class DlcftHyper(StrictRecipeModel):
 
 
 @register
-class Dlcft(Method):
+class DlcftMethod(Method):
     """The method `dlcft`: a quadratic penalty by stored curvature, on a linearised network."""
 
     name = "dlcft"
@@ -153,7 +153,9 @@ class Dlcft(Method):
 
     # A step.
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute weighted squared errors of the new batch and, in the class scenario, of replayed
         images.
         """
@@ -192,11 +194,11 @@ class Dlcft(Method):
         if strength > 0:
             # The value comes with the gradient: a forecast in the same step then needs no second
             # product.
-            pull, ctx.scratch["rise"] = self._get_memory(
+            pull, ctx.scratch["rise"] = self._get_curvature_memory(
                 ctx
             ).curvature.compute_penalty_and_gradient(deltas)
         gradients = (
-            self._get_memory(ctx).gradient
+            self._get_curvature_memory(ctx).gradient
             if self.hyper.gradient == "objective" and share < 1
             else {}
         )
@@ -222,7 +224,7 @@ class Dlcft(Method):
         return (
             strength
             * float(
-                self._get_memory(ctx).curvature.compute_penalty_and_gradient(
+                self._get_curvature_memory(ctx).curvature.compute_penalty_and_gradient(
                     self._compute_displacements(ctx)
                 )[1]
             )
@@ -298,7 +300,7 @@ class Dlcft(Method):
             )
         for name, value in fresh.health.items():
             ctx.log_metric(name, value, {})
-        self._get_memory(ctx).merge_task_curvature(
+        self._get_curvature_memory(ctx).merge_task_curvature(
             fresh,
             deltas,
             share=self._compute_task_weight(ctx),
@@ -313,7 +315,7 @@ class Dlcft(Method):
             for batch in ctx.examples():
                 reservoir.offer_items_to_reservoir(batch.raw, batch.y, ctx.task)
 
-    def erase_tasks(self, tasks: set[int]) -> None:
+    def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete stored examples of these tasks; the curvature stays."""
         if self.state["buffer"]:
             ReservoirBuffer(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
@@ -328,7 +330,7 @@ class Dlcft(Method):
         """
         if not self._earlier_task_count:
             return None
-        memory, deltas = self._get_memory(ctx), self._compute_displacements(ctx)
+        memory, deltas = self._get_curvature_memory(ctx), self._compute_displacements(ctx)
         rise = ctx.scratch.get("rise")  # computed in this step at the same weights
         if rise is None:
             rise = memory.curvature.compute_penalty_and_gradient(deltas)[1]
@@ -345,7 +347,7 @@ class Dlcft(Method):
         rises: dict[int, float] = {}
         deltas, memory = (
             self._compute_displacements(ctx) if self._earlier_task_count else {},
-            self._get_memory(ctx),
+            self._get_curvature_memory(ctx),
         )
         for task, (diagonal, slope) in memory.read_curvatures_by_task().items():
             terms = [
@@ -368,7 +370,7 @@ class Dlcft(Method):
         """Compute the squared error of each example, [B]."""
         return compute_squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
 
-    def get_max_loss_forecast(self) -> float | None:
+    def get_loss_forecast_limit(self) -> float | None:
         """Return the recipe's limit of the forecast loss rise, `max_predicted_loss_rise`."""
         return self.hyper.max_predicted_loss_rise
 
@@ -377,14 +379,14 @@ class Dlcft(Method):
     @property
     def _earlier_task_count(self) -> int:
         """Number of tasks that the stored curvature covers."""
-        return CurvatureMemory(self.state["curvature"]).covered_tasks
+        return CurvatureMemory(self.state["curvature"]).covered_task_count
 
     def _compute_task_weight(self, ctx: TaskTrainingContext) -> float:
         """Compute the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
-            return 1 / (memory.covered_tasks + 1)
-        return ctx.num_images / (memory.covered_images + ctx.num_images)
+            return 1 / (memory.covered_task_count + 1)
+        return ctx.num_images / (memory.covered_image_count + ctx.num_images)
 
     def _compute_penalty_weight(self, ctx: TaskTrainingContext) -> float:
         """Compute the curvature penalty's weight in the objective."""
@@ -404,7 +406,7 @@ class Dlcft(Method):
 
     # Helpers.
 
-    def _get_memory(self, ctx: TaskTrainingContext) -> CurvatureMemory:
+    def _get_curvature_memory(self, ctx: TaskTrainingContext) -> CurvatureMemory:
         """Return the stored curvature of earlier tasks, cached after it was unpacked once."""
         if "memory" not in ctx.cache:
             ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
@@ -424,7 +426,7 @@ class Dlcft(Method):
         )
 
     def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
-        return open_run_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
+        return open_replay_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _count_sign_vectors(self, ctx: TaskTrainingContext) -> int | None:
         """Choose the number of random sign vectors per image for the curvature; None for exact

@@ -37,7 +37,7 @@ HEAD = "head"
 
 
 @dataclass(frozen=True)
-class TaskStatistics:
+class TaskCurvatureStatistics:
     """Curvature statistics of one task, measured at its end.
 
     Attributes:
@@ -85,7 +85,7 @@ def measure_task_curvature(
     *,
     generator: torch.Generator,
     deltas: Mapping[str, Tensor],
-) -> TaskStatistics:
+) -> TaskCurvatureStatistics:
     """Measure a task's curvature statistics in one pass over its unaugmented examples.
 
     Args:
@@ -128,7 +128,9 @@ def measure_task_curvature(
     diagonal_coupling = change.compute_change_ratio(
         _compute_diagonal_quadratic_penalty(diagonals, deltas)
     )
-    return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
+    return TaskCurvatureStatistics(
+        curvature, gradient, diagonals, coupling, diagonal_coupling, health
+    )
 
 
 class CurvatureMemory:
@@ -138,12 +140,12 @@ class CurvatureMemory:
         self._section = section
 
     @property
-    def covered_tasks(self) -> int:
+    def covered_task_count(self) -> int:
         """Number of tasks that the stored mean curvature covers."""
         return int(self._section.json.get("tasks", 0))
 
     @property
-    def covered_images(self) -> int:
+    def covered_image_count(self) -> int:
         """Number of images that the stored mean curvature covers."""
         return int(self._section.json.get("images", 0))
 
@@ -191,7 +193,7 @@ class CurvatureMemory:
 
     def merge_task_curvature(
         self,
-        fresh: TaskStatistics,
+        fresh: TaskCurvatureStatistics,
         deltas: Mapping[str, Tensor],
         *,
         share: float,
@@ -213,7 +215,7 @@ class CurvatureMemory:
         """
         curvature = (
             self.curvature.average_with(fresh.curvature, share)
-            if self.covered_tasks
+            if self.covered_task_count
             else fresh.curvature
         )
         tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
@@ -228,8 +230,8 @@ class CurvatureMemory:
             tensors |= _build_task_tensors(number, diagonal, moved)
         tensors |= _build_task_tensors(task, fresh.diagonal, fresh.gradient)
         json = {
-            "tasks": self.covered_tasks + 1,
-            "images": self.covered_images + images,
+            "tasks": self.covered_task_count + 1,
+            "images": self.covered_image_count + images,
             "coupling": fresh.coupling,
             "diagonal_coupling": fresh.diagonal_coupling,
             "layers": curvature.to_json(),
@@ -241,10 +243,14 @@ class CurvatureMemory:
         self._section.json.update(json)
 
     def _merge_gradients(
-        self, fresh: TaskStatistics, deltas: Mapping[str, Tensor], share: float
+        self, fresh: TaskCurvatureStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
         """Compute the mean gradient of all tasks at the present weights, by parameter."""
-        rise = self.curvature.compute_penalty_and_gradient(deltas)[0] if self.covered_tasks else {}
+        rise = (
+            self.curvature.compute_penalty_and_gradient(deltas)[0]
+            if self.covered_task_count
+            else {}
+        )
         rise = {name: fresh.coupling * h_delta for name, h_delta in rise.items()}
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():

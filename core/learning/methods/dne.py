@@ -53,7 +53,7 @@ class DneHyper(ExpandingHyper):
 
 
 @register
-class Dne(ExpandingMethod):
+class DneMethod(ExpandingMethod):
     """The method `dne` (dense network expansion), which trains a new expert for each task, and the
     classifier.
     """
@@ -110,7 +110,7 @@ class Dne(ExpandingMethod):
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         # Without old classes there is nothing to distil, and nothing to separate the new ones from.
         if ctx.first or count_classes_of_earlier_tasks(ctx) == 0 or network.auxiliary is None:
-            return {"task": self.compute_tuning_loss(logits, y)}
+            return {"task": self.compute_head_tuning_loss(logits, y)}
         # The teacher is the old head on the old features, which this pass has computed anyway.
         weight, bias = self._get_old_head(ctx)
         with torch.no_grad():
@@ -120,13 +120,15 @@ class Dne(ExpandingMethod):
         auxiliary_logits = network.auxiliary(newest).float()
         share = count_classes_of_earlier_tasks(ctx) / logits.shape[1]
         return {
-            "task": (1 - share) * self.compute_tuning_loss(logits, y),
+            "task": (1 - share) * self.compute_head_tuning_loss(logits, y),
             "distillation": share * self._compute_distillation(logits[:, : len(bias)], teacher),
             "auxiliary": self.hyper.auxiliary
-            * self.compute_tuning_loss(auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)),
+            * self.compute_head_tuning_loss(
+                auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)
+            ),
         }
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Compute the classifier tuning loss: cross-entropy, or binary cross-entropy averaged over
         classes.
         """

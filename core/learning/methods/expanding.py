@@ -75,7 +75,7 @@ class ExpandingMethod(Method):
         """
         raise NotImplementedError
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Compute the scalar loss by which stage 2 and `rebalance` tune the classifier.
 
         Args:
@@ -109,7 +109,9 @@ class ExpandingMethod(Method):
             else [*first, TrainingStage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
         )
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute the stage's losses on new images and replayed exemplars.
 
         Stage 2 uses exemplars alone, if there are any.
@@ -122,7 +124,7 @@ class ExpandingMethod(Method):
             with torch.no_grad():
                 # Only the classifier is trained in stage 2.
                 features = ctx.network.features(x)
-            return {"task": self.compute_tuning_loss(ctx.network.logits(features).float(), y)}
+            return {"task": self.compute_head_tuning_loss(ctx.network.logits(features).float(), y)}
         if (share := draw_exemplars_for_batch(ctx, exemplars)) is not None:
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
         return self.compute_expert_losses(ctx, x, y)
@@ -147,7 +149,7 @@ class ExpandingMethod(Method):
         # It tells only this task's classes apart, and is no part of the version.
         get_growing_network(ctx).auxiliary = None
 
-    def erase_tasks(self, tasks: set[int]) -> None:
+    def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete every stored exemplar of these tasks."""
         ExemplarBuffer(self.state["exemplars"]).remove_items_of_tasks(tasks)
 

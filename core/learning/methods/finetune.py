@@ -10,7 +10,7 @@ from core.learning.methods.registration import register
 
 
 @register
-class Finetune(Method):
+class FinetuneMethod(Method):
     """The method `finetune`: plain cross-entropy on the new batch, without protection from
     forgetting.
     """

@@ -82,10 +82,12 @@ class LearningWithoutForgetting(Method):
         )
         return [*warm_up, TrainingStage()]
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute the cross-entropy, and after the first task the weighted distillation loss."""
         if ctx.first or self.hyper.lambda_o == 0:
-            return super().loss_terms(ctx, batch)
+            return super().compute_loss_terms(ctx, batch)
         network, old = ctx.network, get_teacher_network(ctx)
         features = network.features(batch.x)
         logits = network.logits(features, batch.task)

@@ -1,9 +1,9 @@
 """The interface of a continual-learning method.
 
-Each step the loop calls a method's hooks in this order: loss_terms → one backward → penalty_grads →
-project → clip → optimizer step → after_step. A method never steps an optimizer, saves or logs. Its
-state between steps is `self.state` and nothing else: setting a tensor or a module as an attribute
-raises, because the attribute would be lost with the process.
+Each step the loop calls a method's hooks in this order: compute_loss_terms → one backward →
+add_penalty_gradients → project_gradient → clip → optimizer step → after_step. A method never steps
+an optimizer, saves or logs. Its state between steps is `self.state` and nothing else: setting a
+tensor or a module as an attribute raises, because the attribute would be lost with the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learning.class_map import ClassMap
-from core.learning.memory.renumber import renumber_head_rows, renumber_replay_labels
+from core.learning.memory.renumber import (
+    average_head_rows_of_merged_classes,
+    renumber_replay_labels,
+)
 from core.learning.networks import Network
 from core.learning.recipe import OptimizerRecipe, StrictRecipeModel
 from core.learning.state import MethodState
@@ -149,8 +152,8 @@ class Method:
             over images, or weighs what it is a mean over by `ctx.part`.
         gathered: names of tensors [b, …] in `ctx.scratch`, a row for each image of a slice, which
             `after_step` reads for the whole batch.
-        keeps_backbone: True where neither steps nor `end_task` move the backbone, so that its
-            features are computed once for a whole job.
+        keeps_backbone_frozen: True where neither steps nor `end_task` move the backbone, so that
+            its features are computed once for a whole job.
         inference: file in core/export/loading/networks that predicts with them; None: the network
             alone predicts.
     """
@@ -189,14 +192,14 @@ class Method:
     # several devices.
     no_shards: ClassVar[str] = "its loss is not known to be a mean over the images of a batch"
     gathered: ClassVar[tuple[str, ...]] = ()
-    keeps_backbone: bool = False
+    keeps_backbone_frozen: bool = False
     outputs_add: ClassVar[bool] = False
 
     def __init__(self, hyper: Any, state: MethodState) -> None:
         self.hyper = hyper
         self.state = state
 
-    def bound_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def bound_score_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Bound how far float32 rounding may move each image's scores, float32 [B]; 0: not
         visibly.
         """
@@ -244,7 +247,9 @@ class Method:
 
     # A step.
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute the losses of a batch by name, each a scalar; training minimises their sum."""
         logits = self.forward(ctx.network, batch.x, batch.task)
         return {"task": ctx.loss(logits, batch.y)}
@@ -282,12 +287,12 @@ class Method:
 
     # What a recipe may ask for after training.
 
-    def after_merge(self, ctx: TaskTrainingContext) -> None:
+    def after_weight_merge(self, ctx: TaskTrainingContext) -> None:
         """Recompute state derived from the trained weights, after these were merged with the
         start's.
         """
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Compute the scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y:
         int64 [B].
         """
@@ -303,7 +308,7 @@ class Method:
         for kind in ("buffer", "exemplars"):
             renumber_replay_labels(self.state[kind], classes)
         for kind in ("curvature", "own"):
-            renumber_head_rows(self.state[kind], classes)
+            average_head_rows_of_merged_classes(self.state[kind], classes)
 
     def after_patch(self, ctx: TaskTrainingContext) -> None:
         """Recompute parts derived from state or weights, such as a classifier, after a patch."""
@@ -343,13 +348,13 @@ class Method:
         """
         raise NotImplementedError(f"{self.name} does not forecast")
 
-    def get_max_loss_forecast(self) -> float | None:
+    def get_loss_forecast_limit(self) -> float | None:
         """Return the greatest loss forecast with which a validated state may be deployed; None: no
         limit.
         """
         return None
 
-    def erase_tasks(self, tasks: set[int]) -> None:
+    def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete every stored example of these tasks from the method's state."""
 
 

@@ -54,7 +54,7 @@ class SlcaHyper(StrictRecipeModel):
 
 
 @register
-class Slca(Method):
+class SlcaMethod(Method):
     """The method `slca`: trains the network slowly, then aligns the head on Gaussian features.
 
     Alignment leaves out classes without a Gaussian, which another method learned.
@@ -84,13 +84,15 @@ class Slca(Method):
             [slow] if ctx.first else [slow, TrainingStage(ALIGN, self.hyper.align_epochs, depth=1)]
         )
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute the cross-entropy of the images; in the alignment stage, of features drawn from
         Gaussians.
         """
         if ctx.stage != ALIGN:
-            return super().loss_terms(ctx, batch)
-        features, labels, present = self._get_shuffled_epoch_draws(ctx)
+            return super().compute_loss_terms(ctx, batch)
+        features, labels, present = self._draw_shuffled_epoch_features(ctx)
         n = len(labels)
         # The draws are spread over the epoch's batches, whatever their number.
         part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
@@ -149,7 +151,9 @@ class Slca(Method):
             ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance
         )
 
-    def _get_shuffled_epoch_draws(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor, Tensor]:
+    def _draw_shuffled_epoch_features(
+        self, ctx: TaskTrainingContext
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Draw this epoch's features from the Gaussians, shuffled, with labels and the labels that
         occur.
 

@@ -34,7 +34,7 @@ class VptHyper(StrictRecipeModel):
 
 
 @register
-class Vpt(Method):
+class VptMethod(Method):
     """The method `vpt` (visual prompt tuning): trains only prompt tokens and heads."""
 
     name = "vpt"

@@ -28,9 +28,9 @@ __all__ = [
     "ImageSpec",
     "Network",
     "build_backbone",
-    "build_backbone_without_memory",
-    "build_empty_network",
+    "build_backbone_on_meta_device",
     "build_network",
+    "build_uninitialised_network",
     "describe_expected_base",
     "get_architectures",
     "list_expected_tensors",
@@ -68,9 +68,9 @@ def build_backbone(
     take.
     """
     info, _ = parse_architecture(architecture)
-    backbone = _build_empty_backbone(architecture, image)
+    backbone = _build_uninitialised_backbone(architecture, image)
     if info.rule is None:
-        backbone.draw_weights(generator)
+        backbone.draw_initial_weights(generator)
     else:
         initialise_weights(backbone, info.rule, generator)
     return backbone
@@ -92,11 +92,11 @@ def build_network(
     )
 
 
-def build_empty_network(
+def build_uninitialised_network(
     architecture: Mapping[str, Any], image: ImageSpec, scenario: str, heads: HeadSpec | None = None
 ) -> Network:
     """Build a network with an uninitialised backbone, whose weights are loaded right after."""
-    return Network(_build_empty_backbone(architecture, image), scenario, heads)
+    return Network(_build_uninitialised_backbone(architecture, image), scenario, heads)
 
 
 def list_expected_tensors(
@@ -106,7 +106,7 @@ def list_expected_tensors(
 
     Nothing is allocated.
     """
-    state = build_backbone_without_memory(architecture, image).state_dict()
+    state = build_backbone_on_meta_device(architecture, image).state_dict()
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
@@ -117,7 +117,7 @@ def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) ->
     prefixes that may be present (the reference's classifier). `width`: numbers in a feature
     vector. `stages`: names of each stage's tensors.
     """
-    backbone = build_backbone_without_memory(architecture, image)
+    backbone = build_backbone_on_meta_device(architecture, image)
     tensors = list_expected_tensors(architecture, image)
     return {
         "tensors": {
@@ -132,7 +132,7 @@ def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) ->
     }
 
 
-def build_backbone_without_memory(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+def build_backbone_on_meta_device(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
     """Build a backbone on the meta device, without memory: for names, shapes and stages.
 
     Raises ValueError as `build_backbone` does.
@@ -148,9 +148,9 @@ def build_backbone_without_memory(architecture: Mapping[str, Any], image: ImageS
         return info.build(hyper, image)
 
 
-def _build_empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+def _build_uninitialised_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
     """Build a backbone with uninitialised weights on the CPU."""
-    backbone = build_backbone_without_memory(architecture, image)
+    backbone = build_backbone_on_meta_device(architecture, image)
     # Not initialised, since every value is overwritten by a load or a rule.
     backbone.to_empty(device="cpu")
     return backbone

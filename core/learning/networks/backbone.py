@@ -102,7 +102,7 @@ class Backbone(nn.Module):
         self._apply(allocate_like, recurse=recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def draw_weights(self, generator: torch.Generator) -> None:
+    def draw_initial_weights(self, generator: torch.Generator) -> None:
         """Draw initial weights, in families without a rule for each module (`networks.init`)."""
         raise NotImplementedError
 

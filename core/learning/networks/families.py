@@ -1,8 +1,8 @@
 """Network families: extensions of a plain network by a method, rebuilt from a manifest.
 
 A family is a subclass of `Network` with its line here. Its `describe_for_manifest` goes into the
-manifest as `network`, its `list_part_names` list the parts that hold its additions; the plain
-family has neither. A model keeps its family for life, except that every family can start from
+manifest as `network`, its `list_tensor_names_by_part` list the parts that hold its additions; the
+plain family has neither. A model keeps its family for life, except that every family can start from
 version 0, which is plain.
 """
 

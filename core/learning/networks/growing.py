@@ -183,7 +183,7 @@ class GrowingNetwork(Network):
         old = self.compute_older_features(x)
         return torch.cat([*old.features, self.compute_newest_features(old, x)], 1)
 
-    def compute_logits_of_earlier_version(
+    def compute_logits_of_several_versions(
         self, x: Tensor, classifiers: Sequence[BlockwiseClassifier]
     ) -> list[Tensor]:
         """Compute the logits of several versions of this chain of experts in one pass.
@@ -195,20 +195,20 @@ class GrowingNetwork(Network):
 
     # Depth and parts.
 
-    def list_depth_groups(self) -> list[list[str]]:
+    def list_tensor_names_by_depth(self) -> list[list[str]]:
         """Group parameter names by training depth: classifier, then the newest expert."""
         if not self.experts:
-            return super().list_depth_groups()
+            return super().list_tensor_names_by_depth()
         newest = f"experts.{len(self.experts) - 1}.", "auxiliary."
         head = [name for name in self.state_dict() if name.startswith("head.")]
         return [head, [name for name in self.state_dict() if name.startswith(newest)]]
 
-    def list_part_names(self) -> dict[str, list[str]]:
+    def list_tensor_names_by_part(self) -> dict[str, list[str]]:
         """List the parts of a plain network, and `expert.<t>` for each expert after the first.
 
         The first expert is the backbone.
         """
-        names = super().list_part_names()
+        names = super().list_tensor_names_by_part()
         for at in range(len(self.experts)):
             prefix = f"experts.{at}."
             names[f"expert.{at + 2}"] = [

@@ -95,7 +95,7 @@ class Network(nn.Module):
         """
         return None
 
-    def translate_tensor_name(self, name: str) -> str:
+    def translate_older_tensor_name(self, name: str) -> str:
         """Translate a tensor name of an older snapshot to its present name."""
         for before, now in self.renamed.items():
             if name.startswith(before):
@@ -206,7 +206,7 @@ class Network(nn.Module):
         self.head.merge_rows(classes, add=add)
         self.classes = _require_unique_classes(names)
 
-    def list_depth_groups(self) -> list[list[str]]:
+    def list_tensor_names_by_depth(self) -> list[list[str]]:
         """Group state-dict names by training depth: [heads, last stage, …, first].
 
         Group 5 also has all stages before it. Depth d trains the first d groups. With fewer than
@@ -230,11 +230,11 @@ class Network(nn.Module):
         """
         if not 1 <= depth <= MAX_GROUPS:
             raise ValueError(f"depth must lie between 1 and {MAX_GROUPS}, not {depth}")
-        moving = {name for group in self.list_depth_groups()[:depth] for name in group}
+        moving = {name for group in self.list_tensor_names_by_depth()[:depth] for name in group}
         # Buffers belong to a stage as well, but no gradient moves them.
         return moving & {name for name, _ in self.named_parameters()}
 
-    def list_part_names(self) -> dict[str, list[str]]:
+    def list_tensor_names_by_part(self) -> dict[str, list[str]]:
         """List the state-dict names of each stored part, by part name.
 
         Parts are `backbone.1` (input side) … `backbone.k`, then the heads.
@@ -261,7 +261,7 @@ class Network(nn.Module):
         state = self.state_dict() if state is None else state
         return {
             part: {name: make_contiguous_copy(state[name]) for name in names}
-            for part, names in self.list_part_names().items()
+            for part, names in self.list_tensor_names_by_part().items()
         }
 
     def copy_parameters(self, without: Collection[str] = ()) -> dict[str, Tensor]:
@@ -278,7 +278,7 @@ class Network(nn.Module):
 
         Raises ValueError that names a missing or extra tensor, or one of another shape or dtype.
         """
-        self._load_exact_parts(parts, self.list_part_names())
+        self._load_exact_parts(parts, self.list_tensor_names_by_part())
 
     def copy_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Load only the backbone's parts into the network: a base taken from another model's
@@ -288,7 +288,7 @@ class Network(nn.Module):
         """
         backbone_parts = {
             part: names
-            for part, names in self.list_part_names().items()
+            for part, names in self.list_tensor_names_by_part().items()
             if part.startswith("backbone.")
         }
         self._load_exact_parts(parts, backbone_parts)

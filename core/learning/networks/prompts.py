@@ -108,13 +108,13 @@ class PromptedNetwork(Network):
         super().add_task_classes(task, classes, init, generator)
         name = self._get_prompt_set_name(task)
         if name not in self.prompts:
-            bound = self.init_bound
+            bound = self.prompt_init_bound
             self._add_prompt_set(
                 name, torch.empty(self._prompt_shape).uniform_(-bound, bound, generator=generator)
             )
 
     @property
-    def init_bound(self) -> float:
+    def prompt_init_bound(self) -> float:
         """Bound v of the initial uniform distribution U(-v, v) of prompts: sqrt(6 / (3 P² + D)).
 
         P is the pixels a side of a patch, D the width.
@@ -122,12 +122,12 @@ class PromptedNetwork(Network):
         patch = self.backbone.conv_proj.weight.shape[-1]
         return math.sqrt(6 / (3 * patch**2 + self.backbone.width))
 
-    def list_part_names(self) -> dict[str, list[str]]:
+    def list_tensor_names_by_part(self) -> dict[str, list[str]]:
         """List the stored parts of a plain network, and one for each prompt set.
 
         It is called `prompts` or `prompts.<task>`.
         """
-        names = super().list_part_names()
+        names = super().list_tensor_names_by_part()
         for name in self.prompts:
             names["prompts" if name == SHARED else f"prompts.{name}"] = [f"prompts.{name}"]
         return names

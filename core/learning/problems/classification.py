@@ -15,7 +15,7 @@ from core.learning.problems.class_answers import (
     concatenate_class_predictions,
     make_class_predictions,
 )
-from core.learning.problems.problem import DataError, Learner, PrimaryMeasure, Problem
+from core.learning.problems.problem import DataError, LearningMethodInfo, PrimaryMeasure, Problem
 from core.learning.problems.registration import PROBLEMS, register
 
 _LATER = ("targets", "leaders", "leader_counts")
@@ -53,7 +53,7 @@ class Classification(Problem[ClassPredictions]):
         """List the head outputs of a task: its classes, one row each."""
         return list(names)
 
-    def list_needed_outputs(self, labels: Tensor, names: Sequence[str]) -> list[str]:
+    def list_outputs_for_measuring(self, labels: Tensor, names: Sequence[str]) -> list[str]:
         """List the classes that have images, to measure a version on them."""
         return [names[i] for i in labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
@@ -74,7 +74,7 @@ class Classification(Problem[ClassPredictions]):
         keep[validation_rows] = False
         return keep.nonzero().squeeze(1), validation_rows
 
-    def warn_of_outputs(self, outputs: int) -> str:
+    def build_outputs_warning(self, outputs: int) -> str:
         """Return a warning if the head has only a single class."""
         if outputs != 1:
             return ""
@@ -142,7 +142,7 @@ class Classification(Problem[ClassPredictions]):
         """Return the number of classes in words."""
         return f"{count} classes"
 
-    def explain_unsupported_method(self, method: type[Learner]) -> str:
+    def explain_unsupported_method(self, method: type[LearningMethodInfo]) -> str:
         """Return "", since every method can learn classes."""
         return ""
 

@@ -37,7 +37,7 @@ class PrimaryMeasure:
     definition: str
 
 
-class Learner(Protocol):
+class LearningMethodInfo(Protocol):
     """Interface of a learning method as a problem checks it: its name and whether it needs
     classes.
     """
@@ -106,7 +106,7 @@ class Problem(ABC, Generic[P]):
     def list_outputs(self, names: Sequence[str]) -> list[str]:
         """List the head outputs needed by a task whose labels have these names."""
 
-    def list_needed_outputs(self, labels: Tensor, names: Sequence[str]) -> list[str]:
+    def list_outputs_for_measuring(self, labels: Tensor, names: Sequence[str]) -> list[str]:
         """List the head outputs needed to measure a version on labels int64 [N]."""
         return self.list_outputs(names) if labels.numel() else []
 
@@ -134,7 +134,7 @@ class Problem(ABC, Generic[P]):
         """Make a head of zeros for features [B, width]; it grows by whole outputs."""
         return ClassifierHead(width, outputs)
 
-    def warn_of_outputs(self, outputs: int) -> str:
+    def build_outputs_warning(self, outputs: int) -> str:
         """Return a warning about a head with this number of outputs; "" if there is none."""
         return ""
 
@@ -212,7 +212,7 @@ class Problem(ABC, Generic[P]):
 
     # Recipes.
 
-    def explain_unsupported_method(self, method: type[Learner]) -> str:
+    def explain_unsupported_method(self, method: type[LearningMethodInfo]) -> str:
         """Explain why a method cannot learn this problem; "" if it can."""
         return method.needs_classes
 

@@ -35,7 +35,10 @@ from core.learning.reports.shift import (
     measure_data_shift,
 )
 from core.learning.reports.suspects import find_suspect_labels
-from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
+from core.learning.reports.would_say import (
+    ParentPredictor,
+    find_frequent_predictions_of_new_classes,
+)
 
 MOST_IMAGES = 20_000
 """Most training images that are looked at, evenly spaced."""
@@ -86,7 +89,7 @@ class TaskImageInspector:
         }
         # A network that has diverged has features that nothing can be compared by.
         if bool(torch.isfinite(seen_features).all()):
-            report |= self._report_suspects(data, rows, seen_features, generator)
+            report |= self._add_suspect_images_to_report(data, rows, seen_features, generator)
             earlier = self._collect_earlier_images()
             if earlier is not None:
                 new = LabelledSample(
@@ -102,12 +105,12 @@ class TaskImageInspector:
         is_whole = self.network.takes_features and len(rows) == len(data)
         inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = find_frequent_predictions(
+            report["would_say"] = find_frequent_predictions_of_new_classes(
                 self._build_parent_predictor(), inspected
             )
             self.alive()
         if spec.scenario != "task" and self.network.classes:
-            self._add_mislabelled(report, inspected, rows)
+            self._add_mislabelled_classes_to_report(report, inspected, rows)
             self.alive()
         report["suspects"] = report["suspects"][:SHOWN]
         held_out = self._read_held_out(spec.task)
@@ -126,7 +129,7 @@ class TaskImageInspector:
             self.spec.sure_from,
         )
 
-    def _report_suspects(
+    def _add_suspect_images_to_report(
         self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator
     ) -> DataReport:
         looks = read_or_compute_hashes(self.spec.task.traces, "train", data)
@@ -151,7 +154,9 @@ class TaskImageInspector:
             "examined": suspicious.examined,
         }
 
-    def _add_mislabelled(self, report: DataReport, data: Dataset, rows: Tensor) -> None:
+    def _add_mislabelled_classes_to_report(
+        self, report: DataReport, data: Dataset, rows: Tensor
+    ) -> None:
         """Add known classes whose labels look swapped or wrong to the report, and their images to
         the suspects.
         """

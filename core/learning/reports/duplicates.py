@@ -29,7 +29,7 @@ def group_near_duplicates(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
     # Grouped over all parts at once: duplicates may lie in different tasks.
     known_hashes = [hashes for _, hashes in parts if hashes is not None]
     numbers = (
-        torch.from_numpy(near.group_duplicates(np.concatenate(known_hashes)))
+        torch.from_numpy(near.group_near_duplicate_hashes(np.concatenate(known_hashes)))
         if known_hashes
         else None
     )

@@ -42,7 +42,7 @@ EarlierHeldOutLoader = Callable[[], Iterable[tuple[Dataset, Tensor]]]
 """Function that returns held-out parts of earlier tasks, with the rows to use."""
 
 
-class LabelDoubts(NamedTuple):
+class MislabelledClasses(NamedTuple):
     """Classes of a batch whose labels look swapped or wrong, with their suspicious images.
 
     Attributes:
@@ -60,7 +60,7 @@ class LabelDoubts(NamedTuple):
 
 def find_mislabelled_classes(
     parent: ParentPredictor, data: Dataset, rows: Tensor, earlier: EarlierHeldOutLoader
-) -> LabelDoubts:
+) -> MislabelledClasses:
     """Find known classes of a batch whose labels look swapped or wrong.
 
     Args:
@@ -103,7 +103,7 @@ def find_mislabelled_classes(
         confirmed.append((entry, mine[is_other], scores[is_other]))
     # The report shows only the first ones.
     confirmed.sort(key=lambda one: -one[0]["images"] / one[0]["of"])
-    return LabelDoubts(
+    return MislabelledClasses(
         [entry for entry, _, _ in confirmed],
         torch.cat([torch.zeros(0, dtype=torch.int64), *(part for _, part, _ in confirmed)]),
         [entry["said"] for entry, part, _ in confirmed for _ in range(len(part))],

@@ -51,7 +51,7 @@ def measure_channel_statistics(images: Tensor) -> Tensor:
     return torch.cat([pixels.mean(1), pixels.std(1)], 1)
 
 
-class ShiftTest(NamedTuple):
+class ShiftTestResult(NamedTuple):
     """Result of the shift tests: MMD² of the features, the p-values of both tests, and a joint
     one.
     """
@@ -64,11 +64,11 @@ class ShiftTest(NamedTuple):
 
 def compare_image_samples(
     one: LabelledSample, other: LabelledSample, generator: torch.Generator
-) -> ShiftTest:
+) -> ShiftTestResult:
     """Test two samples of images for a shift of features, and of brightness and contrast."""
     by_features = measure_mmd_discrepancy(one.features, other.features, generator)
     by_light = measure_mmd_discrepancy(one.light, other.light, generator)
-    return ShiftTest(
+    return ShiftTestResult(
         by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p))
     )
 
@@ -91,7 +91,8 @@ def measure_data_shift(
         new_rows, other_rows = _balance_rows_by_class(mine, theirs, shared, generator)
     else:
         new_rows, other_rows = (
-            _sample_rows(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier)
+            _draw_random_rows(torch.arange(len(side.labels)), MOST, generator)
+            for side in (new, earlier)
         )
     if min(len(new_rows), len(other_rows)) < FEWEST:
         return None
@@ -165,7 +166,7 @@ def _fit_mahalanobis_distances(
     sums.add_examples(features[selected], label)
     sigma = discriminant.compute_shared_covariance(sums)
     # A share above 0 keeps the covariance invertible for features that do not vary.
-    share = max(discriminant.compute_oas_shrinkage(sigma, sums.examples), 1e-6)
+    share = max(discriminant.compute_oas_shrinkage(sigma, sums.example_count), 1e-6)
     factor = discriminant.factor_covariance(
         discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
     )
@@ -192,7 +193,7 @@ def _balance_rows_by_class(
     # The same number on both sides: other shares of classes would look like a shift.
     quotas = {c: max(1, int(count * share)) for c, count in both.items()}
     sides = (
-        torch.cat([_sample_rows(side[c], quotas[c], generator) for c in known])
+        torch.cat([_draw_random_rows(side[c], quotas[c], generator) for c in known])
         for side in (mine, theirs)
     )
     new_rows, other_rows = sides
@@ -206,6 +207,6 @@ def _select_labelled_rows(of: LabelledSample, rows: Tensor) -> LabelledSample:
     )
 
 
-def _sample_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+def _draw_random_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
     """Draw up to `most` rows at random."""
     return rows[torch.randperm(len(rows), generator=generator)[:most]]

@@ -51,7 +51,9 @@ class ParentPredictor:
             yield
 
 
-def find_frequent_predictions(parent: ParentPredictor, data: Dataset) -> list[WouldSay]:
+def find_frequent_predictions_of_new_classes(
+    parent: ParentPredictor, data: Dataset
+) -> list[WouldSay]:
     """Find what the parent version most often predicts for images of each class that it does not
     know.
 

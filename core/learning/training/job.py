@@ -41,7 +41,7 @@ from core.learning.data import image_packs
 from core.learning.data.augment import Augmentation, derive_seed
 from core.learning.data.dataset import DataError, Dataset
 from core.learning.data.held_out_features import HeldOutFeatures
-from core.learning.data.known_features import KnownFeatures
+from core.learning.data.known_features import FeatureCachingInputs
 from core.learning.distributed.ranks import ALONE, ProcessRanks
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import (
@@ -63,7 +63,11 @@ from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
 from core.learning.training.child import AliveEventEmitter, Emit, run_and_report_events
 from core.learning.training.context import TaskTrainingContext
-from core.learning.training.control import LoopControl, NoLoopControl, PipeControl
+from core.learning.training.control import (
+    ControlRequestSource,
+    NoControlRequests,
+    PipeControlRequests,
+)
 from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import TrainingCallbacks, TrainingLoop, TrainingStopped
 from core.learning.training.snapshot import UNFIT, RunSnapshot, require_snapshot_of_same_run
@@ -78,7 +82,7 @@ OPTIMIZER_PART = "optimizer"
 def learn_task(
     spec: JobSpec,
     emit: Emit,
-    control: LoopControl | None = None,
+    control: ControlRequestSource | None = None,
     hook: EvaluationHook | None = None,
     ranks: ProcessRanks = ALONE,
 ) -> None:
@@ -95,7 +99,7 @@ def learn_task(
         NonFiniteTrainingError: the loss diverged.
         ValueError: the spec contradicts itself.
     """
-    job = LearningJob(spec, emit, control or NoLoopControl(), hook, ranks)
+    job = LearningJob(spec, emit, control or NoControlRequests(), hook, ranks)
     with job.numerics.use_numerics_flags():
         job.run_job_phases()
 
@@ -120,10 +124,10 @@ class LearningJob:
         self,
         spec: JobSpec,
         emit: Emit,
-        control: LoopControl,
+        control: ControlRequestSource,
         hook: EvaluationHook | None = None,
         ranks: ProcessRanks = ALONE,
-        inputs: KnownFeatures | None = None,
+        inputs: FeatureCachingInputs | None = None,
     ) -> None:
         # Sums over another number of threads have other bits, so it is part of the spec.
         torch.set_num_threads(spec.threads)
@@ -139,7 +143,7 @@ class LearningJob:
         # A model keeps the statistics of its first version: its weights expect inputs scaled by
         # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
-        self._inputs = inputs or KnownFeatures(normalise, spec.image.channels, self._device)
+        self._inputs = inputs or FeatureCachingInputs(normalise, spec.image.channels, self._device)
         self._ancestors = StartingVersions(spec, self._device)
         self._features = HeldOutFeatures()
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
@@ -191,7 +195,7 @@ class LearningJob:
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
         self._report_log(
-            log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem)
+            log_lines.describe_accuracy_by_task(self._evaluator.rows, self._number, data.problem)
         )
         fields = {
             **figures.list_fields_that_are_set(),
@@ -234,7 +238,7 @@ class LearningJob:
         if run.loop.olor is not None:
             rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
         outputs = run.network.list_classes(run.ctx.task_argument_of_forward)
-        if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
+        if warning := run.ctx.problem.build_outputs_warning(len(outputs)):
             self._report_warning(warning)
         return run
 
@@ -242,7 +246,7 @@ class LearningJob:
         """Compute the features of all images once, if the backbone stays frozen; stored ones are
         reused.
         """
-        if method.keeps_backbone:
+        if method.keeps_backbone_frozen:
             base = None if self._ancestors.same else self._ancestors.load_version_network("base")
             parts = self._evaluator.read_held_out_parts()
             self._features.read_stored_features(self._spec, parent, parts)
@@ -250,7 +254,9 @@ class LearningJob:
             images = [part.images for task, part in parts.items() if task not in kept]
             if known is None:
                 images.insert(0, data.images)
-            self._inputs.cache_features(parent, base, images, lambda: self._emit(AliveEvent()))
+            self._inputs.cache_features_of_job_images(
+                parent, base, images, lambda: self._emit(AliveEvent())
+            )
             if known is not None:
                 self._inputs.add_features(data.images, load_tensors(known)["features"])
 
@@ -323,7 +329,9 @@ class LearningJob:
         self._devices = list(before)
         if before[-1] != self._device.type:
             self._devices.append(self._device.type)
-            self._report_warning(log_lines.warn_of_other_device(before[-1], self._device.type))
+            self._report_warning(
+                log_lines.format_device_change_warning(before[-1], self._device.type)
+            )
 
     def _build_training_run(self, network: Network, method: Method, data: Dataset) -> _TrainingRun:
         """Build the run: the network to train on its device, and the loop that trains it."""
@@ -402,7 +410,7 @@ class LearningJob:
     def _erase_deleted_tasks(self, method: Method) -> None:
         """Delete examples of tasks whose data was deleted from the method's replay buffer."""
         if self._spec.erased_tasks:
-            method.erase_tasks(set(self._spec.erased_tasks))
+            method.erase_task_examples(set(self._spec.erased_tasks))
 
     def _write_snapshot(self, snapshot: RunSnapshot, epoch: int) -> None:
         if not self._ranks.is_writing_rank:
@@ -454,7 +462,7 @@ class LearningJob:
             "result",
             parts,
             document,
-            lambda folder: output.write_result_files(
+            lambda folder: output.write_predictions_features_and_totals(
                 folder, self._evaluator.answers, self._features, state[TOTALS].to_tensors()
             ),
         )
@@ -476,7 +484,9 @@ class LearningJob:
     def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
         environment = output.describe_environment(self._device, self.numerics, self._devices)
         hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
-        made = output.describe_network(network, method, hyper, normalise, environment, steps)
+        made = output.describe_network_for_result(
+            network, method, hyper, normalise, environment, steps
+        )
         # Named only where it is not the default: older results stay as they are.
         problem = self._spec.problem
         return made if problem is None else made.model_copy(update={"problem": problem})
@@ -501,7 +511,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_job(emit: Emit) -> None:
-        learn_task(output.read_job_spec(spec_path), emit, PipeControl(control_fd))
+        learn_task(output.read_job_spec(spec_path), emit, PipeControlRequests(control_fd))
 
     return run_and_report_events(out_fd, before, run_job)
 

@@ -26,7 +26,7 @@ INSPECTING = (
 )
 
 
-def warn_of_other_device(before: str, now: str) -> str:
+def format_device_change_warning(before: str, now: str) -> str:
     """Format the warning that a run resumes from a snapshot of another kind of device."""
     return (
         f"This run was started on {before} and continues on {now}, as its recipe allows "
@@ -98,7 +98,7 @@ def describe_work_at_task_end(loop: TrainingLoop) -> str:
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
 
 
-def describe_accuracy(
+def describe_accuracy_by_task(
     rows: Sequence[MeasuredCell], task: int, problem: Problem[Any] = CLASSIFICATION
 ) -> str:
     """Format the log line with the new version's primary measure on each task."""

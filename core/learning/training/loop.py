@@ -23,7 +23,7 @@ from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import BatchSource, Dataset
 from core.learning.data.feed import BatchFeed
 from core.learning.data.sampler import compute_share_of_new_images_in_batch
-from core.learning.distributed.ranks import ALONE, ProcessRanks, SharedControl
+from core.learning.distributed.ranks import ALONE, ProcessRanks, SharedControlRequests
 from core.learning.distributed.step import ShardedStep, require_shardable_network
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.evaluate import EvaluationImages
@@ -35,7 +35,7 @@ from core.learning.optimizers.rollback import resolve_olor_settings
 from core.learning.state import group_tensors_by_type
 from core.learning.training import rebalance
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
-from core.learning.training.control import LoopControl
+from core.learning.training.control import ControlRequestSource
 from core.learning.training.merge import merge_weights
 from core.learning.training.schedule import StageSchedule
 from core.learning.training.snapshot import RunPosition, RunSnapshot
@@ -91,7 +91,7 @@ class TrainingLoop:
         ctx: TaskTrainingContext,
         method: Method,
         data: Dataset,
-        control: LoopControl,
+        control: ControlRequestSource,
         callbacks: TrainingCallbacks,
         ranks: ProcessRanks = ALONE,
     ) -> None:
@@ -100,8 +100,8 @@ class TrainingLoop:
         self.method = method
         self.position = RunPosition()
         self._emit = callbacks.emit
-        shared = SharedControl(control) if ranks.count > 1 else None
-        self._control: LoopControl = control if shared is None else shared
+        shared = SharedControlRequests(control) if ranks.count > 1 else None
+        self._control: ControlRequestSource = control if shared is None else shared
         self._sharded = (
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
@@ -160,7 +160,7 @@ class TrainingLoop:
         }
         for key, tensor in snapshot.tensors.items():
             group, _, name = key.partition("/")
-            groups[group][self.ctx.network.translate_tensor_name(name)] = tensor
+            groups[group][self.ctx.network.translate_older_tensor_name(name)] = tensor
         # A network that grew during the task has other tensors than the one that this run has
         # built.
         self.ctx.network.match_state_dict_shape(set(groups["net"]))
@@ -202,11 +202,11 @@ class TrainingLoop:
                 position.stage, position.epoch, position.batch = stage, 0, 0
             begins = position.epoch == 0 and position.batch == 0
             if stage == schedule.training and begins:
-                self._deploy_best_and_merge()
+                self._load_best_state_and_merge_weights()
             self._run_stage_epochs(stage, begins)
         # Without a rebalancing stage, before which it happens otherwise.
         if len(schedule.stages) == schedule.training:
-            self._deploy_best_and_merge()
+            self._load_best_state_and_merge_weights()
         self._select_trainable_parameters(self.ctx.recipe.depth)
         # Measuring and `end_task` read images again.
         self.ctx.cached = None
@@ -231,7 +231,7 @@ class TrainingLoop:
             if pool is None:
                 return
             rows = torch.arange(len(pool.labels))
-            tuning = rebalance.Rebalance(self.method)
+            tuning = rebalance.RebalancingStageMethod(self.method)
             size = ctx.recipe.batch_size
             self._feed = BatchFeed(
                 tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False
@@ -242,7 +242,7 @@ class TrainingLoop:
             position.epoch += 1
             position.batch = 0
 
-    def _deploy_best_and_merge(self) -> None:
+    def _load_best_state_and_merge_weights(self) -> None:
         """Load the best validated state after training, then merge weights as the recipe says."""
         validation, step = self.validation, self.position.step
         self._select_trainable_parameters(self.ctx.recipe.depth)
@@ -316,7 +316,7 @@ class TrainingLoop:
             if validated:
                 self.validation.validate_after_step(position.step, number)
             # Between two steps, where the state is whole.
-            if self._control.pending:
+            if self._control.has_pending_request:
                 self._handle_control_request()
         if validated:
             self.validation.validate_after_epoch(position.step, number)
@@ -364,7 +364,7 @@ class TrainingLoop:
         if self._sharded is not None:
             return self._sharded.backward(ctx, method, batch)
         with ctx.use_mixed_precision():
-            terms = method.loss_terms(ctx, batch)
+            terms = method.compute_loss_terms(ctx, batch)
         loss = _sum_loss_terms(terms)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()

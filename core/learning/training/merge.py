@@ -8,7 +8,7 @@ smallest a of 0, 0.1, … 1 whose validation accuracy is at most so far below th
 
 The order is: train, deploy the best validated state, merge, rebalance, `end_task`. So curvature and
 selected images are of the merged weights, and so are logits that a method took of the new images
-(`after_merge`).
+(`after_weight_merge`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def merge_weights(
     else:
         counts = [weight_line.evaluate_at_weight(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
-        weight = GRID[choose_first_index_within(counts, total, rule.within)]
+        weight = GRID[choose_first_index_near_best(counts, total, rule.within)]
         noun = ctx.problem.primary_measure.noun
         reason = (
             f"the least whose validation {noun} is within {rule.within:g} of the best, "
@@ -72,7 +72,7 @@ def merge_weights(
         )
     weight_line.set_interpolated_weights(weight)
     if weight < 1:
-        method.after_merge(ctx)
+        method.after_weight_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
     ctx.log_metric("merge_weight", weight, {"grid": points})
     ctx.log(
@@ -81,7 +81,7 @@ def merge_weights(
     )
 
 
-def choose_first_index_within(correct: Sequence[float], total: int, within: float) -> int:
+def choose_first_index_near_best(correct: Sequence[float], total: int, within: float) -> int:
     """Return the first index whose correct count is within `within` · total of the best.
 
     total: number of images counted.

@@ -106,7 +106,7 @@ def write_result_parts(
     return folder
 
 
-def describe_network(
+def describe_network_for_result(
     network: Network,
     method: Method,
     hyper: Mapping[str, object],
@@ -180,7 +180,7 @@ def _write_json(path: Path, document: Document) -> None:
         os.fsync(file.fileno())
 
 
-def write_result_files(
+def write_predictions_features_and_totals(
     folder: Path,
     predictions: Mapping[tuple[MeasuredVersion, int], Prediction],
     features: HeldOutFeatures,

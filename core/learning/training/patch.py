@@ -31,12 +31,12 @@ from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
 from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
 from core.learning.training.context import TaskTrainingContext
-from core.learning.training.control import NoLoopControl
+from core.learning.training.control import NoControlRequests
 from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
     copy_network_parts,
-    write_result_files,
+    write_predictions_features_and_totals,
     write_result_parts,
 )
 
@@ -52,7 +52,7 @@ class PatchJob(LearningJob):
     """A patch job in its process: merges or drops classes of a version without training data."""
 
     def __init__(self, spec: PatchSpec, emit: Emit) -> None:
-        super().__init__(spec, emit, NoLoopControl())
+        super().__init__(spec, emit, NoControlRequests())
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
 
@@ -73,7 +73,7 @@ class PatchJob(LearningJob):
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(network, method, ctx)
-        self._report_log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
+        self._report_log(log_lines.describe_accuracy_by_task(self._evaluator.rows, self._number))
         document = JobResult(
             **self._describe_network(network, method, 0).list_fields_that_are_set(),
             **figures.list_fields_that_are_set(),
@@ -83,14 +83,14 @@ class PatchJob(LearningJob):
             images=0,
             warnings=self._warnings,
         )
-        parts = [*copy_network_parts(network), *_list_state_parts(method, unchanged)]
+        parts = [*copy_network_parts(network), *_list_patched_state_parts(method, unchanged)]
         totals = method.state[TOTALS].to_tensors()
         path = write_result_parts(
             self._spec.out,
             "result",
             parts,
             document,
-            lambda folder: write_result_files(
+            lambda folder: write_predictions_features_and_totals(
                 folder, self._evaluator.answers, self._features, totals
             ),
         )
@@ -133,7 +133,7 @@ class PatchJob(LearningJob):
             optimizer.set_rates_for_step(step)
             network.zero_grad(set_to_none=True)
             logits = network.logits(features[rows.to(features.device)]).float()
-            loss = method.compute_tuning_loss(logits, labels[rows].to(logits.device))
+            loss = method.compute_head_tuning_loss(logits, labels[rows].to(logits.device))
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         self._report_log(
@@ -148,7 +148,7 @@ class PatchJob(LearningJob):
         return make_stratified_batches(seed, 0, rows, labels, self._recipe.batch_size, FIT_STEPS)
 
 
-def _list_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
+def _list_patched_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
     """List the parts of a patched method's state, without those of unchanged tasks.
 
     Args:

@@ -26,9 +26,9 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 REBALANCE = "rebalance"
 
 
-class Rebalance(Method):
+class RebalancingStageMethod(Method):
     """The method of the rebalancing stage: tunes the head by another method's
-    `compute_tuning_loss`.
+    `compute_head_tuning_loss`.
     """
 
     name = REBALANCE
@@ -37,10 +37,12 @@ class Rebalance(Method):
         super().__init__(tuned.hyper, MethodState())
         self._tuned = tuned
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute the tuned method's loss on a batch of features. batch.x: float32 [B, D]."""
         logits = ctx.network.logits(batch.x, batch.task).float()
-        return {"task": self._tuned.compute_tuning_loss(logits, batch.y)}
+        return {"task": self._tuned.compute_head_tuning_loss(logits, batch.y)}
 
 
 class RebalancingPool:
@@ -59,7 +61,7 @@ class RebalancingPool:
         """Make a batch of features from the rows `index` int64 [B]."""
         at = move_tensor_to_device(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
-        return TrainingBatch(x, y, index, None, _refuse_image_request)
+        return TrainingBatch(x, y, index, None, _raise_for_requested_images)
 
 
 def plan_rebalance_stages(ctx: TaskTrainingContext) -> list[TrainingStage]:
@@ -132,5 +134,5 @@ def _split_rows_into_runs(rows: Tensor) -> tuple[Tensor, ...]:
     return rows.tensor_split(max(1, rows.numel() // BATCH))
 
 
-def _refuse_image_request(rows: Tensor) -> Tensor:
+def _raise_for_requested_images(rows: Tensor) -> Tensor:
     raise NotImplementedError("a batch of the pool has features, not images")

@@ -94,7 +94,7 @@ class RunValidation:
         for text in self._iterate_size_warnings():
             self._ctx.warn(text)
         self.validate_after_step(0, 0)
-        if self.total and not self.anytime and self._method.get_max_loss_forecast() is not None:
+        if self.total and not self.anytime and self._method.get_loss_forecast_limit() is not None:
             self._validate_and_keep_best(0, 0)  # a state that is always within the budget
 
     def validate_after_step(self, step: int, epoch: int) -> None:
@@ -216,7 +216,7 @@ class RunValidation:
 
     def _is_forecast_within_limit(self) -> bool:
         """Return true if the forecast loss rise of earlier tasks is within the recipe's limit."""
-        budget = self._method.get_max_loss_forecast()
+        budget = self._method.get_loss_forecast_limit()
         # A first task has no earlier ones to lose.
         if budget is None or self._ctx.first:
             return True

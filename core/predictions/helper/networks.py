@@ -125,7 +125,7 @@ class LoadedVersionCache:
     def _share_equal_tensors(self, network: Network, parts: Mapping[str, str]) -> None:
         """Replace a network's tensors by equal ones of other versions in memory, to share them."""
         tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-        for part, names in network.list_part_names().items():
+        for part, names in network.list_tensor_names_by_part().items():
             if part not in parts:
                 continue
             shared = self._tensors.setdefault(parts[part], {})

@@ -9,7 +9,7 @@ import pytest
 
 from core.contract.features import FeatureCount, FeatureShare
 from core.lineage.features import (
-    compute_feature_loss,
+    compute_feature_accuracy_loss,
     find_best_ancestor,
     find_last_good_ancestor,
     has_feature_collapse,
@@ -104,5 +104,5 @@ def test_the_last_good_version_is_the_newest_that_has_not_collapsed_itself(
 def test_the_best_ancestor_is_the_one_furthest_ahead() -> None:
     ahead = share((70, 100), (75, 100), 1)
     assert find_best_ancestor(counted(share((70, 100), (71, 100), 3), ahead)) == ahead
-    assert compute_feature_loss(ahead) == pytest.approx(0.05)
+    assert compute_feature_accuracy_loss(ahead) == pytest.approx(0.05)
     assert find_best_ancestor(counted()) is None and find_last_good_ancestor(None) is None

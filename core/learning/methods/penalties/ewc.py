@@ -50,7 +50,7 @@ class EwcHyper(StrictRecipeModel):
 
 
 @register
-class Ewc(QuadraticPenaltyMethod):
+class EwcMethod(QuadraticPenaltyMethod):
     """The method `ewc` (elastic weight consolidation): a diagonal Gaussian at each task's
     solution.
     """

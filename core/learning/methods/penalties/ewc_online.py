@@ -17,7 +17,7 @@ from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import compute_log_probability_gradients
 from core.learning.curvature.layers import find_layer_with_measurable_curvature, list_layer_names
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
-from core.learning.methods.penalties.ewc import Ewc, EwcHyper
+from core.learning.methods.penalties.ewc import EwcHyper, EwcMethod
 from core.learning.methods.penalties.factored import FactoredImportance
 from core.learning.methods.penalties.quadratic import copy_parameter_values, iterate_example_chunks
 from core.learning.methods.registration import register
@@ -39,7 +39,7 @@ class EwcOnlineHyper(EwcHyper):
 
 
 @register
-class EwcOnline(Ewc):
+class EwcOnlineMethod(EwcMethod):
     """The method `ewc-online`: one Gaussian penalty around the last task's solution.
 
     It is diagonal, or Kronecker-factored by layer.

@@ -38,7 +38,7 @@ class L2SpHyper(StrictRecipeModel):
 
 
 @register
-class L2Sp(Method):
+class L2SpMethod(Method):
     """The method `l2-sp`: an L2 penalty on the distance of the weights from their starting
     point.
     """

@@ -36,7 +36,7 @@ class AGemHyper(BufferHyper):
 
 
 @register
-class AGem(ReservoirMethod):
+class AGemMethod(ReservoirMethod):
     """The method `a-gem` (averaged GEM): one linear constraint on the gradient, from a sample of
     all tasks.
     """

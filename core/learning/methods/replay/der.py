@@ -87,7 +87,7 @@ class DarkExperienceReplay(ReservoirMethod):
         return {"logits": (self.hyper.alpha, compute_stored_logits_loss)}
 
     @property
-    def uses_one_draw(self) -> bool:
+    def shares_one_replay_draw(self) -> bool:
         """True if all replay loss terms use the same draw from the buffer; otherwise each has its
         own.
         """
@@ -110,7 +110,7 @@ class DarkExperienceReplay(ReservoirMethod):
             everything = torch.arange(reservoir.item_count)
             self._store_present_logits(ctx, everything, int(tensors["labels"].max()) + 1)
 
-    def after_merge(self, ctx: TaskTrainingContext) -> None:
+    def after_weight_merge(self, ctx: TaskTrainingContext) -> None:
         """Renew the stored logits of this task's images after the weights were merged."""
         buffer = self.state["buffer"]
         if "tasks" in buffer.tensors:
@@ -118,7 +118,9 @@ class DarkExperienceReplay(ReservoirMethod):
                 ctx, (buffer.copy_tensor_to_host("tasks") == ctx.task).nonzero().squeeze(1)
             )
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute the cross-entropy of the new batch, and the weighted loss of each replay term."""
         reservoir = self._open_reservoir(ctx)
         terms_in_use = {
@@ -127,7 +129,7 @@ class DarkExperienceReplay(ReservoirMethod):
             if reservoir.item_count and term[0] > 0
         }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
-        count = min(len(terms_in_use), 1) if self.uses_one_draw else len(terms_in_use)
+        count = min(len(terms_in_use), 1) if self.shares_one_replay_draw else len(terms_in_use)
         draws = draw_replay_items(ctx, reservoir, size, count)
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
             terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
@@ -155,7 +157,7 @@ class DarkExperienceReplay(ReservoirMethod):
         # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
         terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
-            drawn = 0 if self.uses_one_draw else number
+            drawn = 0 if self.shares_one_replay_draw else number
             items, _, whole = draws[drawn]
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:

@@ -64,6 +64,6 @@ class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
         }
 
     @property
-    def uses_one_draw(self) -> bool:
+    def shares_one_replay_draw(self) -> bool:
         """True if the recipe uses one draw from the buffer for both replay terms."""
         return self.hyper.draws == "shared"

@@ -53,17 +53,19 @@ class ExperienceReplay(ReservoirMethod):
     from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM}}
     hyper: ErHyper
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute one mean cross-entropy over new and replayed examples; two terms under a masked
         softmax.
         """
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
-            return super().loss_terms(ctx, batch)
+            return super().compute_loss_terms(ctx, batch)
         ((items, table, whole),) = draw_replay_items(ctx, reservoir, n, 1)
         if items.labels.shape[0] == 0:  # there are fewer items than slices
-            terms = super().loss_terms(ctx, batch)
+            terms = super().compute_loss_terms(ctx, batch)
         else:
             terms = self._compute_joint_loss(ctx, batch, items, table)
         if ctx.part.of == 1:

@@ -40,7 +40,9 @@ class ExperienceReplayAce(ExperienceReplay):
         "new images compete with the classes of their whole batch, which a slice does not have"
     )
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute the cross-entropies of new images (over their batch's classes) and of replayed
         ones.
 

@@ -57,7 +57,7 @@ class GemHyper(StrictRecipeModel):
 
 
 @register
-class Gem(Method):
+class GemMethod(Method):
     """The method `gem` (gradient episodic memory): a linear constraint on the gradient per earlier
     task.
     """
@@ -78,11 +78,11 @@ class Gem(Method):
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Cut the replay buffer to its share per task when a task begins."""
-        self._task_memory.fit_buffer_to_share()
+        self._task_replay_buffer.fit_buffer_to_share()
 
     def project_gradient(self, ctx: TaskTrainingContext) -> None:
         """Project the gradient if it opposes the gradient of any earlier task's examples."""
-        memory = self._task_memory
+        memory = self._task_replay_buffer
         constraints = [
             self._draw_constraint_examples(ctx, number, memory.get_task_examples(tasks))
             for number, tasks in enumerate(_group_tasks_by_gem_constraint(memory.stored_tasks))
@@ -123,11 +123,11 @@ class Gem(Method):
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Store examples of the finished task in the replay buffer."""
-        self._task_memory.store_task_examples(batches, ctx.task)
+        self._task_replay_buffer.store_task_examples(batches, ctx.task)
 
-    def erase_tasks(self, tasks: set[int]) -> None:
+    def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete every stored example of these tasks."""
-        self._task_memory.remove_items_of_tasks(tasks)
+        self._task_replay_buffer.remove_items_of_tasks(tasks)
 
     def _draw_constraint_examples(
         self, ctx: TaskTrainingContext, number: int, items: ReplayItems
@@ -151,7 +151,7 @@ class Gem(Method):
         return ReplayItems(images, labels, tasks, None, None)
 
     @property
-    def _task_memory(self) -> PerTaskReplayBuffer:
+    def _task_replay_buffer(self) -> PerTaskReplayBuffer:
         return PerTaskReplayBuffer(self.state["buffer"], self.hyper.memory)
 
 

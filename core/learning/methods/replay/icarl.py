@@ -54,7 +54,7 @@ class IcarlHyper(StrictRecipeModel):
 
 
 @register
-class Icarl(Method):
+class IcarlMethod(Method):
     """The method `icarl`: exemplars by herding, and classification by the nearest mean of
     exemplars.
     """
@@ -104,7 +104,9 @@ class Icarl(Method):
         """
         self.state["own"].clear_section()  # means of weights that are about to change
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Compute a binary cross-entropy over all classes: labels for this task's, distillation for
         the others.
         """
@@ -131,7 +133,7 @@ class Icarl(Method):
             for name, (rows, target, weight) in terms.items()
         }
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Compute the classifier tuning loss: mean binary cross-entropy over all classes."""
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
@@ -172,7 +174,7 @@ class Icarl(Method):
         if exemplars.size and MEANS in self.state["own"].tensors:
             self._compute_class_means(ctx, exemplars, len(ctx.network.classes))
 
-    def erase_tasks(self, tasks: set[int]) -> None:
+    def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete the exemplars of these tasks.
 
         Class means are recomputed at the end of the next task.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
+from core.learning.memory.reservoir import ReservoirBuffer, open_replay_reservoir
 from core.learning.methods.method import Method
 from core.learning.recipe import StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext
@@ -31,10 +31,10 @@ class ReservoirMethod(Method):
         """Fit the reservoir replay buffer to its capacity when a task begins."""
         self._open_reservoir(ctx).prepare_buffer_for_task()
 
-    def erase_tasks(self, tasks: set[int]) -> None:
+    def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete every stored example of these tasks from the reservoir."""
         if self.state["buffer"]:
             ReservoirBuffer(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
     def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
-        return open_run_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
+        return open_replay_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

@@ -76,7 +76,7 @@ class TimmBackbone(Backbone):
         import_timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
         return self
 
-    def draw_weights(self, generator: torch.Generator) -> None:
+    def draw_initial_weights(self, generator: torch.Generator) -> None:
         """Draw initial weights by timm's own rules.
 
         They come from the global generator, which is seeded for this and then restored.

@@ -47,7 +47,7 @@ def measure_timm_network(name: str, size: int) -> TimmNetworkProperties:
     """
     net = _build_timm_network(name)
     activations, widest = _count_activations(net, size, get_feature_width(net))
-    step, smallest, resized_by = _find_accepted_sizes(name, net, size)
+    step, smallest, resized_by = _find_accepted_image_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return TimmNetworkProperties(parameters, activations, widest, step, smallest, resized_by)
 
@@ -82,7 +82,7 @@ def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]
     return sum(sizes.values()) // BATCH, max(sizes.values()) // BATCH
 
 
-def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
+def _find_accepted_image_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
     """Find the image sizes that a timm network accepts: step, smallest size, and timm's argument.
 
     Step 0 means that only its own size works.

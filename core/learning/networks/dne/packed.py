@@ -162,7 +162,7 @@ class _PackedLayer:
         """
         return s + self._outer(own, sources)
 
-    def arrange_sources(self, y: Tensor) -> Tensor:
+    def arrange_attention_sources(self, y: Tensor) -> Tensor:
         """Rearrange packed expert outputs [G, B, N, k c] as attention sources [B N, G k, c]."""
         return _cast_for_matmul(
             self._split_heads(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1)
@@ -304,7 +304,9 @@ def _join_source_heads(layers: Sequence[_PackedLayer], stacks: Sequence[Tensor])
     """Join the outputs of all packed experts as attention sources [B N, heads of all experts,
     c].
     """
-    return torch.cat([layer.arrange_sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
+    return torch.cat(
+        [layer.arrange_attention_sources(y) for layer, y in zip(layers, stacks, strict=True)], 1
+    )
 
 
 def _normalise_features(y: Tensor) -> Tensor:

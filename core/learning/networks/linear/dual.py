@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learning.networks.linear.tangents import (
-    MaskedTangent,
     TangentConv,
     TangentLinear,
+    TangentRelu,
     sum_tangents,
 )
 
@@ -268,7 +268,7 @@ def _apply_dual_leaky_relu(
     value = functional.leaky_relu(x.x, negative_slope)
     if x.dx is None:
         return DualTensor(value, None)
-    return DualTensor(value, MaskedTangent.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
+    return DualTensor(value, TangentRelu.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
 
 
 def _apply_dual_relu(x: Any, inplace: bool = False) -> DualTensor:

@@ -257,12 +257,12 @@ class LinearisedNetwork(Network):
 
     # Depth and parts.
 
-    def list_depth_groups(self) -> list[list[str]]:
+    def list_tensor_names_by_depth(self) -> list[list[str]]:
         """Group parameter names by training depth, with displacements in place of frozen
         weights.
         """
         if not self.frozen:
-            return super().list_depth_groups()
+            return super().list_tensor_names_by_depth()
         heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
         groups = [heads]
         for stage in reversed(range(len(self.backbone.stage_prefixes))):
@@ -273,13 +273,13 @@ class LinearisedNetwork(Network):
                 groups[-1] = names + groups[-1]
         return groups
 
-    def list_part_names(self) -> dict[str, list[str]]:
+    def list_tensor_names_by_part(self) -> dict[str, list[str]]:
         """Return the parts of a plain network, and `displacement.k` for each stage.
 
         The backbone never changes. Frozen rows of heads are parts of their own, `reference.<head>`,
         which never change either.
         """
-        names = super().list_part_names()
+        names = super().list_tensor_names_by_part()
         for name in self.reference_rows:
             names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
         if self.frozen:

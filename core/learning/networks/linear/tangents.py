@@ -103,7 +103,7 @@ class TangentLinear(torch.autograd.Function):
         return None, dx, None, v, b
 
 
-class MaskedTangent(torch.autograd.Function):
+class TangentRelu(torch.autograd.Function):
     """Autograd function of a (leaky) ReLU's derivative: dx where the value is positive, else slope
     · dx.
 

@@ -5,7 +5,7 @@ on.
 import pytest
 import torch
 
-from core.learning.memory.evenly import choose_balanced_slots, draw_rows_evenly
+from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_rows_evenly
 from core.learning.memory.reservoir import SEEN, ReservoirBuffer
 from core.learning.state import StateSection
 
@@ -83,7 +83,7 @@ def test_of_a_large_class_each_item_is_kept_with_equal_probability() -> None:
         slots: dict[int, int] = {}
         draws = torch.rand(40, generator=draw, dtype=torch.float64).tolist()
         seen: dict[int, int] = {}
-        slots = choose_balanced_slots(draws, [0] * 30 + [1] * 10, [], seen, 10)
+        slots = choose_balanced_reservoir_slots(draws, [0] * 30 + [1] * 10, [], seen, 10)
         kept[list(slots.values())] += 1
         assert seen == {0: 30, 1: 10}
     frequencies = kept.double() / runs
