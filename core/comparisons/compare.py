@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import JsonValue
 
 from core.comparisons.compared_tasks import (
+    ComparedVersionPair,
     LabelVocabulary,
     TaskPredictions,
-    VersionPair,
     VersionToCompare,
     read_predictions,
 )
@@ -50,7 +50,7 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 """Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
-def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
+def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
     """Return the counts of images on which two versions differ, and the differences of their
     recipes.
 
@@ -106,7 +106,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
 
 def list_compared_images(
     blobs: Blobs,
-    pair: VersionPair,
+    pair: ComparedVersionPair,
     *,
     kind: FlipKind,
     label: str | None,
@@ -304,7 +304,7 @@ def _find_compared_image_rows(
 
 
 def _build_compared_image(
-    pair: VersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
+    pair: ComparedVersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
 ) -> ComparedImage:
     def build_compared_prediction(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Build a response entry with one version's prediction of an image: label, probability and

@@ -69,7 +69,7 @@ class ComparedTask:
 
 
 @dataclass(frozen=True)
-class VersionPair:
+class ComparedVersionPair:
     """The two versions in a comparison, with the tasks that both cover.
 
     Attributes:
@@ -136,7 +136,7 @@ class LabelVocabulary:
 
 def load_version_pair_to_compare(
     db: Database, actor: Actor, model: str, a: str, b: str, task: int | None
-) -> VersionPair:
+) -> ComparedVersionPair:
     """Load two versions to compare, with all tasks that both have predictions for or only the
     requested one.
 
@@ -179,7 +179,7 @@ def load_version_pair_to_compare(
         for start in range(0, len(keys), _NAMED):
             damage.refuse_damaged_objects(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
-        return VersionPair(
+        return ComparedVersionPair(
             owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out
         )
 
@@ -187,9 +187,9 @@ def load_version_pair_to_compare(
 def compare_without_deleted_tasks(
     db: Database,
     actor: Actor,
-    pair: VersionPair,
+    pair: ComparedVersionPair,
     task: int | None,
-    use: Callable[[VersionPair], Used],
+    use: Callable[[ComparedVersionPair], Used],
 ) -> Used:
     """Run a comparison of two versions; if a task's data is deleted meanwhile, retry without that
     task.
@@ -213,7 +213,7 @@ def compare_without_deleted_tasks(
 
 
 def read_predictions(
-    blobs: Blobs, pair: VersionPair, words: LabelVocabulary
+    blobs: Blobs, pair: ComparedVersionPair, words: LabelVocabulary
 ) -> Iterator[TaskPredictions]:
     """Yield the stored predictions of both versions for one task after another.
 
@@ -263,7 +263,7 @@ def _read_stored_predictions(
 
 
 def _list_output_row_classes(
-    pair: VersionPair, side: VersionToCompare, task: ComparedTask
+    pair: ComparedVersionPair, side: VersionToCompare, task: ComparedTask
 ) -> list[str]:
     """Return the class labels of a version's output rows for a task."""
     if pair.scenario == "task":

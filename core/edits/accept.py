@@ -395,9 +395,10 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
     copy_recipe_resources(job)
     session.add(job)
     session.flush()
+    learned_again = _format_task_count(len(checked.learned_again))
     how = {
         "recompute": "kept features are summed up again",
-        "relearn": f"{_format_task_count(len(checked.learned_again))} learned again from kept images",
+        "relearn": f"{learned_again} learned again from kept images",
         "rename": "only names of classes change",
         "patch": "rows of the classifier change, and nothing is learned",
     }[checked.way]

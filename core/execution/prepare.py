@@ -103,7 +103,7 @@ def write_job_inputs(
         totals = _find_totals_digest(
             model, parent, make_totals_key(parts[parent.id], numbers), job_recipe
         )
-        erased_tasks = find_tasks_with_deleted_data(session, model.id)
+        erased_tasks = list_tasks_with_deleted_data(session, model.id)
         probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
         promise = choose_threshold_for_promised_precision(session, model, parent.number)
@@ -215,7 +215,7 @@ def _list_accepted_findings(report: BatchReport) -> list[FindingKind]:
     return sorted(settled_kinds | set(report.get("settled", [])))
 
 
-def find_tasks_with_deleted_data(session: Session, model_id: str) -> list[int]:
+def list_tasks_with_deleted_data(session: Session, model_id: str) -> list[int]:
     """Return the numbers of a model's tasks whose data was deleted."""
     query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
     return sorted(session.execute(query).scalars())

@@ -77,7 +77,7 @@ class OptimizerRecipe(StrictRecipeModel):
     carry_state: bool = False
     olor: OlorRecipe | None = None
 
-    def get_peak_rate(self, parameter: str) -> float:
+    def get_peak_learning_rate(self, parameter: str) -> float:
         """Return the peak learning rate of a network parameter, by its name."""
         return (self.head_lr or self.lr) if is_head_parameter(parameter) else self.lr
 

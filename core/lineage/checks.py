@@ -22,8 +22,8 @@ from core.contract.losses import GateClassComparison, GateComparison, GateCompar
 from core.lineage.features import (
     LIMIT,
     compute_feature_accuracy_loss,
-    find_best_ancestor,
-    find_last_good_ancestor,
+    find_ancestor_with_best_features,
+    find_ancestor_with_intact_features,
     format_feature_accuracies,
 )
 from core.statistics.flips import compute_one_sided_mcnemar
@@ -333,8 +333,8 @@ def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateChe
     name: Check = "features_collapsed"
     if count is None:
         return _build_unmeasured_check(name, limit, _BEFORE)
-    collapsed = find_last_good_ancestor(count, limit)
-    one = collapsed or find_best_ancestor(count)
+    collapsed = find_ancestor_with_intact_features(count, limit)
+    one = collapsed or find_ancestor_with_best_features(count)
     if one is None:
         return _build_unmeasured_check(name, limit, str(count["missing"]))
     now, before = format_feature_accuracies(one)

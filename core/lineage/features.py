@@ -41,7 +41,7 @@ def has_feature_collapse(one: FeatureShare, limit: float = LIMIT) -> bool:
     return lead > Fraction(repr(limit)) and float(lead) > SPREADS * spread**0.5
 
 
-def find_last_good_ancestor(
+def find_ancestor_with_intact_features(
     count: FeatureCount | None, limit: float = LIMIT
 ) -> FeatureShare | None:
     """Find the newest good ancestor against which a version's features have collapsed.
@@ -63,7 +63,7 @@ def find_last_good_ancestor(
     )
 
 
-def find_best_ancestor(count: FeatureCount) -> FeatureShare | None:
+def find_ancestor_with_best_features(count: FeatureCount) -> FeatureShare | None:
     """Find the ancestor with the best feature accuracy compared to the version, or None."""
     return max(count["ancestors"], key=_subtract_accuracies, default=None)
 

@@ -30,7 +30,7 @@ from core.ingest.answers import (
 )
 from core.ingest.dataset import open_dataset
 from core.jobs.fence import JobClaim
-from core.lineage.features import compute_feature_accuracy_loss, find_best_ancestor
+from core.lineage.features import compute_feature_accuracy_loss, find_ancestor_with_best_features
 from core.lineage.gate import GateProductionComparison
 from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
@@ -72,7 +72,7 @@ class ProductionComparison:
             )
             rows.append(MeasurementRow(LOSSES, ALL_TASKS, net, losses))
         if self.features is not None:
-            best = find_best_ancestor(self.features)
+            best = find_ancestor_with_best_features(self.features)
             loss = None if best is None else compute_feature_accuracy_loss(best)
             rows.append(MeasurementRow(FEATURES, ALL_TASKS, loss, self.features))
         return rows

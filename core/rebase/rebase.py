@@ -98,7 +98,7 @@ def begin_rebase(
         fields = _build_rebased_model_request(session, actor, old, given)
         size = _sum_task_bytes(old, _list_retained_tasks(session, old))
     checked = _check_rebased_model(resources.catalogue, fields, old, limits.admission)
-    requested = _keep_decoding_of_old_model(checked, old)
+    requested = _keep_image_decoding_of_old_model(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
@@ -280,7 +280,9 @@ def _check_rebased_model(
         return replace(checked, request=given, notes=[*checked.notes, note])
 
 
-def _keep_decoding_of_old_model(asked: CheckedModelRequest, old: Model) -> CheckedModelRequest:
+def _keep_image_decoding_of_old_model(
+    asked: CheckedModelRequest, old: Model
+) -> CheckedModelRequest:
     """Keep the old model's image decoding in the new one, so that stored images have the same
     pixels.
     """

@@ -24,7 +24,7 @@ from core.ingest.answers import (
 from core.ingest.dataset import open_dataset
 from core.ingest.findings.traces import read_image_traces
 from core.rebase.rebase_plan import (
-    MeasuredTask,
+    MeasuredTaskResults,
     PlannedRebaseTask,
     RebasePlan,
     find_rebase,
@@ -168,7 +168,7 @@ def _count_flips_of_comparable_tasks(blobs: Blobs, plan: RebasePlan) -> RebaseCo
 
 
 def _count_flips(
-    blobs: Blobs, old: MeasuredTask, new: MeasuredTask
+    blobs: Blobs, old: MeasuredTaskResults, new: MeasuredTaskResults
 ) -> tuple[str, FlipStatistics | None]:
     """Count prediction changes between both models on the same images; None and why if images
     differ.
@@ -188,7 +188,7 @@ def _count_flips(
 
 
 def _read_labels_and_correctness(
-    blobs: Blobs, side: MeasuredTask
+    blobs: Blobs, side: MeasuredTaskResults
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Read the true labels of held-out images, and a mask of those predicted correctly."""
     assert side.predictions is not None, "it is compared image by image"
@@ -213,7 +213,7 @@ def _read_labels_and_correctness(
 
 
 def _convert_predicted_rows_to_labels(
-    rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTask
+    rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTaskResults
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
         raise _make_corrupt_predictions_error(
@@ -222,12 +222,12 @@ def _convert_predicted_rows_to_labels(
     return rows[predicted]
 
 
-def _make_corrupt_predictions_error(side: MeasuredTask, what: str) -> StoreCorrupt:
+def _make_corrupt_predictions_error(side: MeasuredTaskResults, what: str) -> StoreCorrupt:
     key = Blobs.make_blob_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
-def _read_held_out_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
+def _read_held_out_paths(blobs: Blobs, side: MeasuredTaskResults) -> list[str]:
     """Read the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
@@ -260,7 +260,7 @@ def _rebase_task_to_json(task: PlannedRebaseTask, task_flips: FlipStatistics | N
     }
 
 
-def _build_measured_accuracy_share(measured: MeasuredTask | None) -> Share | None:
+def _build_measured_accuracy_share(measured: MeasuredTaskResults | None) -> Share | None:
     return None if measured is None else _build_accuracy_share(measured.correct, measured.total)
 
 

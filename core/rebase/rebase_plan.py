@@ -26,7 +26,7 @@ _UNDER_WAY = (TaskStanding.QUEUED, TaskStanding.RUNNING)
 
 
 @dataclass(frozen=True)
-class MeasuredTask:
+class MeasuredTaskResults:
     """Measured results of a production version on one task's held-out images.
 
     Attributes:
@@ -74,8 +74,8 @@ class PlannedRebaseTask:
     new_task: int | None
     standing: str | None
     arrived: bool
-    old: MeasuredTask | None
-    new: MeasuredTask | None
+    old: MeasuredTaskResults | None
+    new: MeasuredTaskResults | None
     missing: str = ""
     detail: str = ""
     by_image: bool = False
@@ -245,7 +245,7 @@ def _find_measured_results(
 
 def _build_task_measurements(
     model: Model, version: Version | None, task: Task, cells: Mapping[int, VersionTaskResult]
-) -> MeasuredTask | None:
+) -> MeasuredTaskResults | None:
     """Build a version's measured results on a task, or None if it was not measured."""
     cell = cells.get(task.number)
     if version is None or cell is None:
@@ -256,7 +256,7 @@ def _build_task_measurements(
         rows = list(head.classes) if head is not None else []
     else:
         rows = list(version.manifest.classes or model.classes or [])
-    return MeasuredTask(
+    return MeasuredTaskResults(
         cell.correct,
         cell.total,
         cell.per_class,
@@ -273,7 +273,7 @@ def _describe_task_state(
     rebase: _RebaseModels,
     task: Task,
     twin: Task | None,
-    measured: tuple[MeasuredTask | None, MeasuredTask | None],
+    measured: tuple[MeasuredTaskResults | None, MeasuredTaskResults | None],
     same_as: int | None,
 ) -> PlannedRebaseTask:
     """Describe an old model's task with its state in the new model of a rebase.
@@ -344,7 +344,7 @@ def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> 
 
 
 def _check_task_comparable(
-    task: Task, measured: tuple[MeasuredTask | None, MeasuredTask | None]
+    task: Task, measured: tuple[MeasuredTaskResults | None, MeasuredTaskResults | None]
 ) -> tuple[str, bool]:
     """Check if a task can be compared image by image between two models; also return why not."""
     old, new = measured
@@ -369,12 +369,12 @@ def _check_task_comparable(
     return "", True
 
 
-def _has_held_out_images(task: Task, old: MeasuredTask | None) -> bool:
+def _has_held_out_images(task: Task, old: MeasuredTaskResults | None) -> bool:
     return bool(task.n_held_out) and (old is None or old.total > 0)
 
 
 def _are_models_measured_on_same_images(
-    task: Task, measured: tuple[MeasuredTask | None, MeasuredTask | None]
+    task: Task, measured: tuple[MeasuredTaskResults | None, MeasuredTaskResults | None]
 ) -> bool:
     """Return True if both models were measured on the same held-out images of a task, or it has
     none.
@@ -385,7 +385,7 @@ def _are_models_measured_on_same_images(
     return old is not None and new is not None and _have_equal_image_counts(old, new)
 
 
-def _have_equal_image_counts(old: MeasuredTask, new: MeasuredTask) -> bool:
+def _have_equal_image_counts(old: MeasuredTaskResults, new: MeasuredTaskResults) -> bool:
     """Return True if both models counted as many held-out images of each class.
 
     Without counts by class, equal totals suffice.

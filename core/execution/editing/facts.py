@@ -22,7 +22,7 @@ from core.edits.operations import Operation
 from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.prepare import fill_in_older_recipe, find_tasks_with_deleted_data
+from core.execution.prepare import fill_in_older_recipe, list_tasks_with_deleted_data
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
@@ -150,7 +150,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
                 number: fill_in_older_recipe(settings, model, recipe.to_json())
                 for number, recipe in stored.items()
             },
-            erased=find_tasks_with_deleted_data(session, model.id),
+            erased=list_tasks_with_deleted_data(session, model.id),
             probe=_read_knn_probe(session, start) if edit.way == "recompute" else None,
         )
 

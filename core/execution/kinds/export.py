@@ -23,7 +23,7 @@ from core.execution.kinds.kind import (
     JobLimitAdvice,
     JobOutcome,
 )
-from core.export.format import PartFile, Version
+from core.export.format import PartFile, VersionToExport
 from core.export.registry import FORMATS
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
@@ -104,7 +104,10 @@ def _store_version_download(
         PartFile(name, blobs.fetch_verified_file(sha256), sha256) for name, _, sha256 in order.parts
     ]
     form.write_download(
-        file, Version(order.manifest, parts, load_recipe_catalogue(work.settings), made, order.sure)
+        file,
+        VersionToExport(
+            order.manifest, parts, load_recipe_catalogue(work.settings), made, order.sure
+        ),
     )
     sha256, size = blobs.put_file(file, move=True)
     hit_failpoint("export-stored")

@@ -157,13 +157,13 @@ class _WeightedCrossEntropy:
             if promised < CLOSE:
                 # Not compared with the loss before, from which it differs by rounding.
                 return scale + step[0], slope + step[1]
-            found = self._shorten_step((scale, slope), step, at.loss, promised)
+            found = self._halve_newton_step((scale, slope), step, at.loss, promised)
             if found is None:
                 break
             (scale, slope), at = found
         return scale, slope
 
-    def _shorten_step(
+    def _halve_newton_step(
         self,
         point: tuple[float, float],
         step: tuple[float, float],

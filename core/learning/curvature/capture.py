@@ -67,7 +67,7 @@ class CapturedForwardPass:
                     isinstance(module, nn.MultiheadAttention)
                     and _get_inner_layer_names(name) & self._wanted
                 ):
-                    stack.enter_context(self._record_attention(name, module))
+                    stack.enter_context(self._record_attention_projections(name, module))
             with torch.enable_grad():
                 # Weights may not require gradients; the input does, so that every layer has a
                 # graph. The clone lets the first layer work in place, which autograd forbids on a
@@ -136,7 +136,9 @@ class CapturedForwardPass:
             parameters[layer.key] = layer.weight
 
     @contextmanager
-    def _record_attention(self, name: str, module: nn.MultiheadAttention) -> Iterator[None]:
+    def _record_attention_projections(
+        self, name: str, module: nn.MultiheadAttention
+    ) -> Iterator[None]:
         """Context manager that computes self-attention from its parts, to record both of its
         projections.
         """

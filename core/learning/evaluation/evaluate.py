@@ -104,7 +104,7 @@ def predict_dataset(
     for outputs in _predict_batches(network, data.images, head, predict, inputs):
         parts.append(problem.decode(outputs, targets[start : start + len(outputs)], temperature))
         start += len(outputs)
-    predictions = problem.join_predictions(parts, len(network.list_classes(head)))
+    predictions = problem.concatenate_predictions(parts, len(network.list_classes(head)))
     return predictions, problem.score(predictions, targets)
 
 
@@ -220,7 +220,7 @@ def choose_batch_size(images: Tensor) -> int:
 def count_correct_by_class(data: Dataset, scores: Tensor) -> EvaluationResult:
     """Count correct predictions by scores [N], in total and by class."""
     problem, right = data.problem, data.problem.is_right(scores)
-    per_class = problem.count_by_class(right, data.labels, data.names)
+    per_class = problem.count_right_by_class(right, data.labels, data.names)
     # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
     is_share = scores.dtype == torch.bool or not len(scores)
     measure = None if is_share else problem.measure(scores)

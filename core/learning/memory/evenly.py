@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-def draw_rows_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
+def draw_class_balanced_rows(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """Draw min(n, N) different rows, int64, with as equal numbers of each class as possible.
 
     Args:

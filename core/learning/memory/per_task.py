@@ -28,7 +28,7 @@ class PerTaskReplayBuffer:
         self.share = share
 
     @property
-    def stored_tasks(self) -> list[int]:
+    def tasks_with_stored_examples(self) -> list[int]:
         """Tasks with at least one example in the replay buffer, the oldest first."""
         if "tasks" not in self._section.tensors:
             return []
@@ -41,7 +41,7 @@ class PerTaskReplayBuffer:
         stored = self._section.tensors
         if not stored:
             return
-        left = dict.fromkeys(self.stored_tasks, self.share)
+        left = dict.fromkeys(self.tasks_with_stored_examples, self.share)
         keep: list[bool] = []
         for task in stored["tasks"].tolist():
             keep.append(left[task] > 0)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.learning.data.augment import COLUMNS, derive_seed
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_rows_evenly
+from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_class_balanced_rows
 from core.learning.state import StateSection
 from core.learning.training.context import TaskTrainingContext
 
@@ -189,7 +189,7 @@ class ReservoirBuffer:
     def _choose_random_rows(self, n: int) -> Tensor:
         """Choose min(n, size) different random rows, int64."""
         if self._balanced and self.item_count:
-            return draw_rows_evenly(self._get_classes(), n, self.generator)
+            return draw_class_balanced_rows(self._get_item_classes(), n, self.generator)
         return torch.randperm(self.item_count, generator=self.generator)[:n]
 
     def _choose_slots_of_batch(
@@ -201,7 +201,7 @@ class ReservoirBuffer:
             return choose_reservoir_slots(draws, self.offered_count, self.item_count, self.capacity)
         new = labels.cpu()
         classes = _number_labels_by_task(new, torch.full_like(new, task)) if self._heads else new
-        slot_classes = self._get_classes().tolist() if self.item_count else []
+        slot_classes = self._get_item_classes().tolist() if self.item_count else []
         offered_by_class = {
             int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()
         }
@@ -214,7 +214,7 @@ class ReservoirBuffer:
         }
         return slots
 
-    def _get_classes(self) -> Tensor:
+    def _get_item_classes(self) -> Tensor:
         """Return the class of each item in the reservoir, int64 [size], on the CPU."""
         labels = self._section.copy_tensor_to_host("labels")
         return (

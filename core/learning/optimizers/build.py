@@ -84,7 +84,7 @@ class NamedOptimizer:
             torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
         self._step()
 
-    def iterate_state(self) -> Iterator[tuple[str, Tensor]]:
+    def iterate_optimizer_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all optimizer state as pairs (`<parameter>|<slot>`, tensor)."""
         for name, parameter in self._parameters.items():
             # Sorted, so that two runs write the same order of tensors.
@@ -93,7 +93,7 @@ class NamedOptimizer:
                     yield f"{name}|{slot}", value
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Load optimizer state of `iterate_state`, in the memory layout of each parameter.
+        """Load optimizer state of `iterate_optimizer_state`, in the memory layout of each parameter.
 
         Rows that a parameter has gained start at zero. Parameters that are not trained now are
         skipped. State of another kind of optimizer is skipped with a warning.

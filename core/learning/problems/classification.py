@@ -57,7 +57,9 @@ class Classification(Problem[ClassPredictions]):
         """List the classes that have images, to measure a version on them."""
         return [names[i] for i in labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
-    def split_rows(self, targets: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
+    def split_training_and_validation_rows(
+        self, targets: Tensor, share: float, order: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Split rows into training and validation, stratified: every class keeps a training row.
 
         targets: int64 [N].
@@ -96,7 +98,9 @@ class Classification(Problem[ClassPredictions]):
         """Decode outputs to predicted classes, with their softmax of outputs / temperature."""
         return make_class_predictions(outputs, targets, temperature)
 
-    def join_predictions(self, parts: Sequence[ClassPredictions], outputs: int) -> ClassPredictions:
+    def concatenate_predictions(
+        self, parts: Sequence[ClassPredictions], outputs: int
+    ) -> ClassPredictions:
         """Concatenate class predictions of one head."""
         return concatenate_class_predictions(parts, outputs)
 
@@ -114,7 +118,7 @@ class Classification(Problem[ClassPredictions]):
         """Score predictions: bool [N], true where the predicted class is the target."""
         return prediction.mask_correct_predictions(targets)
 
-    def count_by_class(
+    def count_right_by_class(
         self, right: Tensor, labels: Tensor, names: Sequence[str]
     ) -> dict[str, list[int]]:
         """Count right predictions and images of each class that has images."""
@@ -138,7 +142,7 @@ class Classification(Problem[ClassPredictions]):
             "required": ["label", "probability"],
         }
 
-    def describe_outputs(self, count: int) -> str:
+    def format_output_count(self, count: int) -> str:
         """Return the number of classes in words."""
         return f"{count} classes"
 

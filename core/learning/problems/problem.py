@@ -114,7 +114,9 @@ class Problem(ABC, Generic[P]):
         """Collect the targets of a batch, those of the rows int64 [B], on one device."""
         return targets.index_select(0, rows)
 
-    def split_rows(self, targets: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
+    def split_training_and_validation_rows(
+        self, targets: Tensor, share: float, order: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Split rows into (training rows, validation rows), int64 and ascending.
 
         At least one row is left to train on.
@@ -154,7 +156,7 @@ class Problem(ABC, Generic[P]):
         """Decode outputs [N, n] to predictions, with their targets [N, …]."""
 
     @abstractmethod
-    def join_predictions(self, parts: Sequence[P], outputs: int) -> P:
+    def concatenate_predictions(self, parts: Sequence[P], outputs: int) -> P:
         """Concatenate predictions of one head with this number of outputs; there may be none."""
 
     @abstractmethod
@@ -190,7 +192,7 @@ class Problem(ABC, Generic[P]):
             return int(scores.sum())
         return self.measure(scores) * len(scores) if len(scores) else 0.0
 
-    def count_by_class(
+    def count_right_by_class(
         self, right: Tensor, labels: Tensor, names: Sequence[str]
     ) -> dict[str, list[int]]:
         """Count right predictions and images by class; {} if labels are no classes."""
@@ -206,7 +208,7 @@ class Problem(ABC, Generic[P]):
     def response_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of one rendered prediction."""
 
-    def describe_outputs(self, count: int) -> str:
+    def format_output_count(self, count: int) -> str:
         """Return a head's number of outputs in words, as in "images of 10 classes"."""
         return f"{count} outputs"
 

@@ -64,7 +64,7 @@ def describe_training_plan(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
             f"Going on from a snapshot: epoch {loop.epoch:,} of {schedule.total_epochs:,}, "
             f"step {done:,} of {schedule.total_steps:,}."
         )
-    outputs = ctx.problem.describe_outputs(ctx.class_rows.numel())
+    outputs = ctx.problem.format_output_count(ctx.class_rows.numel())
     if not schedule.total_steps:
         return (
             f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of "

@@ -185,7 +185,7 @@ class TrainingLoop:
 
     def collect_optimizer_state(self) -> dict[str, Tensor]:
         """Collect the optimizer's state at the end, for `carry_state`; {} before the first step."""
-        return dict(self._optimizer.iterate_state()) if self._optimizer else {}
+        return dict(self._optimizer.iterate_optimizer_state()) if self._optimizer else {}
 
     def run_training_stages(self) -> None:
         """Run all training stages. Raises NonFiniteTrainingError, or TrainingStopped after a stop
@@ -403,7 +403,9 @@ class TrainingLoop:
         tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:
-            tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.iterate_state()}
+            tensors |= {
+                f"optimizer/{key}": t for key, t in self._optimizer.iterate_optimizer_state()
+            }
         frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
         for kind, named in self.method.state.collect_tensors_by_type(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
@@ -439,7 +441,7 @@ class TrainingLoop:
         order = draw_epoch_random_numbers(
             recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels)
         )[:, 0]
-        return self.ctx.problem.split_rows(labels, recipe.validation, order)
+        return self.ctx.problem.split_training_and_validation_rows(labels, recipe.validation, order)
 
     def _build_image_feed(self) -> BatchFeed:
         """Build the feed of training batches, ordered and augmented as the recipe says."""

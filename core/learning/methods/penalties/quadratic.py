@@ -137,7 +137,7 @@ class QuadraticPenaltyMethod(Method):
         # Adam divides by the gradient's own size, so no step grows with the penalty.
         if optimizer.name != "sgd":
             return math.inf
-        rate = optimizer.get_peak_rate(name) / (1 - optimizer.momentum)
+        rate = optimizer.get_peak_learning_rate(name) / (1 - optimizer.momentum)
         if optimizer.momentum > 0:
             # Dampening scales each gradient as it enters the momentum buffer.
             rate *= 1 - optimizer.dampening

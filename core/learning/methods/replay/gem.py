@@ -85,7 +85,9 @@ class GemMethod(Method):
         memory = self._task_replay_buffer
         constraints = [
             self._draw_constraint_examples(ctx, number, memory.get_task_examples(tasks))
-            for number, tasks in enumerate(_group_tasks_by_gem_constraint(memory.stored_tasks))
+            for number, tasks in enumerate(
+                _group_tasks_by_gem_constraint(memory.tasks_with_stored_examples)
+            )
         ]
         if not constraints:
             return

@@ -344,7 +344,9 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
 
 def validation_part(data: Dataset, spec: dict) -> torch.Tensor:
     order = draw_epoch_random_numbers(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
-    return CLASSIFICATION.split_rows(data.labels, spec["recipe"]["validation"], order)[1]
+    return CLASSIFICATION.split_training_and_validation_rows(
+        data.labels, spec["recipe"]["validation"], order
+    )[1]
 
 
 def test_a_recipe_without_anytime_hands_nothing_out(bench) -> None:

@@ -103,8 +103,8 @@ def test_the_backbone_learns_at_a_share_of_the_heads_rate() -> None:
     for recipe in (OptimizerRecipe(lr=0.02), OptimizerRecipe(lr=0.5, head_lr=0.02)):
         found = stage.apply_stage_rates(recipe)
         assert (
-            found.get_peak_rate("backbone.1") == pytest.approx(0.002)
-            and found.get_peak_rate("head.weight") == 0.02
+            found.get_peak_learning_rate("backbone.1") == pytest.approx(0.002)
+            and found.get_peak_learning_rate("head.weight") == 0.02
         )
     assert TrainingStage().apply_stage_rates(recipe) is recipe
 
