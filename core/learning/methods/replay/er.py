@@ -59,8 +59,7 @@ class ExperienceReplay(ReservoirMethod):
         """Compute one mean cross-entropy over new and replayed examples; two terms under a masked
         softmax.
         """
-        n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
-        reservoir = self._open_reservoir(ctx)
+        n, reservoir = self._get_replay_size(ctx), self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
             return super().compute_loss_terms(ctx, batch)
         ((items, table, whole),) = draw_replay_items(ctx, reservoir, n, 1)
@@ -76,6 +75,11 @@ class ExperienceReplay(ReservoirMethod):
             slice_count, ctx.part.images + whole.labels.shape[0]
         )  # one mean over both
         return {name: share * term for name, term in terms.items()}
+
+    def _get_replay_size(self, ctx: TaskTrainingContext) -> int:
+        """Return the number of stored examples to replay in each training step."""
+        requested = self.hyper.replay_batch
+        return ctx.recipe.batch_size if requested is None else requested
 
     def _compute_joint_loss(
         self, ctx: TaskTrainingContext, batch: TrainingBatch, items: ReplayItems, table: Tensor

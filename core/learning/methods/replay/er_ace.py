@@ -48,8 +48,7 @@ class ExperienceReplayAce(ExperienceReplay):
 
         New images are scored over the batch's classes, replayed ones over all classes so far.
         """
-        n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
-        reservoir = self._open_reservoir(ctx)
+        n, reservoir = self._get_replay_size(ctx), self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
             logits = self.forward(ctx.network, batch.x, None).float()
             return {"task": compute_batch_cross_entropy(logits, batch.y)}
