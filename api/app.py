@@ -97,7 +97,7 @@ from core.logging import configure_logging
 from core.predictions.predictions import VersionCache
 from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions, find_sqlite_file
-from core.recipe.catalogue import LazyCatalogue
+from core.recipe.catalogue import LazyRecipeCatalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
@@ -196,7 +196,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings
     app.state.stopping = StopFlag()
-    app.state.catalogue = LazyCatalogue(settings)
+    app.state.catalogue = LazyRecipeCatalogue(settings)
     app.state.shape_work = HeavyWorkQueue(settings.shape_helpers)
     app.state.export_work = HeavyWorkQueue(settings.export_builds)
     app.state.picture_work = HeavyWorkQueue(images.MOST)
@@ -317,7 +317,7 @@ def _print_first_admin_key(secret: str, settings: Settings) -> None:
     print(f"First start: your admin key is {place}.", flush=True)
 
 
-def _load_catalogue_at_startup(catalogue: LazyCatalogue) -> None:
+def _load_catalogue_at_startup(catalogue: LazyRecipeCatalogue) -> None:
     try:
         catalogue()
     except (PerennialError, OSError) as error:

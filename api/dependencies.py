@@ -23,7 +23,7 @@ from fastapi import Depends, Header, Query, Request
 from api.limits.heavy_work import HeavyWorkQueue
 from core.database.session import Database
 from core.jobs.doorbell import WorkerNotifier
-from core.recipe.catalogue import LazyCatalogue
+from core.recipe.catalogue import LazyRecipeCatalogue
 from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT
 from core.requests.resources import UseCaseResources
@@ -65,7 +65,7 @@ async def _get_doorbell(request: Request) -> WorkerNotifier:
     return request.app.state.doorbell  # type: ignore[no-any-return]
 
 
-async def _get_catalogue(request: Request) -> LazyCatalogue:
+async def _get_catalogue(request: Request) -> LazyRecipeCatalogue:
     # Return the catalogue itself, not its value: the first call may take seconds, so handlers make
     # it in their thread.
     return request.app.state.catalogue  # type: ignore[no-any-return]
@@ -94,7 +94,7 @@ class ServiceParts:
     blobs: Blobs
     settings: Settings
     bell: WorkerNotifier
-    catalogue: LazyCatalogue
+    catalogue: LazyRecipeCatalogue
     export_work: HeavyWorkQueue
     picture_work: HeavyWorkQueue
     kept_metrics: ResponseCache
@@ -128,7 +128,7 @@ Db = Annotated[Database, Depends(_get_database)]
 ObjectStore = Annotated[ObjectStorage, Depends(_get_store)]
 BlobStore = Annotated[Blobs, Depends(_get_blobs)]
 Config = Annotated[Settings, Depends(_get_settings)]
-CatalogueOf = Annotated[LazyCatalogue, Depends(_get_catalogue)]
+CatalogueOf = Annotated[LazyRecipeCatalogue, Depends(_get_catalogue)]
 ShapeWork = Annotated[HeavyWorkQueue, Depends(_get_shape_work_queue)]
 PictureWork = Annotated[HeavyWorkQueue, Depends(_get_picture_work_queue)]
 Bell = Annotated[WorkerNotifier, Depends(_get_doorbell)]

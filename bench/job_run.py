@@ -6,7 +6,7 @@ from typing import Any
 from core.contract.document import Document
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart
 from core.learning.training import job
-from core.learning.training.control import LoopControl
+from core.learning.training.control import ControlRequestSource
 
 Json = dict[str, Any]
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 def run_completed_spec(
     spec: Mapping[str, Any],
     emit: Callable[[Json], None] = lambda event: None,
-    control: LoopControl | None = None,
+    control: ControlRequestSource | None = None,
     hook: job.EvaluationHook | None = None,
 ) -> None:
     """Learn the task of a job specification after `fill_in_spec_defaults` has completed it.

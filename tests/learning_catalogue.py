@@ -16,4 +16,4 @@ def catalogue() -> dict[str, Any]:
 
 @cache
 def _made() -> dict[str, Any]:
-    return learning.build_catalogue()
+    return learning.build_recipe_catalogue()

@@ -11,7 +11,7 @@ import pytest
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from core.ids import NAME_PATTERN, is_name, is_plain_name
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("api", "core", "worker", "migrations", "tools", "deploy", "bench", "perennial_service")
@@ -94,7 +94,7 @@ def test_no_schema_of_a_recipe_has_a_pattern() -> None:
             for inner in value:
                 yield from keys(inner)
 
-    assert "pattern" not in set(keys(build_catalogue()))
+    assert "pattern" not in set(keys(build_recipe_catalogue()))
 
 
 def test_a_name_with_a_line_break_is_no_name() -> None:

@@ -67,7 +67,7 @@ def _build_learning_path(name: str) -> str:
 
 
 ENTRIES = (
-    AdviceRow("held", ("core/lineage/words.py:describe_repairing_requests",),
+    AdviceRow("held", ("core/lineage/words.py:describe_requests_to_pass_held_version",),
           "a version lacks tasks that were rolled back",
           f"Learn task 2 again first (POST {M}/tasks/2/relearn) and then this one, or discard it "
           f"(POST {M}/tasks/2/discard).",
@@ -79,8 +79,8 @@ ENTRIES = (
         "`attention`",
           'POST /v1/jobs/job_1/retry {"recipe": {"epochs": 50}}',
           FIRST + "test_a_version_that_learned_too_little_is_mended_by_the_first_request"),
-    AdviceRow("missing", ("core/lineage/words.py:describe_settling_requests",
-                        "core/lineage/words.py:_build_task_request"),
+    AdviceRow("missing", ("core/lineage/words.py:describe_requests_for_missing_task",
+                        "core/lineage/words.py:_build_task_api_request"),
           "a version lacks a task that was rolled back or skipped",
           f"Learn it again with POST {M}/tasks/2/relearn, or discard it with POST "
           f"{M}/tasks/2/discard.",
@@ -306,7 +306,7 @@ ENTRIES = (
           "Look at them: report.data.suspects of the task, and pictures on its page.",
           "not followed: a person looks; what is found is in tests/core/learning/reports/test_data_report.py"),
     AdviceRow("mislabelled", ("core/learning/reports/data_findings.py:_find_mislabelled_classes",
-          "core/lineage/checks.py:_judge_learning"),
+          "core/lineage/checks.py:_judge_accuracy_on_batch_classes"),
           "labels of known classes look swapped or wrong", "Correct wrong labels and send the "
               "batch again",
           "not followed: a person looks; the images are listed in tests/e2e/test_wrong_labels.py"),
@@ -323,7 +323,8 @@ ENTRIES = (
     AdviceRow("shift", ("core/learning/reports/data_findings.py:_build_class_shift_finding",),
           "images of known classes differ from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
-    AdviceRow("would-say", ("core/learning/reports/data_findings.py:_find_misread_classes",),
+    AdviceRow("would-say",
+          ("core/learning/reports/data_findings.py:_find_classes_predicted_as_others",),
           "production would predict known classes for images of new ones",
           "", TELLS),
     AdviceRow("weak", ("core/recipe/weaknesses.py:list_recipe_warnings",

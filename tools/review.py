@@ -39,7 +39,7 @@ from core.ingest.readers.registry import FORMATS
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import score_task_images
-from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_uninitialised_network
 from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.linear.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
@@ -113,7 +113,7 @@ def build_version_network(version: DownloadedVersion) -> Network:
     config = version.config
     if not (config.get("classes") or config.get("heads")):
         raise ValueError("the newer version has learned no classes; is the order OLD NEW?")
-    plain = build_empty_network(
+    plain = build_uninitialised_network(
         config["architecture"],
         ImageSpec.parse_image_field(config["image"]),
         config["scenario"],
@@ -185,7 +185,9 @@ def _expand_older_version_around_newer(
     tensors = dict(old.tensors)
     if not any(name.startswith(DISPLACEMENT) for name in tensors):
         image = ImageSpec.parse_image_field(new.config["image"])
-        plain = build_empty_network(new.config["architecture"], image, new.config["scenario"])
+        plain = build_uninitialised_network(
+            new.config["architecture"], image, new.config["scenario"]
+        )
         of_backbone = {
             n.removeprefix(BACKBONE): t for n, t in tensors.items() if n.startswith(BACKBONE)
         }

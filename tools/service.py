@@ -20,7 +20,7 @@ from pathlib import Path
 
 import httpx2
 
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.settings import Settings
 from worker.devices.torch_check import check_torch_in_background
 from worker.launcher import make_parent_death_hook
@@ -132,7 +132,7 @@ def link_catalogue_for_tests(data_dir: Path) -> None:
         if not marker.exists():
             settings = Settings(data_dir=data_dir)
             with check_torch_in_background(settings):
-                load_catalogue(settings)
+                load_recipe_catalogue(settings)
             marker.touch()
 
 

@@ -127,7 +127,7 @@ class Worker:
             "sweeps",
             max(SWEEP_S, settings.chores_s),
             {
-                "tell what it can export": lambda: exporters.report_exporting_worker(
+                "tell what it can export": lambda: exporters.record_worker_that_can_export(
                     self.db, self.name
                 ),
                 "sweep": self._sweep_if_clock_steady,

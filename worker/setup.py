@@ -17,7 +17,7 @@ from core.files import reserve
 from core.keys.keys import ensure_admin_key
 from core.logging import configure_logging
 from core.processes.start import check_startup_conditions
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.settings import Settings
 from core.storage import open_object_store
 from worker.devices.torch_check import (
@@ -42,7 +42,9 @@ def prepare_service_data(settings: Settings) -> PreparedService:
             if copy is not None:
                 print(COPIED.format(copy), file=sys.stderr)
             open_object_store(settings).create_folder_or_bucket()
-            load_catalogue(settings)  # made here once, so that the API serves from its first second
+            load_recipe_catalogue(
+                settings
+            )  # made here once, so that the API serves from its first second
         # last, since it is shown only once
         secret = ensure_admin_key(db, settings.data_dir.absolute())
     finally:

@@ -12,7 +12,7 @@ from api.dependencies import Read, Service
 from api.pages.parts.render import render_page
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
-from core.comparisons.compared_tasks import VersionPair
+from core.comparisons.compared_tasks import ComparedVersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
 from core.errors import Gone, Invalid, PredictionsMissing
 from core.models import models
@@ -191,7 +191,7 @@ def _parse_task_number(text: str | None) -> int | None:
 
 
 def _load_comparison(
-    blobs: Blobs, pair: VersionPair, look: ComparisonSelection, cursor: str | None
+    blobs: Blobs, pair: ComparedVersionPair, look: ComparisonSelection, cursor: str | None
 ) -> ComparisonWithImages:
     result = compare.compare_versions(blobs, pair)
     images = compare.list_compared_images(

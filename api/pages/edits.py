@@ -366,7 +366,9 @@ async def purge_edit(
 ) -> Response:
     """Delete what older versions hold of removed images, and show the edits again."""
     await forms.read_form_values(request)
-    await to_thread.run_sync(purge.purge_edit, service.db, service.blobs, actor, model, n)
+    await to_thread.run_sync(
+        purge.purge_data_removed_by_edit, service.db, service.blobs, actor, model, n
+    )
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}/edits", 303)
 
 

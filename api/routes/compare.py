@@ -12,7 +12,7 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
-from core.comparisons.compared_tasks import VersionPair
+from core.comparisons.compared_tasks import ComparedVersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
 
 router = make_router("versions")
@@ -92,7 +92,7 @@ async def compare_images(
         compared_tasks.load_version_pair_to_compare, db, actor, model, flips.a, flips.b, flips.task
     )
 
-    def list_image_flips(left: VersionPair) -> ComparedImagePage:
+    def list_image_flips(left: ComparedVersionPair) -> ComparedImagePage:
         return compare.list_compared_images(
             blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
         )

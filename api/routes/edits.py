@@ -98,7 +98,7 @@ def purge_edit(model: ModelPath, n: Number, actor: Write, db: Db, blobs: BlobSto
     """Delete from older versions the features and stored images of the tasks from which an edit
     removed images.
     """
-    return build_json_response(purge.purge_edit(db, blobs, actor, model, n))
+    return build_json_response(purge.purge_data_removed_by_edit(db, blobs, actor, model, n))
 
 
 @router.get(

@@ -24,7 +24,7 @@ from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import parse_reading_option_texts
 from core.jobs.doorbell import WorkerNotifier
-from core.recipe.catalogue import LazyCatalogue
+from core.recipe.catalogue import LazyRecipeCatalogue
 from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency
 from core.requests.actor import Actor
@@ -84,7 +84,7 @@ class BatchSubmissionRequest:
     upload: UploadReception
     store: ObjectStorage
     bell: WorkerNotifier
-    catalogue: LazyCatalogue
+    catalogue: LazyRecipeCatalogue
     trials: TrialsRequest | None = None
     is_here: bool = False
     former_names: dict[str, str | None] = field(default_factory=dict)

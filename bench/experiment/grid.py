@@ -26,7 +26,7 @@ from bench.experiment.readout import HeldOut
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import InvalidRecipe
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.networks import parse_architecture
 from core.learning.recipe import Recipe
 from core.packaged import packaged_base
@@ -262,7 +262,7 @@ def _resolve_recipe_or_fail(
 
 @cache
 def _build_learning_catalogue() -> Catalogue:
-    return build_catalogue()
+    return build_recipe_catalogue()
 
 
 def _check_network_buildable(plan: Plan, method: Method, size: int) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, tensor
 from torch.nn import functional
 
 from core.learning.methods import registry
-from core.learning.methods.finetune import Finetune
+from core.learning.methods.finetune import FinetuneMethod
 from core.learning.recipe import Recipe, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -25,7 +25,7 @@ class Groups(StrictRecipeModel):
     groups: list[list[str]]
 
 
-class JointHeads(Finetune):
+class JointHeads(FinetuneMethod):
     """One head whose rows compete within their task: what separate heads on one backbone
     compute.
     """
@@ -38,7 +38,9 @@ class JointHeads(Finetune):
     neutral = None  # type: ignore[assignment]  # a method may have none, but fine-tuning has one
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Return the cross-entropy of logits [B, classes], with the logits of classes outside the
         label's group at −∞.
         """

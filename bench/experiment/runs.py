@@ -34,7 +34,7 @@ from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
 from core.learning.state import TYPES
-from core.learning.training.control import LoopControl, PipeControl
+from core.learning.training.control import ControlRequestSource, PipeControlRequests
 from core.learning.training.failures import classify_job_error
 from core.packaged import packaged_base
 
@@ -115,7 +115,7 @@ def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
     """In a child process: execute a run and write its record, also after a failure."""
     stages = Stages(store.get_unfinished_folder(run.result_digest))
     try:
-        record = execute_run_stages(run, store, PipeControl(control_fd), stages)
+        record = execute_run_stages(run, store, PipeControlRequests(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
         reason = f"{type(error).__name__}: {error}"
         record = build_failure_record(
@@ -130,7 +130,7 @@ def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
 
 @joint.register_joint_method()
 def execute_run_stages(
-    run: Run, store: Store, control: LoopControl, stages: Stages
+    run: Run, store: Store, control: ControlRequestSource, stages: Stages
 ) -> dict[str, Any]:
     """Execute a run and return its record; `stages` grows with each task. Raises as
     `core.learning.training.job.learn_task`.
@@ -194,7 +194,9 @@ def train_and_store_base(base: BaseRun, store: Store, control_fd: int) -> None:
     first = _build_random_version_zero(base.config)
     task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
     spec = _build_job_spec({**base.config, "scenario": "class"}, task, first, first, folder)
-    facts = run_job_and_evaluate(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
+    facts = run_job_and_evaluate(
+        spec, PipeControlRequests(control_fd), [base.stage.test], ["class"], None
+    )
     write_json_atomically(
         folder / "result" / "base.json", {"name": base.name, "config": base.config, **facts}
     )
@@ -204,7 +206,7 @@ def train_and_store_base(base: BaseRun, store: Store, control_fd: int) -> None:
 
 def run_job_and_evaluate(
     spec: dict[str, Any],
-    control: LoopControl,
+    control: ControlRequestSource,
     tests: list[HeldOut],
     protocols: list[str],
     old: Old | None,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.jobs.control_request import ControlRequest
-from core.learning.training.control import LoopControl
+from core.learning.training.control import ControlRequestSource
 
 SNAPSHOT_S = 60.0
 """Between two snapshots."""
@@ -82,14 +82,14 @@ class Stage:
 class PeriodicSnapshots:
     """A control that asks for a snapshot every `SNAPSHOT_S` besides what another one asks for."""
 
-    def __init__(self, other: LoopControl) -> None:
+    def __init__(self, other: ControlRequestSource) -> None:
         self._other = other
         self._last = time.monotonic()
 
     @property
-    def pending(self) -> bool:
+    def has_pending_request(self) -> bool:
         """True if a request is waiting or a snapshot is due."""
-        return self._other.pending or time.monotonic() - self._last > SNAPSHOT_S
+        return self._other.has_pending_request or time.monotonic() - self._last > SNAPSHOT_S
 
     def take_request(self) -> ControlRequest | None:
         """Return the request of another control; else, if one is due, a request for a snapshot."""

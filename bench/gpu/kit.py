@@ -93,7 +93,7 @@ class StepClock:
         self._end = 0.0
 
     @property
-    def pending(self) -> bool:
+    def has_pending_request(self) -> bool:
         """Count a finished step; True once enough steps were measured."""
         self._done += 1
         if self._done in (self._warm, self._warm + self._steps):

@@ -106,7 +106,7 @@ def count_found_contradictions(
             found.append(len({row for _, row in pairs}))
         else:
             others = (None, None) if traces is None else (traces.all_hashes, traces.labels)
-            pairs = near.find_contradicting_labels(mine.all_hashes, numbers, *others)
+            pairs = near.find_near_duplicates_with_other_label(mine.all_hashes, numbers, *others)
             found.append(len({row for _, row in pairs if row >= first}))
     return found[0], found[1]
 

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 from core.contract.jobs.job_event import JobEvent, PhaseEvent
 from core.contract.jobs.job_spec import JobSpec
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.state import load_tensors
 from core.learning.training import job
 from core.recipe.resolve import resolve_recipe
@@ -93,7 +93,7 @@ def _measure_training_seconds(folder: Path, kind: str, asked: argparse.Namespace
     }
     spec = {
         **model,
-        "recipe": resolve_recipe(build_catalogue(), "class", patch).recipe,
+        "recipe": resolve_recipe(build_recipe_catalogue(), "class", patch).recipe,
         "normalise": None,
         "classes": None,
         "task": task,

@@ -42,7 +42,7 @@ from core.contract.jobs.job_spec import LocalPart
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.data import image_packs
 from core.learning.methods import registry
 from core.learning.state import TYPES, save_tensors
@@ -268,7 +268,7 @@ class Bench:
             "architecture": case.network,
             "image": {"size": 32, "channels": 3},
             "scenario": case.scenario,
-            "recipe": resolve_recipe(build_catalogue(), case.scenario, patch).recipe,
+            "recipe": resolve_recipe(build_recipe_catalogue(), case.scenario, patch).recipe,
             "normalise": None,
             "classes": tasks[0]["classes"] if case.scenario == "data" else None,
             "task": tasks[-1],
@@ -292,7 +292,7 @@ class Clock:
         self._ends: list[float] = []
 
     @property
-    def pending(self) -> bool:
+    def has_pending_request(self) -> bool:
         """Record the end of a step; True once enough steps or seconds were measured."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -321,7 +321,7 @@ class Peak:
         self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
 
     @property
-    def pending(self) -> bool:
+    def has_pending_request(self) -> bool:
         """Record the end of a step; True after the second one."""
         self._step += 1
         if self._step == 1:
@@ -402,7 +402,7 @@ def print_cost_table(cases: list[Case], batch: int) -> None:
     for case in cases:
         plain = references[case.reference_key]
         hyper = resolve_recipe(
-            build_catalogue(), case.scenario, {"method": {"name": case.method, **case.hyper}}
+            build_recipe_catalogue(), case.scenario, {"method": {"name": case.method, **case.hyper}}
         ).recipe["method"]
         number, formula = format_expected_cost(case.method, hyper, batch, case.past + 1)
         step, plain_step = statistics.median(case.steps), statistics.median(plain.steps)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.methods.optimizer_step import measure_work_seconds
-from core.learning.networks import HeadSpec, ImageSpec, build_backbone_without_memory, build_network
+from core.learning.networks import HeadSpec, ImageSpec, build_backbone_on_meta_device, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import PackedExperts, is_packing_faster
 from core.learning.networks.dne.task_attention import TaskAttention
@@ -145,7 +145,7 @@ def main() -> None:
     device = torch.device(options.device)
     rival = sum(
         p.nbytes
-        for p in build_backbone_without_memory({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
+        for p in build_backbone_on_meta_device({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
     )
     for heads in options.heads:
         network, classifiers = build_random_expert_chain(options.tasks, heads)
@@ -190,7 +190,7 @@ def main() -> None:
 def _make_answer_calls(network: ExpandedNetwork, classifiers: list[BlockwiseClassifier], x: Tensor):  # type: ignore[no-untyped-def]
     def answer_with_classifiers(known: list[BlockwiseClassifier]) -> None:
         with torch.inference_mode(), use_training_precision(x.device):
-            network.compute_logits_of_earlier_version(x, known)
+            network.compute_logits_of_several_versions(x, known)
 
     return lambda: answer_with_classifiers(classifiers), lambda: answer_with_classifiers(
         classifiers[-1:]

@@ -162,7 +162,7 @@ class Bench:
         self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]
     ) -> dict[str, Any]:
         from bench.job_run import run_completed_spec
-        from core.learning.catalogue import build_catalogue
+        from core.learning.catalogue import build_recipe_catalogue
         from core.recipe.resolve import resolve_recipe
 
         self._runs += 1
@@ -171,7 +171,7 @@ class Bench:
             "architecture": self._architecture,
             "image": IMAGE,
             "scenario": "task",
-            "recipe": resolve_recipe(build_catalogue(), "task", recipe).recipe,
+            "recipe": resolve_recipe(build_recipe_catalogue(), "task", recipe).recipe,
             "normalise": None,
             "classes": None,
             "task": tasks[-1].build_spec_part(),

@@ -22,7 +22,7 @@ from core.contract.catalogue import Catalogue
 from core.contract.jobs.job_event import DoneEvent, JobEvent
 from core.contract.responses.architecture import ImageOut
 from core.recipe.architecture import complete_architecture
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
 from worker.attempts.child import ForkServer
@@ -127,7 +127,7 @@ def main() -> None:
     zygote = ForkServer()
     try:
         with tempfile.TemporaryDirectory() as home:
-            catalogue = load_catalogue(Settings(data_dir=Path(home)))
+            catalogue = load_recipe_catalogue(Settings(data_dir=Path(home)))
             print(
                 "| network | method | peak, MB | estimate, MB | ratio |\n| --- | --- | --- | --- | "
                 "--- |"

@@ -178,7 +178,7 @@ def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: 
     """Return the images per second of a job, as a worker runs it."""
     from bench.job_run import run_completed_spec
     from core.ingest.dataset import open_dataset
-    from core.learning.catalogue import build_catalogue
+    from core.learning.catalogue import build_recipe_catalogue
     from core.recipe.resolve import resolve_recipe
 
     count = len(open_dataset(file)[1])
@@ -197,7 +197,7 @@ def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: 
             "architecture": case["architecture"],
             "image": case["image"],
             "scenario": "class",
-            "recipe": resolve_recipe(build_catalogue(), "class", recipe).recipe,
+            "recipe": resolve_recipe(build_recipe_catalogue(), "class", recipe).recipe,
             "normalise": None,
             "classes": None,
             "task": {"number": 1, "classes": classes, "train": str(file), "held_out": None},

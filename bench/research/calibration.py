@@ -293,7 +293,7 @@ def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Te
     sums.add_examples(h, labels)
     sigma = discriminant.compute_shared_covariance(sums)
     sigma = discriminant.shrink_covariance(
-        sigma, discriminant.compute_oas_shrinkage(sigma, sums.examples)
+        sigma, discriminant.compute_oas_shrinkage(sigma, sums.example_count)
     )
     inverse, means = torch.linalg.inv(sigma), discriminant.compute_class_means(sums)
 

@@ -36,9 +36,9 @@ from core.ingest.images import convert_to_square_array
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import detect_upload_format
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.evaluation.probe import compute_image_features
-from core.learning.networks import HeadSpec, ImageSpec, build_empty_network
+from core.learning.networks import HeadSpec, ImageSpec, build_uninitialised_network
 from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import SUSPECTS
 from core.learning.reports.shift import (
@@ -101,12 +101,12 @@ def measure_near_duplicates(cifar: list[Data]) -> None:
         "resized (0.6 to 2 times)": _resize_and_restore,
     }.items():
         copies = np.stack([copy(image, generator) for image in images[:100]])
-        found = near.find_duplicates_between(
+        found = near.find_near_duplicates_between(
             near.hash_images_perceptually(copies), hashes[:100]
         ).near == np.arange(100)
         print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
     begin = time.perf_counter()
-    told = near.find_duplicates_within(hashes)
+    told = near.find_near_duplicates_within(hashes)
     pairs = _count_near_pairs(hashes)
     print(
         f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an "
@@ -218,7 +218,9 @@ def _measure_job_seconds(
         )
         task[part] = str(path)
     earlier["held_out"] = task["held_out"]
-    recipe = resolve_recipe(build_catalogue(), "class", {"method": "finetune", "epochs": 10}).recipe
+    recipe = resolve_recipe(
+        build_recipe_catalogue(), "class", {"method": "finetune", "epochs": 10}
+    ).recipe
     start = {
         "version": 0,
         "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []},
@@ -312,7 +314,9 @@ def _measure_images(images: Images) -> LabelledSample:
 
 def _compute_image_features(images: Images) -> Tensor:
     known = packaged_base.load_base_description()
-    network = build_empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
+    network = build_uninitialised_network(
+        known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec()
+    )
     network.backbone.load_base_weights(load(packaged_base.load_base_weights(3)))
     return compute_image_features(
         network, torch.from_numpy(images), InputNormaliser(known.normalise, 3, torch.device("cpu"))

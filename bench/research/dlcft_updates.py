@@ -49,7 +49,7 @@ from bench.research.dlcft_figures import (
     describe_update_costs,
 )
 from core.contract.responses.recipe import RecipeOut
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.data.dataset import Dataset
 from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.method import Method
@@ -126,7 +126,7 @@ def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Upd
     spec = _build_job_spec(
         options,
         "class",
-        resolve_recipe(build_catalogue(), "class", recipe).recipe,
+        resolve_recipe(build_recipe_catalogue(), "class", recipe).recipe,
         task,
         first,
         first,
@@ -166,7 +166,7 @@ def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Upd
                 "weight_decay": 1e-5,
             }
             patch |= {"augment": "shift-flip", "epochs": options.epochs}
-            resolved = resolve_recipe(build_catalogue(), "data", patch).recipe
+            resolved = resolve_recipe(build_recipe_catalogue(), "data", patch).recipe
             task = {
                 "number": i + 1,
                 "classes": zero["manifest"]["classes"],

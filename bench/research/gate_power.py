@@ -42,7 +42,7 @@ from core.ingest.dataset import open_dataset
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import append_column_of_ones
 from core.learning.analytic.sums import FeatureSums
-from core.learning.networks import ImageSpec, build_empty_network
+from core.learning.networks import ImageSpec, build_uninitialised_network
 from core.learning.networks.network import HeadSpec
 from core.learning.precision import InputNormaliser, move_network_to_device
 from core.lineage.checks import CHECKS, NEW_GATE, check_version_losses
@@ -192,7 +192,7 @@ def _extract_packaged_features(files: Files, images: Images) -> Features:
     channels = files.get_image_shape(images)["channels"]
     base = packaged_base.load_base_description()
     form = ImageSpec(files.get_image_shape(images)["size"], channels)
-    network = build_empty_network(base.architecture, form, "class", HeadSpec())
+    network = build_uninitialised_network(base.architecture, form, "class", HeadSpec())
     network.backbone.load_base_weights(load(packaged_base.load_base_weights(channels)))
     device = torch.device("cpu")
     move_network_to_device(network, device)

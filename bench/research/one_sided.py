@@ -32,14 +32,14 @@ from bench.research import closed_forms
 from bench.research.new_user import encode_photo_as_jpeg
 from core.contract.manifest import PER_TASK, REST
 from core.ingest.images import decode_image
-from core.learning.catalogue import build_catalogue
-from core.learning.data.known_features import KnownFeatures
+from core.learning.catalogue import build_recipe_catalogue
+from core.learning.data.known_features import FeatureCachingInputs
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
-from core.learning.training.control import NoLoopControl
+from core.learning.training.control import NoControlRequests
 from core.learning.training.job import LearningJob
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.resolve import resolve_recipe
@@ -215,7 +215,7 @@ class Start:
             if base == "photos"
             else packaged_base.load_base_description().architecture
         )
-        known = build_catalogue()
+        known = build_recipe_catalogue()
         self._recipe = resolve_recipe(known, "class", build_new_recipe(known, patch, name)).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {
@@ -229,7 +229,7 @@ class Start:
         if not self._weights.exists():
             save_tensors(dict(prepared.network.state_dict()), self._weights)
         self._decoded: dict[bytes, Tensor] = {}
-        self._known = KnownFeatures(self._normalise, 3, torch.device("cpu"))
+        self._known = FeatureCachingInputs(self._normalise, 3, torch.device("cpu"))
         self._features = cache / f"{base}-{stream.name}.features.safetensors"
         self._computed: dict[str, Tensor] = (
             load_tensors(self._features) if self._features.exists() else {}
@@ -315,7 +315,7 @@ class Start:
         learning = LearningJob(
             fill_in_spec_defaults(spec),
             lambda event: None,
-            NoLoopControl(),
+            NoControlRequests(),
             record_accuracy,
             inputs=known,
         )

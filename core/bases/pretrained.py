@@ -155,7 +155,7 @@ def add_version_or_fetch_job(
     stored = session.get(FetchedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.build_weights_part(weights, stored)
-        start = version_zero.VersionZeroStart(
+        start = version_zero.VersionZeroWeights(
             [part], origin, version_zero.find_pixel_statistics_of_weights(weights, model)
         )
         move_origin = AliasMoveOrigin("create", transaction.actor.key_id)

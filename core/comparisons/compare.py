@@ -13,10 +13,10 @@ import numpy as np
 from pydantic import JsonValue
 
 from core.comparisons.compared_tasks import (
-    ComparisonSide,
+    ComparedVersionPair,
     LabelVocabulary,
     TaskPredictions,
-    VersionPair,
+    VersionToCompare,
     read_predictions,
 )
 from core.contract.document import JsonObject
@@ -50,7 +50,7 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 """Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
-def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
+def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
     """Return the counts of images on which two versions differ, and the differences of their
     recipes.
 
@@ -66,7 +66,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
             predictions.a == predictions.truth,
             predictions.b == predictions.truth,
         )
-        task_flips = flips.count_flips(a_correct, b_correct)
+        task_flips = flips.count_prediction_flips(a_correct, b_correct)
         total += task_flips
         tasks.append(
             {
@@ -75,7 +75,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
                 **flips_to_json(task_flips),
             }
         )
-        class_flips = flips.count_flips_by_group(
+        class_flips = flips.count_prediction_flips_by_group(
             predictions.truth, len(words.names), a_correct, b_correct
         )
         # The counts have a row for every class so far, and most classes have no image in one task.
@@ -87,7 +87,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
             counter.update(
                 _count_true_and_predicted_labels(predictions.truth, predicted, len(words.names))
             )
-    classes = _build_class_flips(words, by_class)
+    classes = _list_flips_by_class(words, by_class)
     return {
         "model": pair.model,
         "a": _version_to_json(pair.a),
@@ -96,7 +96,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
         "tasks": tasks,
         "classes": classes[:MAX_CLASSES],
         "classes_total": len(classes),
-        "confusion": _build_confusion(words, *confused),
+        "confusion": _build_confusion_matrices(words, *confused),
         "pairs": _list_changed_confusions(words, *confused),
         "recipe": list_differing_values(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
         "manifest": list_differing_values(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
@@ -106,7 +106,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
 
 def list_compared_images(
     blobs: Blobs,
-    pair: VersionPair,
+    pair: ComparedVersionPair,
     *,
     kind: FlipKind,
     label: str | None,
@@ -176,15 +176,17 @@ def flips_to_json(counts: FlipStatistics) -> answers.Flips:
     """
     interval = flips.compute_wilson_interval(counts.negative, counts.n)
     return {
-        **_counts_to_json(counts),
-        "nfr": counts.nfr,
+        **_flip_counts_to_json(counts),
+        "nfr": counts.negative_flip_rate,
         "nfr_interval": None if interval is None else list(interval),
         "mcnemar_p": flips.compute_mcnemar_p(counts.negative, counts.positive),
     }
 
 
-def _counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
-    """Return counts of flips in JSON form, without statistics."""
+def _flip_counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
+    """Convert counts of prediction changes between two versions to JSON, without derived
+    statistics.
+    """
     both_right, negative, positive, both_wrong = astuple(counts)
     return {
         "n": counts.n,
@@ -195,10 +197,12 @@ def _counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
     }
 
 
-def _build_class_flips(
+def _list_flips_by_class(
     words: LabelVocabulary, by_class: Mapping[int, FlipStatistics]
 ) -> list[ClassFlips]:
-    """Return the counts of changed predictions by class: largest net loss first."""
+    """Return counts of prediction changes between two versions for each class, largest net loss
+    first.
+    """
 
     def get_sort_key_of_class_flips(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]
@@ -211,7 +215,7 @@ def _build_class_flips(
         {
             "label": words.names[number][1],
             "task": words.names[number][0],
-            **_counts_to_json(by_class[number]),
+            **_flip_counts_to_json(by_class[number]),
         }
         for number in sorted(by_class, key=get_sort_key_of_class_flips)
     ]
@@ -220,7 +224,7 @@ def _build_class_flips(
 def _count_true_and_predicted_labels(
     truth: np.ndarray, answer: np.ndarray, size: int
 ) -> dict[tuple[int, int], int]:
-    """Return the number of images by (true label, predicted label)."""
+    """Count images by pair of true and predicted label."""
     # One number for each pair, because numpy counts numbers much faster than Python counts pairs.
     codes, counts = np.unique(truth * size + answer, return_counts=True)
     return {
@@ -229,7 +233,7 @@ def _count_true_and_predicted_labels(
     }
 
 
-def _build_confusion(
+def _build_confusion_matrices(
     words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> Confusion | None:
     """Return the confusion matrices of two versions, or None for too many classes or several tasks."""
@@ -256,7 +260,9 @@ def _build_confusion(
 def _list_changed_confusions(
     words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
-    """Return the (class, wrong prediction) pairs whose counts differ most between two versions."""
+    """Return the (true class, wrong prediction) pairs whose image counts differ most between two
+    versions.
+    """
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
     wrong.sort(
         key=lambda key: (
@@ -280,7 +286,7 @@ def _list_changed_confusions(
 def _find_compared_image_rows(
     predictions: TaskPredictions, kind: FlipKind, label: str | None, words: LabelVocabulary
 ) -> np.ndarray:
-    """Return the numbers of the images whose predictions by two versions differ in a given way,
+    """Return the numbers of the images that match a filter on how two versions' predictions differ,
     ascending.
     """
     a_right, b_right = predictions.a == predictions.truth, predictions.b == predictions.truth
@@ -298,10 +304,12 @@ def _find_compared_image_rows(
 
 
 def _build_compared_image(
-    pair: VersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
+    pair: ComparedVersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
 ) -> ComparedImage:
     def build_compared_prediction(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
-        """Return one version's prediction of an image, for a response."""
+        """Build a response entry with one version's prediction of an image: label, probability and
+        correctness.
+        """
         value = float(probability[row])
         return {
             "label": words.names[int(answer[row])][1],
@@ -321,7 +329,9 @@ def _build_compared_image(
 
 
 def _parse_image_cursor(cursor: str | None) -> tuple[int, int]:
-    """Return the (task, image) in a cursor, after which the next page begins."""
+    """Parse a page cursor into the (task, image) after which the next page of compared images
+    begins.
+    """
     if cursor is None:
         return (0, -1)
     task, point, row = str(decode_cursor(cursor, str)).partition(".")
@@ -333,14 +343,14 @@ def _parse_image_cursor(cursor: str | None) -> tuple[int, int]:
     return int(task), int(row)
 
 
-def _version_to_json(side: ComparisonSide) -> ComparedVersion:
+def _version_to_json(side: VersionToCompare) -> ComparedVersion:
     return {"version": side.number, "parent": side.parent, "task": side.task, "status": side.status}
 
 
-def _recipe_to_json(side: ComparisonSide) -> JsonObject:
+def _recipe_to_json(side: VersionToCompare) -> JsonObject:
     return side.manifest.recipe.to_json() if side.manifest.recipe is not None else {}
 
 
-def _manifest_to_json(side: ComparisonSide) -> JsonObject:
+def _manifest_to_json(side: VersionToCompare) -> JsonObject:
     manifest = side.manifest.to_json()
     return {name: value for name, value in manifest.items() if name not in _IDENTITY}

@@ -36,8 +36,8 @@ _NAMED = 100
 
 
 @dataclass(frozen=True)
-class ComparisonSide:
-    """One of the two versions."""
+class VersionToCompare:
+    """One of the two versions in a comparison: its number, parent, task, status and manifest."""
 
     number: int
     parent: int | None
@@ -48,7 +48,7 @@ class ComparisonSide:
 
 @dataclass(frozen=True)
 class ComparedTask:
-    """A task for which the predictions of both versions are stored.
+    """A task that a version comparison covers: the stored predictions of both versions on it.
 
     Attributes:
         number: number of the task.
@@ -69,8 +69,8 @@ class ComparedTask:
 
 
 @dataclass(frozen=True)
-class VersionPair:
-    """Two versions of a model, and the tasks that both cover.
+class ComparedVersionPair:
+    """The two versions in a comparison, with the tasks that both cover.
 
     Attributes:
         model: id of the model.
@@ -84,15 +84,15 @@ class VersionPair:
     model: str
     scenario: str
     classes: list[str]
-    a: ComparisonSide
-    b: ComparisonSide
+    a: VersionToCompare
+    b: VersionToCompare
     tasks: list[ComparedTask]
     left_out: list[LeftOut]
 
 
 @dataclass(frozen=True)
 class TaskPredictions:
-    """True and predicted labels of the images of a task.
+    """True labels and both versions' predicted labels for the images of a task.
 
     Attributes:
         task: the task.
@@ -110,7 +110,7 @@ class TaskPredictions:
 
 
 class LabelVocabulary:
-    """Numbers for labels, counted from 0.
+    """A mapping from class labels to consecutive numbers, shared by the versions in a comparison.
 
     Each task has its own numbers where a label means a different class in each task (`apart`).
     """
@@ -136,8 +136,9 @@ class LabelVocabulary:
 
 def load_version_pair_to_compare(
     db: Database, actor: Actor, model: str, a: str, b: str, task: int | None
-) -> VersionPair:
-    """Return the two versions and the tasks that both cover, or `task` alone.
+) -> ComparedVersionPair:
+    """Load two versions to compare, with all tasks that both have predictions for or only the
+    requested one.
 
     Args:
         a, b: versions, by number or alias.
@@ -178,7 +179,7 @@ def load_version_pair_to_compare(
         for start in range(0, len(keys), _NAMED):
             damage.refuse_damaged_objects(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
-        return VersionPair(
+        return ComparedVersionPair(
             owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out
         )
 
@@ -186,12 +187,12 @@ def load_version_pair_to_compare(
 def compare_without_deleted_tasks(
     db: Database,
     actor: Actor,
-    pair: VersionPair,
+    pair: ComparedVersionPair,
     task: int | None,
-    use: Callable[[VersionPair], Used],
+    use: Callable[[ComparedVersionPair], Used],
 ) -> Used:
-    """Return the result of `use` on compared tasks; if data was deleted meanwhile, retry with the
-    remaining tasks.
+    """Run a comparison of two versions; if a task's data is deleted meanwhile, retry without that
+    task.
 
     Raises:
         NotFound, Gone, PredictionsMissing: see `load_version_pair_to_compare`; no task remains.
@@ -212,9 +213,9 @@ def compare_without_deleted_tasks(
 
 
 def read_predictions(
-    blobs: Blobs, pair: VersionPair, words: LabelVocabulary
+    blobs: Blobs, pair: ComparedVersionPair, words: LabelVocabulary
 ) -> Iterator[TaskPredictions]:
-    """Yield the predictions of both versions on one task after the other.
+    """Yield the stored predictions of both versions for one task after another.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
@@ -225,7 +226,9 @@ def read_predictions(
         (a, p_a), (b, p_b) = (
             _read_stored_predictions(
                 blobs,
-                words.convert_labels_to_numbers(task.number, _list_classes(pair, side, task)),
+                words.convert_labels_to_numbers(
+                    task.number, _list_output_row_classes(pair, side, task)
+                ),
                 StoredTaskPredictions(side.number, task.number, task.key),
                 digest,
             )
@@ -243,7 +246,7 @@ def read_predictions(
 def _read_stored_predictions(
     blobs: Blobs, classes: Ids, place: StoredTaskPredictions, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
-    """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
+    """Read a version's stored predictions: labels as int64 [N] and probabilities as float16 [N].
 
     Raises:
         StoreCorrupt: the file is damaged or names a row that the head does not have.
@@ -259,8 +262,10 @@ def _read_stored_predictions(
     return classes[rows], probabilities
 
 
-def _list_classes(pair: VersionPair, side: ComparisonSide, task: ComparedTask) -> list[str]:
-    """Return the classes that the output rows of a version stand for on a task."""
+def _list_output_row_classes(
+    pair: ComparedVersionPair, side: VersionToCompare, task: ComparedTask
+) -> list[str]:
+    """Return the class labels of a version's output rows for a task."""
     if pair.scenario == "task":
         head = side.manifest.find_head_entry(task.number)
         return list(head.classes) if head is not None else []
@@ -268,14 +273,16 @@ def _list_classes(pair: VersionPair, side: ComparisonSide, task: ComparedTask) -
     return list(side.manifest.classes or pair.classes)
 
 
-def _describe_compared_version(row: Version) -> ComparisonSide:
-    return ComparisonSide(row.number, row.parent, row.task_number, row.status, row.manifest)
+def _describe_compared_version(row: Version) -> VersionToCompare:
+    return VersionToCompare(row.number, row.parent, row.task_number, row.status, row.manifest)
 
 
 def _find_prediction_digests(
     session: Session, model: Model, version: int, task: int | None
 ) -> dict[int, str | None]:
-    """Return task → digest of a version's stored predictions, for all tasks it was measured on."""
+    """Return task → digest of a version's stored predictions, for all tasks on which it was
+    measured.
+    """
     query = select(VersionTaskResult.task, VersionTaskResult.answers).where(
         VersionTaskResult.model_id == model.id, VersionTaskResult.version == version
     )
@@ -285,7 +292,7 @@ def _find_prediction_digests(
 
 
 def _require_held_out_images_retained(model: Model, task: Task | None, number: int) -> None:
-    """Check that the task exists and its held-out images are retained."""
+    """Raise an error unless the task exists and its held-out images are retained."""
     if task is None:
         raise NotFound(f"The model has no task {number}.")
     if task.data_deleted_at is not None:
@@ -297,7 +304,7 @@ def _require_held_out_images_retained(model: Model, task: Task | None, number: i
 
 
 def _explain_deleted_predictions(model: Model, task: Task) -> str:
-    """Say why the predictions on a task are not retained."""
+    """Explain why predictions on a task are no longer stored."""
     why = (
         'the model keeps counts of held-out images alone ("held_out": "counts")'
         if model.held_out == "counts"
@@ -309,10 +316,10 @@ def _explain_deleted_predictions(model: Model, task: Task) -> str:
 def _separate_comparable_and_left_out_tasks(
     model: Model,
     tasks: Mapping[int, Task],
-    sides: list[ComparisonSide],
+    sides: list[VersionToCompare],
     cells: list[dict[int, str | None]],
 ) -> tuple[list[ComparedTask], list[LeftOut]]:
-    """Split the tasks into those that can be compared and the others."""
+    """Split the tasks of two versions into those that can be compared and those left out."""
     comparable: list[ComparedTask] = []
     left_out: list[LeftOut] = []
     for number, task in sorted(tasks.items()):
@@ -329,14 +336,14 @@ def _separate_comparable_and_left_out_tasks(
                 ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key)
             )
         else:
-            left_out.append(_explain_left_out_task(model, task, sides, cells))
+            left_out.append(_build_left_out_task_entry(model, task, sides, cells))
     return comparable, left_out
 
 
-def _explain_left_out_task(
-    model: Model, task: Task, sides: list[ComparisonSide], cells: list[dict[int, str | None]]
+def _build_left_out_task_entry(
+    model: Model, task: Task, sides: list[VersionToCompare], cells: list[dict[int, str | None]]
 ) -> LeftOut:
-    """Return the entry of a task that cannot be compared, with the reason."""
+    """Build the response entry for a task left out of a version comparison, with the reason."""
     number = task.number
     if task.data_deleted_at is not None:
         at = format_rfc3339(task.data_deleted_at)
@@ -365,7 +372,7 @@ def _explain_left_out_task(
 
 
 def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
-    """Say why a version has no stored predictions on a task, and what to do."""
+    """Explain why a version has no stored predictions on a task, and how to get them."""
     sentence = (
         f"Version {version} has no predictions on task {task}: it was measured before "
         f"predictions were stored."
@@ -382,7 +389,7 @@ def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
 
 
 def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> PredictionsMissing:
-    """Return the error for missing predictions."""
+    """Return the error for a comparison of versions without stored predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
         _explain_missing_predictions(

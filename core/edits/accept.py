@@ -48,7 +48,7 @@ CLOSED_FORM = "analytic"
 
 @dataclass(frozen=True)
 class _CheckedEdit:
-    """An edit that can be made.
+    """An edit request that passed all checks, with its changes, affected tasks and strategy.
 
     Attributes:
         head: version that it starts from.
@@ -68,17 +68,17 @@ class _CheckedEdit:
 def plan_edit(
     resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
-    """Return what an edit of a model's labels, images or classes would change, without making it."""
+    """Preview an edit of a model's labels, images or classes without applying it."""
     resolved = expand_image_patterns(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         checked = _check_requested_edit(session, row, resolved)
-        return _build_edit_plan(checked, resolved)
+        return _build_edit_plan_response(checked, resolved)
 
 
 @dataclass(frozen=True)
 class EditRequest:
-    """A request for an edit.
+    """A user's request to edit labels, images or classes of a model.
 
     Attributes:
         model: id or name.
@@ -97,7 +97,8 @@ class EditRequest:
 def accept_edit(
     resources: UseCaseResources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
 ) -> tuple[EditOut, bool]:
-    """Queue a job that makes a new version with changed labels, images or classes.
+    """Accept an edit request: queue a job that makes a new version with changed labels, images or
+    classes.
 
     Returns:
         The edit, and True if this repeats the response to an earlier request.
@@ -169,8 +170,12 @@ def accept_edit(
         return response, False
 
 
-def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dict[int, TaughtTask]:
-    """Return the tasks of a model by number: first those that a version was taught, in order."""
+def read_tasks_taught_first(
+    session: Session, model: Model, manifest: Manifest
+) -> dict[int, TaughtTask]:
+    """Read a model's tasks by number; those that a given version was taught come first, in
+    order.
+    """
     rows = list(session.scalars(select(Task).where(Task.model_id == model.id)))
     standings = read_task_standings(session, model.id, rows)
     by_number = {row.number: row for row in rows}
@@ -200,7 +205,7 @@ def _check_requested_edit(
         raise WrongState("The model was not taught anything yet, so there is nothing to edit.")
     if model.problem is not None:
         raise Invalid(f"Models of the problem {model.problem} cannot be edited.")
-    tasks = read_taught_tasks(session, model, head.manifest)
+    tasks = read_tasks_taught_first(session, model, head.manifest)
     taught = {number: tasks[number] for number in list_taught_tasks(head.manifest)}
     head_classes = list(model.classes or head.manifest.classes or [])
     changes = check_operations(operations, model.scenario, tasks, head_classes)
@@ -219,13 +224,13 @@ def _check_requested_edit(
         changes = changes.drop_tasks_without_classes(taught)
     else:
         for number in edited:
-            if changes.empties_task(taught[number]):
+            if changes.leaves_task_without_images(taught[number]):
                 raise make_emptied_task_error(number)
     return _CheckedEdit(head, changes, edited, again, way)
 
 
 def _require_no_open_edit(session: Session, model: Model) -> None:
-    """Check that no task stops the lineage and no other edit is open."""
+    """Raise an error if a task blocks the model's lineage or another edit is still open."""
     stopping = session.scalar(
         select(Task.number).where(Task.model_id == model.id, Task.stops).limit(1)
     )
@@ -255,7 +260,7 @@ def _choose_edit_strategy(
     taught: list[int],
     edited: list[int],
 ) -> tuple[Way, list[int]]:
-    """Return how an edit makes its version (recompute, relearn or rename), and the tasks learned
+    """Choose the strategy of an edit (recompute, relearn, patch or rename), and the tasks to learn
     again.
     """
     if _can_recompute_from_features(session, model, head, edited):
@@ -283,7 +288,8 @@ def _choose_edit_strategy(
 def find_version_to_relearn_from(
     session: Session, model: Model, head: Version, first: int
 ) -> Version:
-    """Return the version from which tasks are learned again so that `first` is among them.
+    """Find the nearest ancestor that was taught only tasks before `first`, to learn again from
+    there.
 
     It is the nearest ancestor of the head that was taught tasks before `first` alone, in the head's
     order. After an edit that learned tasks again, no version has some of these tasks.
@@ -292,7 +298,7 @@ def find_version_to_relearn_from(
     before = taught[: taught.index(first)]
     version = head
     while (own := list_taught_tasks(version.manifest)) != before[: len(own)]:
-        parent = lineage.find_numbered_version(session, model, version.parent or 0)
+        parent = lineage.find_version_by_number(session, model, version.parent or 0)
         assert parent is not None, "version 0 was taught nothing"
         version = parent
     return version
@@ -301,11 +307,13 @@ def find_version_to_relearn_from(
 def _can_recompute_from_features(
     session: Session, model: Model, head: Version, edited: list[int]
 ) -> bool:
-    """Return True if the edited version can be solved from stored features of all edited images."""
+    """Return True if the edited version can be recomputed from stored features of all edited
+    images.
+    """
     made_by = head.manifest.method
     if made_by is None or made_by.name != CLOSED_FORM or made_by.hyper.get("adapt") is not None:
         return False
-    parts = read_feature_parts(session, model, head, edited)
+    parts = find_stored_feature_parts(session, model, head, edited)
     return all(
         get_names_of_task_feature_parts(number)[0] in parts
         and parts[get_names_of_task_feature_parts(number)[0]].keeps_all
@@ -314,17 +322,21 @@ def _can_recompute_from_features(
 
 
 @dataclass(frozen=True)
-class FeaturePart:
-    """A part with features; `keeps_all`: its version keeps those of every training image."""
+class StoredFeaturePart:
+    """A stored part with image features; `keeps_all`: it covers every training image of its
+    task.
+    """
 
     part: Part
     keeps_all: bool
 
 
-def read_feature_parts(
+def find_stored_feature_parts(
     session: Session, model: Model, head: Version, tasks: Sequence[int]
-) -> dict[str, FeaturePart]:
-    """Return the stored features of some tasks by part name, as the lineage up to `head` has them."""
+) -> dict[str, StoredFeaturePart]:
+    """Return the parts with stored features of some tasks by name, as the lineage up to `head` has
+    them.
+    """
     names = {name for task in tasks for name in get_names_of_task_feature_parts(task)}
     versions = select(Version.number, Version.parent).where(Version.model_id == model.id)
     parents = {number: parent for number, parent in session.execute(versions)}
@@ -338,11 +350,11 @@ def read_feature_parts(
             Part.name.in_(names),
         )
     )
-    by_version: dict[int, list[FeaturePart]] = {}
+    by_version: dict[int, list[StoredFeaturePart]] = {}
     for number, manifest, part in session.execute(query):
         keeps = manifest.method is not None and manifest.method.hyper.get("keep") == "features"
-        by_version.setdefault(number, []).append(FeaturePart(part, keeps))
-    parts: dict[str, FeaturePart] = {}
+        by_version.setdefault(number, []).append(StoredFeaturePart(part, keeps))
+    parts: dict[str, StoredFeaturePart] = {}
     ancestor: int | None = head.number
     # From the newest version back: an edited task's parts are those of its last edit.
     while ancestor is not None:
@@ -366,7 +378,7 @@ def _list_tasks_without_images(session: Session, model: Model, tasks: list[int])
 
 
 def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: float) -> Job:
-    """Add the job of an edit: it comes before waiting batches."""
+    """Queue the job of an accepted edit ahead of the model's waiting batches."""
     recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
     job = build_queued_taskless_job(model, JobKind.EDIT, {}, recipe, now)
     dropped = checked.changes.dropped
@@ -383,19 +395,22 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
     copy_recipe_resources(job)
     session.add(job)
     session.flush()
+    learned_again = _format_task_count(len(checked.learned_again))
     how = {
         "recompute": "kept features are summed up again",
-        "relearn": f"{_count_tasks(len(checked.learned_again))} learned again from kept images",
+        "relearn": f"{learned_again} learned again from kept images",
         "rename": "only names of classes change",
         "patch": "rows of the classifier change, and nothing is learned",
     }[checked.way]
-    text = f"{_count_tasks(len(checked.tasks))} edited: {how}."
+    text = f"{_format_task_count(len(checked.tasks))} edited: {how}."
     job_log.add_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now, {})
     return job
 
 
-def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> EditPlanOut:
+def _build_edit_plan_response(
+    checked: _CheckedEdit, operations: Sequence[Operation]
+) -> EditPlanOut:
     head_classes = checked.head.manifest.classes or []
     changed = checked.changes.classes
     added = {
@@ -408,7 +423,7 @@ def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> 
     return {
         "parent": checked.head.number,
         "way": checked.way,
-        "approximation": _describe_approximation(checked),
+        "approximation": _describe_patch_approximation(checked),
         "tasks": checked.tasks,
         "learned_again": checked.learned_again,
         "classes_before": len(head_classes),
@@ -418,8 +433,10 @@ def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> 
     }
 
 
-def _describe_approximation(checked: _CheckedEdit) -> str | None:
-    """Return what a patch does not know; None for another way."""
+def _describe_patch_approximation(checked: _CheckedEdit) -> str | None:
+    """Describe what is only approximate when an edit is made by patching; None for other
+    strategies.
+    """
     if checked.way != "patch":
         return None
     made_by = checked.head.manifest.method
@@ -452,5 +469,5 @@ def _describe_approximation(checked: _CheckedEdit) -> str | None:
     return " ".join(texts)
 
 
-def _count_tasks(count: int) -> str:
+def _format_task_count(count: int) -> str:
     return "1 task is" if count == 1 else f"{count} tasks are"

@@ -17,7 +17,7 @@ ImageEdits = dict[int, str | None]
 
 @dataclass(frozen=True)
 class TaughtTask:
-    """A task of the model.
+    """A task of a model with its classes, image counts and standing, as edit checks need it.
 
     Attributes:
         classes: labels of its images.
@@ -33,13 +33,13 @@ class TaughtTask:
     is_deleted: bool = False
 
     def copy_with_standing_learned(self) -> "TaughtTask":
-        """Return a copy of the task with the standing `learned`."""
+        """Return a copy of the task with the standing set to `learned`."""
         return replace(self, standing="learned")
 
 
 @dataclass(frozen=True)
 class EditChanges:
-    """Changes that the operations of an edit make.
+    """Label, image and class changes that the operations of an edit make together.
 
     Attributes:
         classes: former class → its new name; None: it is dropped.
@@ -52,7 +52,7 @@ class EditChanges:
     dropped: frozenset[int] = frozenset()
 
     def list_changed_tasks(self, tasks: Mapping[int, TaughtTask]) -> list[int]:
-        """Return the tasks whose data changes, in the order of `tasks`."""
+        """Return the numbers of the tasks whose data the edit changes, in the order of `tasks`."""
         edited = {number for number, _ in self.images} | self.dropped
         return [
             number
@@ -71,11 +71,13 @@ class EditChanges:
 
     @property
     def changes_only_classes(self) -> bool:
-        """True if whole classes change, and no single image or task."""
+        """Return True if the edit changes only whole classes, and no single image or task."""
         return not (self.images or self.dropped)
 
     def list_renames(self, known: Sequence[str]) -> dict[str, str]:
-        """Return former class → new name of the classes that are renamed and not merged."""
+        """Return former name → new name of the classes that the edit renames without merging
+        them.
+        """
         sources = self.list_class_sources(known)
         return {
             name: new
@@ -84,7 +86,7 @@ class EditChanges:
         }
 
     def drop_tasks_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "EditChanges":
-        """Return the changes with those tasks dropped that would have no class left."""
+        """Return the edit's changes without tasks that would have no class left."""
         empty = {
             number
             for number, task in tasks.items()
@@ -92,8 +94,10 @@ class EditChanges:
         }
         return replace(self, dropped=self.dropped | empty)
 
-    def empties_task(self, task: TaughtTask) -> bool:
-        """Return True if no training image of a task is left, as far as its counts tell."""
+    def leaves_task_without_images(self, task: TaughtTask) -> bool:
+        """Return True if the edit leaves a task without training images, as far as its counts
+        tell.
+        """
         trained = task.sizes.get("train", 0)
         if task.number in self.dropped or not trained:  # it has none to lose
             return False
@@ -105,7 +109,7 @@ class EditChanges:
         )
 
     def list_class_sources(self, known: Sequence[str]) -> dict[str, list[int]]:
-        """Return each class after the changes with the numbers of the known ones it is made of.
+        """Map each class after the edit to the numbers of the former classes it is made of.
 
         They are in the order of their first source.
         """
@@ -118,13 +122,13 @@ class EditChanges:
 
     @property
     def removes_images(self) -> bool:
-        """True if an image is taken out, by itself or with its class."""
+        """Return True if the edit removes any image, by itself or with its class."""
         removed = any(label is None for edits in self.images.values() for label in edits.values())
         return removed or bool(self.dropped) or None in self.classes.values()
 
 
 def make_emptied_task_error(number: int) -> Invalid:
-    """Return the error of an edit that would leave a task without training images."""
+    """Build the error for an edit that would leave a task without training images."""
     return Invalid(
         f"Task {number} would have no training image left. Remove the whole task instead: "
         f'{{"remove": {{"task": {number}}}}}.',
@@ -138,7 +142,7 @@ def check_operations(
     tasks: Mapping[int, TaughtTask],
     known: Sequence[str],
 ) -> EditChanges:
-    """Check the operations of an edit, and return what they change.
+    """Check the operations of an edit request, and combine them into one set of changes.
 
     Args:
         scenario: of the model: class or data.
@@ -186,7 +190,9 @@ def check_operations(
 def _check_class_operations(
     operations: Sequence[Operation], scenario: str, known: Sequence[str]
 ) -> dict[str, str | None]:
-    """Return the new name of each class that is renamed, merged or dropped (None)."""
+    """Map each class that an edit renames, merges or drops to its new name; None for a dropped
+    class.
+    """
     changed: dict[str, str | None] = {}
 
     def record_class_change(place: int, name: str, to: str | None) -> None:

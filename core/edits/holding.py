@@ -12,7 +12,7 @@ from core.edits.rewrite import get_names_of_task_feature_parts
 
 
 def find_parts_with_edited_images(session: Session, edit: Edit) -> Sequence[tuple[Part, int]]:
-    """Return parts of earlier versions that have features or images of an edit's tasks, with the
+    """Return parts of earlier versions that hold features or images of an edit's tasks, with the
     version numbers.
     """
     query = (

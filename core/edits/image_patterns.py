@@ -22,7 +22,7 @@ MAX_MATCHES = 100_000
 def expand_image_patterns(
     resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> list[Operation]:
-    """Return the operations with every pattern of paths replaced by the images that it matches.
+    """Replace path patterns in edit operations by the paths of the images that they match.
 
     Raises:
         NotFound: a pattern matches no image.
@@ -58,7 +58,9 @@ def expand_image_patterns(
 def _read_image_paths(
     resources: UseCaseResources, actor: Actor, model: str
 ) -> Mapping[tuple[int, Split], list[str]]:
-    """Return the image paths by task and part, for all tasks that the newest version has learned."""
+    """Return the image paths of each task and part, for all tasks that the newest version has
+    learned.
+    """
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         head = lineage.find_version_next_task_starts_from(session, row)

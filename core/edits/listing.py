@@ -37,7 +37,7 @@ def list_edits(db: Database, actor: Actor, model: str, limit: int, cursor: str |
 
 
 def read_edit(db: Database, actor: Actor, model: str, number: int) -> EditOut:
-    """Return one edit.
+    """Return one edit of a model by its number, as a response.
 
     Raises:
         NotFound: the caller sees no such model or edit.
@@ -48,7 +48,7 @@ def read_edit(db: Database, actor: Actor, model: str, number: int) -> EditOut:
 
 
 def find_edit(session: Session, model: Model, number: int) -> Edit:
-    """Return the edit of a model by its number.
+    """Find the database row of a model's edit by its number.
 
     Raises:
         NotFound: there is none.
@@ -60,7 +60,7 @@ def find_edit(session: Session, model: Model, number: int) -> Edit:
 
 
 def build_edit_response(session: Session, edit: Edit) -> EditOut:
-    """Return an edit with the state of its job."""
+    """Build the response for an edit, with the state of its job."""
     journal = edit.journal
     way: Way = cast(Way, edit.way)
     holding = _list_versions_to_purge(session, edit)
@@ -82,7 +82,7 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
         "created_at": format_rfc3339(edit.created_at),
         "undo_until": None if edit.undo_until is None else format_rfc3339(edit.undo_until),
         "undone_at": None if edit.undone_at is None else format_rfc3339(edit.undone_at),
-        "files": [] if journal is None else _list_edited_files(journal),
+        "files": [] if journal is None else _list_files_before_and_after_edit(journal),
         "still_in_versions": holding,
         "purge_request": {"method": "POST", "path": purge} if holding else None,
     }
@@ -92,7 +92,7 @@ def _find_model_name(session: Session, edit: Edit) -> str:
     return session.get_one(Model, edit.model_id).name
 
 
-def _list_edited_files(journal: EditJournal) -> list[EditedFiles]:
+def _list_files_before_and_after_edit(journal: EditJournal) -> list[EditedFiles]:
     return [
         {
             "task": before.number,
@@ -147,7 +147,7 @@ def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> Non
 
 
 def read_former_names(db: Database, actor: Actor, model: str) -> dict[str, str | None]:
-    """Return former class name → present class of a model; None: the class was dropped.
+    """Read a model's mapping from former class names to present ones; None for a dropped class.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -157,12 +157,14 @@ def read_former_names(db: Database, actor: Actor, model: str) -> dict[str, str |
 
 
 def read_class_aliases(session: Session, model_id: str) -> dict[str, str | None]:
-    """Return former class name → present class; None: the class was dropped."""
+    """Read the mapping from a model's former class names to present ones; None for a dropped
+    class.
+    """
     query = select(ClassAlias.name, ClassAlias.to).where(ClassAlias.model_id == model_id)
     return {name: to for name, to in session.execute(query)}
 
 
 def forget_class_aliases(session: Session, model_id: str, names: Iterable[str]) -> None:
-    """Delete former class names that have become names of classes again."""
+    """Delete stored former class names that are again names of present classes."""
     former = ClassAlias.model_id == model_id, ClassAlias.name.in_(list(names))
     session.execute(delete(ClassAlias).where(*former))

@@ -32,13 +32,13 @@ Row = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class _StrictModel(BaseModel):
-    """Base of a request's immutable parts, which refuses unknown fields."""
+    """Base model of immutable request bodies that refuse unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class Relabel(_StrictModel):
-    """Give one image of a task another label, known or new."""
+    """Edit operation: give one image of a task another label, known or new."""
 
     task: Number
     image: Row
@@ -47,7 +47,7 @@ class Relabel(_StrictModel):
 
 
 class Remove(_StrictModel):
-    """Take images out of training and held-out data: one, all of a task, or all with a path.
+    """Edit operation: remove images from training and held-out data by index, task or path.
 
     Attributes:
         task: with `image`: its task. With `name`: the only task that is searched. Alone: the task
@@ -72,27 +72,27 @@ class Remove(_StrictModel):
 
 
 class Rename(_StrictModel):
-    """Give a class another name."""
+    """Edit operation: give a class another name."""
 
     from_: Label = Field(alias="from")
     to: Label
 
 
 class MergeClasses(_StrictModel):
-    """Make one class of several; `into` may be one of them or new."""
+    """Edit operation: merge classes into one; `into` may be one of them or new."""
 
     from_: Annotated[list[Label], Field(min_length=1, max_length=1000)] = Field(alias="from")
     into: Label
 
 
 class Drop(_StrictModel):
-    """Take a class out of the model, with its images."""
+    """Edit operation: drop a class and its images from the model."""
 
     class_: Label = Field(alias="class")
 
 
 class Operation(_StrictModel):
-    """One operation; exactly one field is set."""
+    """One operation of an edit request: exactly one of its fields is set."""
 
     relabel: Relabel | None = None
     remove: Remove | None = None

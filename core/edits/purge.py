@@ -19,8 +19,10 @@ from core.storage import Blobs
 from core.usage import stored_bytes
 
 
-def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int) -> EditOut:
-    """Delete from older versions the features and images that an edit removed.
+def purge_data_removed_by_edit(
+    db: Database, blobs: Blobs, actor: Actor, model: str, number: int
+) -> EditOut:
+    """Delete the features and images that an edit removed from older versions too.
 
     These versions go on predicting. A model that goes back to one of them starts with an empty
     replay buffer, or without the features of these tasks. Repeating the call changes nothing.

@@ -13,7 +13,7 @@ from core.contract.edit import EditedCell, EditedTask, EditJournal, EditResult, 
 from core.contract.reports.report import BatchReport
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, VersionTaskResult
 from core.edits.listing import forget_class_aliases
-from core.edits.reports import ReportChanges, update_report_after_edit
+from core.edits.reports import EditReportChanges, update_report_after_edit
 from core.edits.texts import remove_image_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
@@ -28,13 +28,13 @@ _KINDS = ("train", "held_out", "traces")
 
 
 def read_edit_result(folder: Path) -> EditResult | None:
-    """Return the result file of an edit's job; None for a job that made no edit."""
+    """Read the result file of an edit job; None for a job that made no edit."""
     path = folder / FILE
     return EditResult.from_json(json.loads(path.read_text())) if path.is_file() else None
 
 
 def read_edited_tasks(session: Session, job_id: str) -> set[int]:
-    """Return the numbers of the tasks that a job edits; empty for a job that makes no edit.
+    """Read from a job's result the numbers of the tasks that it edits; empty if it makes no edit.
 
     Predictions of other versions on them belong to the former images.
     """
@@ -42,19 +42,20 @@ def read_edited_tasks(session: Session, job_id: str) -> set[int]:
 
 
 def list_digests_of_edited_files(result: EditResult) -> list[str]:
-    """Return the digests of files that the edited tasks will refer to."""
+    """Return the digests of the new data files of the edited tasks."""
     return [digest for task in result.after for _, digest in _iterate_files_of_edited_task(task)]
 
 
-def list_former_digests(result: EditResult) -> set[str]:
-    """Return the digests of files that the edited tasks referred to."""
+def list_digests_of_files_before_edit(result: EditResult) -> set[str]:
+    """Return the digests of the data files that the edited tasks had before the edit."""
     return {digest for task in result.before for _, digest in _iterate_files_of_edited_task(task)}
 
 
-def record_edit(
+def apply_finished_edit(
     session: Session, model: Model, job: Job, result: EditResult, number: int, now: float
 ) -> int:
-    """Store the edited tasks, recount earlier versions' results on them, and mark the edit as made.
+    """Store the outcome of an edit job: write edited tasks, recount earlier results, mark the edit
+    as made.
 
     Args:
         number: number of its version.
@@ -71,15 +72,16 @@ def record_edit(
     until = now + model.training_data_days * DAY_S if result.can_undo else None
     size = 0
     for before, after in zip(result.before, result.after, strict=True):
-        task = _lock_task(session, model, before)
+        task = _lock_task_row(session, model, before)
         size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files_of_edited_task(after))
         if until is not None:
             _retain_former_files(session, edit, task, before, after, until)
-        apply_edited_task(task, after)
+        store_edited_task(task, after)
         if not after.n_train and task.number not in result.taught:
             _discard_edited_task(session, task, now)
     former = [
-        _replace_cell_counts(session, model, cell, keep_answers=False) for cell in result.cells
+        _replace_matrix_cell_counts(session, model, cell, keep_answers=False)
+        for cell in result.cells
     ]
     reports = _update_task_reports(session, model, result)
     remove_image_paths(session, model.id, result.removed_paths)
@@ -99,8 +101,8 @@ def record_edit(
     return size
 
 
-def apply_edited_task(task: Task, edited: EditedTask) -> None:
-    """Write an edited task's labels, numbers and files into its row."""
+def store_edited_task(task: Task, edited: EditedTask) -> None:
+    """Write an edited task's labels, image counts and file digests to its database row."""
     if task.held_out_sha256 != edited.held_out:
         # The features belong to the former images.
         task.features_sha256 = task.features_bytes = task.features_key = None
@@ -116,7 +118,7 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
 
 
 def _discard_edited_task(session: Session, task: Task, now: float) -> None:
-    """Mark a task as discarded and its data as deleted."""
+    """Mark a task that an edit emptied as discarded, and its data as deleted."""
     remove_predictions(session, task.model_id, task.number)
     set_task_standing(task, TaskStanding.DISCARDED, now)
     task.data_deleted_at = now
@@ -126,8 +128,8 @@ def _discard_edited_task(session: Session, task: Task, now: float) -> None:
 
 
 def _update_task_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
-    """Change the reports of all tasks that the edit concerns; return them as they were."""
-    changes = ReportChanges(result.classes, result.removed_paths, result.reports)
+    """Update the data reports of all tasks that an edit concerns; return the former reports."""
+    changes = EditReportChanges(result.classes, result.removed_paths, result.reports)
     former: list[FormerReport] = []
     query = select(Task).where(Task.model_id == model.id)
     if not result.removed_paths:
@@ -141,8 +143,10 @@ def _update_task_reports(session: Session, model: Model, result: EditResult) -> 
     return former
 
 
-def restore_reports(session: Session, model: Model, reports: list[FormerReport]) -> None:
-    """Undo an edit's changes to tasks' reports: write back those that its journal kept.
+def restore_reports_before_edit(
+    session: Session, model: Model, reports: list[FormerReport]
+) -> None:
+    """Restore the data reports of tasks from an edit's journal, to undo the edit.
 
     Reports of deleted data stay deleted.
     """
@@ -154,13 +158,15 @@ def restore_reports(session: Session, model: Model, reports: list[FormerReport])
             task.report = cast(BatchReport, former.report)
 
 
-def restore_matrix_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:
-    """Restore results of the accuracy matrix from an edit's journal."""
+def restore_matrix_cells_before_edit(
+    session: Session, model: Model, cells: list[EditedCell]
+) -> None:
+    """Restore cells of the accuracy matrix from an edit's journal, to undo the edit."""
     for cell in cells:
-        _replace_cell_counts(session, model, cell, keep_answers=True)
+        _replace_matrix_cell_counts(session, model, cell, keep_answers=True)
 
 
-def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
+def _lock_task_row(session: Session, model: Model, before: EditedTask) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
     if describe_task_for_edit_journal(task) != before.model_copy(update={"bytes": {}}):
@@ -169,7 +175,7 @@ def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
 
 
 def describe_task_for_edit_journal(task: Task) -> EditedTask:
-    """Return a task's labels, numbers and retained files, without their sizes."""
+    """Return a task's labels, image counts and data file digests, for the journal of an edit."""
     has_train = task.train_deleted_at is None and task.data_deleted_at is None
     has_held_out = task.held_out_deleted_at is None and task.data_deleted_at is None
     return EditedTask(
@@ -194,7 +200,7 @@ def _iterate_files_of_edited_task(task: EditedTask) -> Iterator[tuple[str, str]]
 def _retain_former_files(
     session: Session, edit: Edit, task: Task, before: EditedTask, after: EditedTask, until: float
 ) -> None:
-    """Retain the former files of a task that the edit replaces."""
+    """Keep the former data files of an edited task, so that the edit can be undone."""
     for kind, digest in _iterate_files_of_edited_task(before):
         if getattr(after, kind) != digest:
             size = before.bytes.get(kind, 0)
@@ -210,11 +216,11 @@ def _retain_former_files(
             )
 
 
-def _replace_cell_counts(
+def _replace_matrix_cell_counts(
     session: Session, model: Model, cell: EditedCell, *, keep_answers: bool
 ) -> EditedCell | None:
-    """Store new counts in a cell of the accuracy matrix, and return the old ones; None without the
-    cell.
+    """Store new counts in a cell of the accuracy matrix; return the old ones, or None without such
+    a cell.
     """
     row = session.get(VersionTaskResult, (model.id, cell.version, cell.task), with_for_update=True)
     if row is None:
@@ -236,7 +242,7 @@ def _replace_cell_counts(
 def _record_class_aliases(
     session: Session, model: Model, edit: Edit, result: EditResult, now: float
 ) -> None:
-    """Store the former names of classes that an edit changed; a name in use again is removed."""
+    """Store the former names of classes that an edit renamed, merged or dropped."""
     for name, to in result.classes.items():
         # A class that was renamed twice leads to its newest name.
         moved = update(ClassAlias).where(ClassAlias.model_id == model.id, ClassAlias.to == name)

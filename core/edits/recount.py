@@ -15,8 +15,10 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class _RecountedCell:
-    """A cell with stored predictions: its version's classes, and where the predictions are."""
+class _RecountedMatrixCell:
+    """A cell of the accuracy matrix to recount, with its version's classes and stored
+    predictions.
+    """
 
     version: int
     names: Sequence[str]
@@ -31,7 +33,7 @@ def recount_matrix_cells(
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],
 ) -> list[EditedCell]:
-    """Count the results of all versions on edited tasks again, by the new labels.
+    """Recount all versions' correct predictions on edited tasks under the new labels.
 
     A version's prediction of a renamed class counts as one of its new name. Cells whose predictions
     are not stored, or are damaged, are left out.
@@ -42,7 +44,7 @@ def recount_matrix_cells(
     """
     cells = []
     for task, edited in held_out.items():
-        for cell in _read_task_cells(db, model_id, task):
+        for cell in _read_matrix_cells_of_task(db, model_id, task):
             try:
                 rows, _ = read_encrypted_predictions(
                     blobs.fetch_verified_file(cell.answers), cell.place
@@ -60,7 +62,7 @@ def recount_matrix_cells(
 def count_correct_in_matrix_cell(
     version: int, task: int, predicted: Sequence[str | None], labels: Sequence[str | None]
 ) -> EditedCell:
-    """Count correct predictions by class; an image whose label is None is left out."""
+    """Count a version's correct predictions by class; images with the label None are left out."""
     per_class: dict[str, list[int]] = {}
     for answer, label in zip(predicted, labels, strict=True):
         if label is not None:
@@ -76,7 +78,9 @@ def count_correct_in_matrix_cell(
     )
 
 
-def _read_task_cells(db: Database, model_id: str, task: int) -> list[_RecountedCell]:
+def _read_matrix_cells_of_task(
+    db: Database, model_id: str, task: int
+) -> list[_RecountedMatrixCell]:
     query = (
         select(
             VersionTaskResult.version, VersionTaskResult.answers, Task.answers_key, Version.manifest
@@ -99,7 +103,7 @@ def _read_task_cells(db: Database, model_id: str, task: int) -> list[_RecountedC
     )
     with db.read() as session:
         return [
-            _RecountedCell(
+            _RecountedMatrixCell(
                 version, manifest.classes or [], digest, StoredTaskPredictions(version, task, key)
             )
             for version, digest, key, manifest in session.execute(query)

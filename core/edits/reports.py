@@ -19,8 +19,8 @@ _OF_IMAGES = ("duplicate_paths", "conflicts", "near_conflicts", "rejected", "ign
 
 
 @dataclass(frozen=True)
-class ReportChanges:
-    """Changes of an edit that concern reports.
+class EditReportChanges:
+    """Changes of an edit that affect data reports: class names, removed images, edited tasks.
 
     Attributes:
         classes: former class → new name; None: it is dropped.
@@ -33,8 +33,10 @@ class ReportChanges:
     edited: Mapping[int, EditedReport] = field(default_factory=dict)
 
 
-def update_report_after_edit(report: BatchReport, task: int, changes: ReportChanges) -> BatchReport:
-    """Return a task's report after an edit."""
+def update_report_after_edit(
+    report: BatchReport, task: int, changes: EditReportChanges
+) -> BatchReport:
+    """Return a task's data report updated for an edit."""
     edited = cast(BatchReport, _remove_image_entries(dict(report), set(changes.removed_paths)))
     if "classes" in edited and changes.classes:
         names = edited["classes"]
@@ -57,7 +59,7 @@ def update_report_after_edit(report: BatchReport, task: int, changes: ReportChan
 
 
 def _update_data_report(
-    data: DataReport, changes: ReportChanges, edited: EditedReport | None
+    data: DataReport, changes: EditReportChanges, edited: EditedReport | None
 ) -> DataReport:
     found = cast(DataReport, dict(data))
     classes = changes.classes
@@ -76,7 +78,7 @@ def _update_data_report(
 def _recount_class_images(
     balance: Mapping[str, ClassCount], edited: EditedReport, classes: Mapping[str, str | None]
 ) -> dict[str, ClassCount]:
-    """Return the numbers of training and held-out images of each class after an edit.
+    """Update the numbers of training and held-out images of each class after an edit.
 
     If the edit did not count held-out images, they are the sums over the former classes; None if
     those are unknown.
@@ -100,7 +102,9 @@ def _recount_class_images(
 def _update_suspect_image(
     suspect: Suspect, classes: Mapping[str, str | None], edited: EditedReport | None
 ) -> Suspect | None:
-    """Return a suspect under its new number and names; None if it is settled or gone."""
+    """Update a report's entry about a suspected wrong label after an edit; None if it no longer
+    applies.
+    """
     label = classes.get(suspect["label"], suspect["label"])
     suggested = classes.get(suspect["suggested"], suspect["suggested"])
     index = suspect["index"]
@@ -115,7 +119,9 @@ def _update_suspect_image(
 
 
 def _rename_labels(entries: Sequence[Entry], classes: Mapping[str, str | None]) -> list[Entry]:
-    """Return entries with `label` and `said` under their new names, without dropped classes."""
+    """Rename the true and predicted classes in report entries; entries of dropped or merged classes
+    go.
+    """
     renamed: list[Entry] = []
     for entry in entries:
         values = cast(dict[str, Any], entry)
@@ -131,7 +137,7 @@ def _rename_classes(names: Sequence[str], classes: Mapping[str, str | None]) -> 
 
 
 def _remove_image_entries(report: dict[str, Any], paths: set[str]) -> dict[str, Any]:
-    """Return a report without entries that name one of these paths."""
+    """Return a data report without entries that name one of these image paths."""
     if not paths:
         return report
 

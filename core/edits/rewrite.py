@@ -20,7 +20,7 @@ KEY_BYTES = 16
 
 @dataclass(frozen=True)
 class EditedLabels:
-    """Labels of the images of a part after an edit.
+    """Labels of the images in a dataset part before and after an edit.
 
     Attributes:
         before: label of each image; its length is the size of the part.
@@ -31,29 +31,27 @@ class EditedLabels:
     after: Sequence[str | None]
 
     @property
-    def kept_rows(self) -> npt.NDArray[np.int64]:
-        """Numbers of the images that are not removed, ascending."""
+    def remaining_rows(self) -> npt.NDArray[np.int64]:
+        """Row numbers of the images that the edit keeps, ascending."""
         rows = [row for row, label in enumerate(self.after) if label is not None]
         return np.array(rows, np.int64)
 
     @property
     def remaining_labels(self) -> list[str]:
-        """Labels of the images that are not removed, in order."""
+        """Labels of the images that the edit keeps, in order."""
         return [label for label in self.after if label is not None]
 
     @property
     def is_changed(self) -> bool:
-        """True if any image has another label or is removed."""
+        """True if the edit relabels or removes any image."""
         return list(self.before) != list(self.after)
 
     def is_relabelled_or_removed(self, renames: Mapping[str, str]) -> bool:
-        """Return True if an image counts for another class or is removed, other than by a new name
-        of its class."""
+        """Return True if the edit relabels or removes images, apart from renaming their class."""
         return [renames.get(label, label) for label in self.before] != list(self.after)
 
     def list_changed_rows(self, classes: Mapping[str, str | None]) -> tuple[list[int], list[int]]:
-        """Return the rows of images that count for another class or are removed, and of the
-        latter."""
+        """Return the rows of relabelled or removed images, and the rows of removed images alone."""
         rows = range(len(self.before))
         touched = [
             row
@@ -64,8 +62,9 @@ class EditedLabels:
         return sorted({*touched, *removed}), removed
 
     def count_changed_images(self, classes: Mapping[str, str | None]) -> tuple[int, int]:
-        """Return the numbers of relabelled and removed images; those of a renamed class are not
-        relabelled."""
+        """Return the numbers of relabelled and of removed images; renaming a class does not
+        count.
+        """
         relabelled = sum(
             label is not None and label != classes.get(old, old)
             for old, label in zip(self.before, self.after, strict=True)
@@ -76,7 +75,7 @@ class EditedLabels:
 def apply_edit_to_labels(
     labels: Sequence[str], edits: ImageEdits, classes: Mapping[str, str | None]
 ) -> EditedLabels:
-    """Return the labels of a part's images after an edit.
+    """Apply an edit to the labels of a dataset part.
 
     Args:
         labels: labels before.
@@ -91,7 +90,7 @@ def apply_edit_to_labels(
 
 
 def read_labels(path: Path, names: Sequence[str]) -> list[str]:
-    """Return the label of each image of a dataset file; its numbers index `names`."""
+    """Read the class name of each image in a dataset file."""
     _, numbers = open_dataset(path)
     return [names[number] for number in numbers.tolist()]
 
@@ -99,9 +98,9 @@ def read_labels(path: Path, names: Sequence[str]) -> list[str]:
 def write_edited_dataset(
     source: Path, target: Path, edited: EditedLabels, names: Sequence[str]
 ) -> None:
-    """Write a dataset with the remaining images and their new labels, as numbers of `names`."""
+    """Write a copy of a dataset without removed images, with the edited labels."""
     images, _ = open_dataset(source)
-    rows, number = edited.kept_rows, {name: at for at, name in enumerate(names)}
+    rows, number = edited.remaining_rows, {name: at for at, name in enumerate(names)}
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     shape = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
 
@@ -117,7 +116,7 @@ def write_edited_dataset(
 def read_paths_of_removed_images(
     path: Path, train: EditedLabels, held_out: EditedLabels
 ) -> list[str]:
-    """Return the paths of removed images that traces have; none if they belong to other parts."""
+    """Return the paths of the removed images from a trace file (image hashes and paths)."""
     traces = read_image_traces(path)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return []
@@ -127,8 +126,8 @@ def read_paths_of_removed_images(
     ]
 
 
-def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
-    """Return the labels of training and held-out images from a trace file; none if it has no
+def read_labels_from_trace_file(path: Path) -> tuple[list[str], list[str]]:
+    """Read the labels of training and held-out images from a trace file; none if it has no
     labels.
     """
     traces = read_image_traces(path)
@@ -138,23 +137,24 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
     return labels[: len(traces.train)], labels[len(traces.train) :]
 
 
-def write_edited_traces(
+def write_edited_trace_file(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:
-    """Write the hashes of the remaining images (`ImageTraces`) with their new labels to `target`.
+    """Write a trace file (image hashes and paths) with the images and labels that remain after an
+    edit.
 
     Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
     traces = read_image_traces(source)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return False
-    rows = np.concatenate([train.kept_rows, len(train.after) + held_out.kept_rows])
+    rows = np.concatenate([train.remaining_rows, len(train.after) + held_out.remaining_rows])
     labels = [*train.remaining_labels, *held_out.remaining_labels]
     classes = sorted(set(labels))
     number = {name: at for at, name in enumerate(classes)}
     edited = ImageTraces(
-        traces.train[train.kept_rows],
-        traces.held_out[held_out.kept_rows],
+        traces.train[train.remaining_rows],
+        traces.held_out[held_out.remaining_rows],
         [traces.names[row] for row in rows.tolist()],
         None if traces.pixels is None else traces.pixels[rows],
         None
@@ -167,8 +167,8 @@ def write_edited_traces(
 
 
 @dataclass(frozen=True)
-class FeatureRows:
-    """Stored features of a task's images, with labels.
+class StoredTaskFeatures:
+    """Stored features of the images of one task, with their labels.
 
     Attributes:
         features: float32 [n, D].
@@ -183,8 +183,8 @@ class FeatureRows:
     is_ordered: bool
 
 
-def read_feature_rows(task: int, read: Path, rest: Path | None) -> FeatureRows:
-    """Return the kept features of a task, in the order of its dataset where that is stored.
+def read_stored_task_features(task: int, read: Path, rest: Path | None) -> StoredTaskFeatures:
+    """Read the stored features of a task, in the order of its dataset where that is known.
 
     Args:
         task: number of the task.
@@ -205,17 +205,18 @@ def read_feature_rows(task: int, read: Path, rest: Path | None) -> FeatureRows:
         position = np.empty(len(order), np.int64)
         position[order] = np.arange(len(order))
         joined = {name: rows[position] for name, rows in joined.items()}
-    return FeatureRows(joined["features"], joined["classes"], joined["keys"], is_ordered)
+    return StoredTaskFeatures(joined["features"], joined["classes"], joined["keys"], is_ordered)
 
 
 def write_feature_dataset(
-    folder: Path, rows: FeatureRows, edited: EditedLabels, names: Sequence[str]
+    folder: Path, rows: StoredTaskFeatures, edited: EditedLabels, names: Sequence[str]
 ) -> tuple[Path, Path]:
-    """Write a dataset whose images are the keys of kept features, and the features themselves.
+    """Write two files to learn a task without its images: a dataset of feature keys, and the
+    features.
 
     Return both files: the dataset, uint8 [n, 1, 1, 16], and `features` float32 [n, D].
     """
-    kept, number = edited.kept_rows, {name: at for at, name in enumerate(names)}
+    kept, number = edited.remaining_rows, {name: at for at, name in enumerate(names)}
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     keys = np.ascontiguousarray(rows.keys[kept]).reshape(-1, 1, 1, KEY_BYTES)
     dataset, features = folder / "keys.safetensors", folder / "known.safetensors"
@@ -225,7 +226,7 @@ def write_feature_dataset(
 
 
 def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | None]) -> None:
-    """Write a copy of a part whose class rows are selected and reordered.
+    """Write a copy of a tensor file with its class rows selected and reordered.
 
     Args:
         source: a head, or a classifier in closed form.
@@ -242,7 +243,9 @@ def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | No
 
 
 def get_names_of_task_feature_parts(task: int) -> tuple[str, str]:
-    """Return the names of the two parts with a task's features: those that jobs read, and the rest."""
+    """Return the names of the two parts with a task's features: those that later jobs read, and the
+    rest.
+    """
     return f"{FEATURES}.{task}", f"{FEATURES}.{task}.{REST}"
 
 

@@ -20,7 +20,9 @@ _SHOWN = 100
 
 
 def remove_image_paths(session: Session, model_id: str, paths: Collection[str]) -> None:
-    """Take paths of removed images out of warnings, log lines and checks of a model's batches."""
+    """Remove the paths of deleted images from warnings, log lines and checks of a model's
+    batches.
+    """
     if not paths:
         return
     pattern = _build_path_pattern(paths)
@@ -36,7 +38,7 @@ def remove_image_paths(session: Session, model_id: str, paths: Collection[str]) 
 
 
 def _build_path_pattern(paths: Collection[str]) -> re.Pattern[str]:
-    """Return a pattern of whole paths, the longest first."""
+    """Build a regular expression that matches any of these paths whole, the longest first."""
     shown = {path[-_SHOWN:] for path in paths} | set(paths)
     listed = "|".join(re.escape(path) for path in sorted(shown, key=len, reverse=True))
     # Another path may end with one of these.
@@ -44,7 +46,9 @@ def _build_path_pattern(paths: Collection[str]) -> re.Pattern[str]:
 
 
 def _redact_paths(value: Value, pattern: re.Pattern[str]) -> Value:
-    """Return a value with `REMOVED` in place of paths; the value itself if it has none."""
+    """Replace image paths inside a JSON value by `REMOVED`; return the value itself if it has
+    none.
+    """
     replaced = _redact_value(value, pattern)
     # A new object for an unchanged column would be written.
     return value if replaced == value else cast(Value, replaced)

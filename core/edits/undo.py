@@ -20,7 +20,7 @@ from core.requests.times import format_rfc3339
 def undo_edit(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[EditOut, str | None]:
-    """Undo an edit; a repeated call changes nothing.
+    """Undo a finished edit of a model; a repeated call changes nothing.
 
     Returns:
         The edit, and the id of a job of the model that may run next.
@@ -37,17 +37,17 @@ def undo_edit(
             return listing.build_edit_response(session, edit), None
         now = db.now(session)
         _require_edit_undoable(session, row, edit, now)
-        version = lineage.find_numbered_version(session, row, edit.version or 0)
+        version = lineage.find_version_by_number(session, row, edit.version or 0)
         assert version is not None and edit.journal is not None, "the edit was made"
         if row.head == version.number:
-            target = lineage.find_numbered_version(session, row, edit.parent)
+            target = lineage.find_version_by_number(session, row, edit.parent)
             assert target is not None, "versions stay"
             move_origin = AliasMoveOrigin("rollback", actor.key_id, reason)
             lineage.move_lineage_head_back(session, row, target, move_origin, now)
         for before in edit.journal.before:
             _restore_task_before_edit(session, row, edit, before)
-        record.restore_matrix_cells(session, row, edit.journal.cells)
-        record.restore_reports(session, row, edit.journal.reports)
+        record.restore_matrix_cells_before_edit(session, row, edit.journal.cells)
+        record.restore_reports_before_edit(session, row, edit.journal.reports)
         session.execute(
             delete(ClassAlias).where(ClassAlias.model_id == row.id, ClassAlias.edit == edit.number)
         )
@@ -124,7 +124,7 @@ def _restore_task_before_edit(
         )
         if former in kept or former == present
     }
-    record.apply_edited_task(
+    record.store_edited_task(
         task,
         before.model_copy(
             update={name: files.get(name) for name in ("train", "held_out", "traces")}

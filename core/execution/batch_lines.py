@@ -19,7 +19,7 @@ MAX_PATH = 100
 
 
 def list_decoding_log_lines(made: IngestedBatch) -> list[Line]:
-    """Return log lines about a decoded batch: images to learn, rejected images, and warnings."""
+    """Build log lines about a decoded batch: images to learn, rejected images, and warnings."""
     total = made.n_train + made.n_held_out + made.n_selection
     content = (
         f"{format_count(total, 'image')} of {format_count(len(made.classes), 'class', 'classes')}"
@@ -40,7 +40,7 @@ def list_decoding_log_lines(made: IngestedBatch) -> list[Line]:
 
 
 def list_log_lines_of_rejected_images(report: Mapping[str, Any]) -> list[Line]:
-    """Return log lines about the rejected and ignored images of a batch."""
+    """Build log lines about the rejected and ignored images of a batch."""
     log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
     if count:
@@ -64,13 +64,13 @@ def list_log_lines_of_rejected_images(report: Mapping[str, Any]) -> list[Line]:
 
 
 def log_batch_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
-    """Write the lines of a report to the log, in the caller's transaction."""
+    """Write the lines of a batch report to the job's log, in the caller's transaction."""
     for log_line in list_log_lines_of_rejected_images(report):
         job_log.add_log_line(session, job_id, log_line, now)
 
 
 def _format_rejected_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:
-    """Name the first rejected images with their reasons."""
+    """Format the first few rejected images with their reasons."""
     named = [f"{str(each['path'])[-MAX_PATH:]} ({each['reason']})" for each in rejected[:EXAMPLES]]
     more = count - len(named)
     if more:

@@ -29,15 +29,17 @@ TOGETHER = 200_000
 """Maximum number of images of earlier tasks compared with a batch at once."""
 
 
-class _TracedTask(NamedTuple):
-    """An earlier task: number, digest of its traces, and True if the lineage was taught it."""
+class _EarlierTaskTraces(NamedTuple):
+    """An earlier task with the digest of its trace file (image hashes), and whether the lineage was
+    taught it.
+    """
 
     number: int
     traces_sha256: str | None
     is_learned: bool
 
 
-def compare_batch_with_earlier_tasks(
+def report_duplicates_of_earlier_tasks(
     db: Database,
     blobs: Blobs,
     model: Model,
@@ -46,7 +48,7 @@ def compare_batch_with_earlier_tasks(
     *,
     near: bool = True,
 ) -> IngestedBatch:
-    """Add contradictions and near duplicates with earlier tasks to a decoded batch's report.
+    """Report images of a decoded batch that contradict or nearly duplicate images of earlier tasks.
 
     Only tasks that the lineage was taught can contradict: a discarded one may be the wrong copy of
     this batch. In the task scenario each task has its own classes, so none contradicts another.
@@ -64,7 +66,7 @@ def compare_batch_with_earlier_tasks(
             [open_dataset(path) for path in (made.train, made.held_out)]
         )(row)
 
-    def iterate_earlier_tasks(tasks: Iterator[_TracedTask]) -> Iterator[EarlierTaskTraces]:
+    def iterate_earlier_tasks(tasks: Iterator[_EarlierTaskTraces]) -> Iterator[EarlierTaskTraces]:
         together, images = list[tuple[int, ImageTraces]](), 0
         for task in tasks:
             traces = (
@@ -123,8 +125,10 @@ def compare_batch_with_earlier_tasks(
     )
 
 
-def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_TracedTask]:
-    """Yield tasks that still have images or hashes, the newest first."""
+def _iterate_traced_tasks(
+    db: Database, model_id: str, before: int | None
+) -> Iterator[_EarlierTaskTraces]:
+    """Yield earlier tasks that still have images or image hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(
         Task.model_id == model_id, has_data, Task.held_out_deleted_at.is_(None)
@@ -138,7 +142,9 @@ def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> It
             query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
         )
         tasks = [
-            _TracedTask(task.number, task.traces_sha256, task.standing == TaskStanding.LEARNED)
+            _EarlierTaskTraces(
+                task.number, task.traces_sha256, task.standing == TaskStanding.LEARNED
+            )
             for task in rows
         ]
     # Outside of the transaction, which must not stay open while tasks are compared.
@@ -146,7 +152,7 @@ def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> It
 
 
 def _try_read_traces(blobs: Blobs, sha256: str) -> ImageTraces | None:
-    """Read the trace file of a task; None if it is missing or damaged.
+    """Read a task's trace file of image hashes; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.
     """

@@ -23,19 +23,21 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 @functools.cache
 def has_export_packages() -> bool:
-    """Return True if all packages that an export needs are installed, without importing them."""
+    """Return True if all Python packages for an ONNX export are installed, without importing
+    them.
+    """
     return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
 
 
-def report_exporting_worker(db: Database, worker: str) -> None:
-    """Report that this worker can export, if it can."""
+def record_worker_that_can_export(db: Database, worker: str) -> None:
+    """Record in the database that this worker can run exports, if it has the packages."""
     if has_export_packages():
         with db.write() as session:
             exporters.record_exporting_worker(session, worker, db.now(session))
 
 
 def begin_export_or_put_off(db: Database, claim: JobClaim, limit: int) -> None:
-    """Begin an export, unless too many jobs are exporting now.
+    """Begin a claimed export, or put it off if too many exports are running.
 
     Raises:
         PutOffSignal: `limit` jobs are exporting now.
@@ -63,7 +65,7 @@ def begin_export_or_put_off(db: Database, claim: JobClaim, limit: int) -> None:
 
 
 def end_export_and_release_waiting(db: Database, claim: JobClaim) -> None:
-    """Mark the job's export as ended, and let waiting exports look again at once."""
+    """Mark an export job as ended, and let waiting exports be claimed at once."""
     with db.write() as session:
         session.execute(
             update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None)

@@ -17,7 +17,7 @@ from core.database.tables import ExportJob, Model, Part, Task, Version
 from core.errors import Invalid
 from core.jobs.fence import JobClaim
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.sure import choose_threshold_for_promised_precision
 from core.retention import damage
 from core.settings import Settings
 from core.storage import Blobs
@@ -29,7 +29,7 @@ SPEC = "export.json"
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """An export to make: version and format, parts needed for prediction, and held-out images."""
+    """A requested export: version, format, parts needed for prediction, and held-out images."""
 
     version_id: str
     number: int
@@ -42,7 +42,7 @@ class ExportRequest:
 
 
 def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
-    """Return the version and format that the claimed job exports.
+    """Read the version and format that a claimed export job has to export.
 
     Raises:
         Invalid: the download is now made by another job.
@@ -70,14 +70,14 @@ def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
             version.manifest,
             parts,
             held_out,
-            choose_sure_threshold(
+            choose_threshold_for_promised_precision(
                 session, session.get_one(Model, version.model_id), version.number
             ),
         )
 
 
 def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[int, str]]:
-    """Return the held-out datasets of the newest tasks of the version, as (task, digest)."""
+    """Return (task, digest) of the held-out datasets of a version's newest tasks."""
     query = (
         select(Task.number, Task.held_out_sha256)
         .where(
@@ -97,7 +97,7 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
 def prepare_export(
     db: Database, blobs: Blobs, settings: Settings, order: ExportRequest, folder: Path
 ) -> Path:
-    """Fetch the files that an export process reads, and write its specification.
+    """Fetch the input files of an export process, and write its spec.
 
     Return the file.
 

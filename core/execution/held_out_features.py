@@ -29,7 +29,9 @@ BACKBONE = "backbone"
 
 @dataclass(frozen=True)
 class StoredHeldOutFeatures:
-    """A stored blob of a task's features, and the file that it was made from."""
+    """Features of a task's held-out images stored as a blob, with the local file it was made
+    from.
+    """
 
     sha256: str
     bytes: int
@@ -37,7 +39,7 @@ class StoredHeldOutFeatures:
 
 
 def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
-    """Return a digest of everything that features of held-out images depend on.
+    """Compute a digest of everything that stored features of held-out images depend on.
 
     Args:
         held_out: digest of the dataset with the decoded images.
@@ -51,7 +53,7 @@ def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> st
 def store_result_features(
     blobs: Blobs, result: ResultFolder[JobResult]
 ) -> dict[int, StoredHeldOutFeatures]:
-    """Store the features of a result, by task."""
+    """Store the held-out features that a job result contains, by task."""
     stored: dict[int, StoredHeldOutFeatures] = {}
     for file in result.document.held_out_features:
         path = result.folder / file.file
@@ -65,7 +67,7 @@ def record_held_out_feature_blobs(
     parts: Iterable[tuple[str, str]],
     stored: Mapping[int, StoredHeldOutFeatures],
 ) -> int:
-    """Record stored features in the database rows of tasks whose held-out images still exist.
+    """Record stored held-out features in the rows of tasks whose held-out images still exist.
 
     Args:
         parts: name and digest of each part of the new version's backbone.

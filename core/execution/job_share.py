@@ -66,7 +66,7 @@ LOOKED_AT = 5
 def estimate_seconds_of_phases(
     session: Session, job: Job, phase: str
 ) -> tuple[dict[str, float], bool]:
-    """Return the expected seconds of each phase of a job, in order, and True if they were measured.
+    """Estimate the seconds of each phase of a job in order, and return True if they were measured.
 
     Args:
         phase: phase that the job begins with; earlier ones are left out.
@@ -99,15 +99,14 @@ def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
 
 
 def _limit_speed_ratio(now: float, then: float) -> float:
-    """Return now / then, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
+    """Return the ratio of two speeds, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
 
 def _read_comparable_job(
     session: Session, job: Job
 ) -> tuple[Mapping[str, float], Mapping[str, Any], int] | None:
-    """Return costs by phase, recipe and number of images of the newest comparable job that
-    succeeded.
+    """Read phase costs, recipe and image count of the newest comparable job that succeeded.
 
     Comparable jobs have the same kind, model and method.
     """
@@ -140,7 +139,7 @@ def _count_task_images(session: Session, task_id: str | None) -> int:
 def add_seconds_to_phase_costs(
     before: JobProgress, newest: JobProgress, fence: int, now: float
 ) -> JobProgress:
-    """Add the seconds since the last report to the costs of the phase of `before`.
+    """Add the seconds since the last event to the recorded cost of a job's current phase.
 
     Time without a worker belongs to no phase.
     """
@@ -154,7 +153,7 @@ def add_seconds_to_phase_costs(
 
 
 def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> JobProgress:
-    """Add the finished share of the whole job and the time left to its progress.
+    """Add the finished share of the whole job and the estimated time left to its progress.
 
     Args:
         newest: progress with phase, costs and expected costs.
@@ -167,7 +166,7 @@ def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> Jo
     spent, cost = costs.get(phase, 0.0), expected[phase]
     counted = newest.step is not None and bool(newest.total_steps)
     # A phase without counted steps comes near its end without reaching it, however long it takes.
-    of_phase = _compute_share_done_by_counts(newest) if counted else 1 - math.exp(-spent / cost)
+    of_phase = _compute_phase_share_by_steps(newest) if counted else 1 - math.exp(-spent / cost)
     share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
     # Progress never goes back, even if a phase takes longer than expected.
     done = max(before.done or 0.0, min(MOST_DONE, share))
@@ -186,7 +185,7 @@ def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> Jo
     return newest.model_copy(update={"done": round(done, 4), "left_s": left})
 
 
-def _compute_share_done_by_counts(progress: JobProgress) -> float:
+def _compute_phase_share_by_steps(progress: JobProgress) -> float:
     assert progress.step is not None and progress.total_steps
     return min(1.0, max(0.0, progress.step / progress.total_steps))
 
@@ -194,7 +193,7 @@ def _compute_share_done_by_counts(progress: JobProgress) -> float:
 def _compute_job_slowdown(
     newest: JobProgress, past: list[str], phase: str | None, of_phase: float
 ) -> float | None:
-    """Return actual seconds per expected second of a job so far; None if unknown.
+    """Compute how many times slower than estimated a job runs; None if unknown.
 
     Args:
         phase: the phase under way, if its steps are counted.

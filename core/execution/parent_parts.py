@@ -11,7 +11,7 @@ from core.lineage.coverage import list_taught_tasks
 
 
 def list_parts_needed_to_continue(session: Session, version: Version) -> list[Part]:
-    """Return all parts that a job reads to continue a version."""
+    """Return all stored parts that a job needs to continue from a version."""
     return [
         *list_parts_of_version_itself(session, version),
         *read_parts_of_earlier_tasks(session, version),
@@ -19,13 +19,13 @@ def list_parts_needed_to_continue(session: Session, version: Version) -> list[Pa
 
 
 def list_parts_of_version_itself(session: Session, version: Version) -> list[Part]:
-    """Return a version's own parts, without those that no job reads."""
+    """Return the parts stored by a version itself, without those that no job reads."""
     query = select(Part).where(Part.version_id == version.id, Part.name.not_like(f"%.{REST}"))
     return list(session.execute(query.order_by(Part.position)).scalars())
 
 
 def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]:
-    """Return the parts in which the parent's ancestors hold sums and features of its tasks.
+    """Read parts of a version's ancestors that hold feature sums and features of earlier tasks.
 
     They go back as far as all ancestors have sums. Features may have been deleted with their task's
     data. Parts that no job reads are left out, and so are those of tasks that an edit removed.
@@ -70,7 +70,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
 
 @dataclass(frozen=True)
 class _LineageVersion:
-    """A version of the lineage.
+    """A version of a model's lineage, with the columns needed to find its parts.
 
     Attributes:
         parent: version that it continues.
@@ -83,7 +83,7 @@ class _LineageVersion:
 
 
 def _read_lineage_versions(session: Session, version: Version) -> dict[int, _LineageVersion]:
-    """Return the versions of a model up to one of them, by number."""
+    """Read the versions of a model up to one of them, by number."""
     query = (
         select(Version.number, Version.parent, Edit.way)
         .outerjoin(Edit, (Edit.model_id == Version.model_id) & (Edit.version == Version.number))

@@ -38,16 +38,16 @@ from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_feature_inputs
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.totals import digest_parts_covered_by_totals as make_totals_key
-from core.execution.totals import is_part_covered_by_totals
+from core.execution.totals import digest_parts_included_in_feature_totals as make_totals_key
+from core.execution.totals import is_part_included_in_feature_totals
 from core.ingest.answers import StoredTaskPredictions, decrypt_predictions
 from core.ingest.findings.traces import read_image_traces
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.sure import choose_sure_threshold
-from core.recipe.catalogue import load_catalogue
+from core.lineage.sure import choose_threshold_for_promised_precision
+from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention
 from core.retention.damage import DatabaseDamageMarks
@@ -56,8 +56,8 @@ from core.storage import Blobs, ObjectStorage
 
 
 @dataclass(frozen=True)
-class StoredPredictionsPlace:
-    """Location of the parent's predictions on a task: a blob, and the place in it."""
+class StoredPredictionsLocation:
+    """Location of a version's stored predictions on a task: a blob, and the range in it."""
 
     sha256: str
     place: StoredTaskPredictions
@@ -66,7 +66,7 @@ class StoredPredictionsPlace:
 def write_job_inputs(
     db: Database, store: ObjectStorage, claim: JobClaim, settings: Settings, folder: Path
 ) -> Path:
-    """Write a job's specification `spec.json` and fetch its files; return the path.
+    """Fetch a job's input files and write its spec `spec.json`; return the path.
 
     Args:
         folder: the job's own local folder; `out/` under it is for the result.
@@ -88,7 +88,7 @@ def write_job_inputs(
                 f"The training part of task {task.number} was deleted; send the batch again."
             )
         base, parent = (
-            lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)
+            lineage.find_version_by_number(session, model, number) for number in (0, claim.parent)
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = lineage.read_tasks_by_numbers(
@@ -103,10 +103,10 @@ def write_job_inputs(
         totals = _find_totals_digest(
             model, parent, make_totals_key(parts[parent.id], numbers), job_recipe
         )
-        erased_tasks = find_tasks_with_deleted_data(session, model.id)
+        erased_tasks = list_tasks_with_deleted_data(session, model.id)
         probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
-        promise = choose_sure_threshold(session, model, parent.number)
+        promise = choose_threshold_for_promised_precision(session, model, parent.number)
         stored_answers, features = (
             find_stored_predictions(session, parent),
             find_held_out_features(tasks, parts[parent.id]),
@@ -128,13 +128,14 @@ def write_job_inputs(
             part.sha256
             for of in parts.values()
             for part in of
-            if part.deleted_at is None and (totals is None or not is_part_covered_by_totals(part))
+            if part.deleted_at is None
+            and (totals is None or not is_part_included_in_feature_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
         damage.refuse_damaged_objects(
             session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
         )
-    recipe = adapt_stored_recipe(settings, model, job_recipe)
+    recipe = fill_in_older_recipe(settings, model, job_recipe)
     folder.mkdir(parents=True, exist_ok=True)
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
@@ -142,7 +143,7 @@ def write_job_inputs(
     with damage.explain_damage_errors_of_model(db, model.id):
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
-            sha256: fetch_blob_if_sound(blobs, sha256)
+            sha256: fetch_blob_if_undamaged(blobs, sha256)
             for sha256 in {of.sha256 for of in stored_answers.values()}
         }
         answers = write_stored_predictions(stored_answers, answers_files, folder)
@@ -168,7 +169,7 @@ def write_job_inputs(
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             # Figures are stored beside the manifest; this one saves the count of earlier tasks.
-            parent=_fill_figures_into_manifest(
+            parent=_add_measured_figures_to_manifest(
                 _fetch_parent_parts(blobs, parent, parts[parent.id], numbers, totals),
                 probe[parent.number],
             ),
@@ -189,14 +190,14 @@ def write_job_inputs(
     return path
 
 
-def adapt_stored_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
-    """Complete a stored recipe from older code with present defaults.
+def fill_in_older_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
+    """Fill in fields that a recipe stored by older code lacks with present defaults.
 
     Raises:
         InvalidRecipe: this code cannot use it.
     """
     resolved = resolve_recipe(
-        load_catalogue(settings),
+        load_recipe_catalogue(settings),
         model.scenario,
         recipe,
         architecture=model.architecture,
@@ -207,21 +208,22 @@ def adapt_stored_recipe(settings: Settings, model: Model, recipe: Mapping[str, A
 
 
 def _list_accepted_findings(report: BatchReport) -> list[FindingKind]:
-    """Return data findings that a person has accepted, so that they no longer hold the batch."""
+    """Return the data findings that a user has accepted, so that they no longer hold the batch."""
     settled_kinds: set[FindingKind] = (
         {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
     )
     return sorted(settled_kinds | set(report.get("settled", [])))
 
 
-def find_tasks_with_deleted_data(session: Session, model_id: str) -> list[int]:
-    """Return the numbers of the tasks whose data was deleted."""
+def list_tasks_with_deleted_data(session: Session, model_id: str) -> list[int]:
+    """Return the numbers of a model's tasks whose data was deleted."""
     query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
     return sorted(session.execute(query).scalars())
 
 
 def _find_totals_digest(model: Model, parent: Version, key: str, recipe: RecipeOut) -> str | None:
-    """Return the digest of the totals of the parent's sums and features; None: there are none.
+    """Return the digest of the parent's stored totals (feature sums over all tasks); None without
+    any.
 
     Args:
         key: digest of these sums and features.
@@ -242,21 +244,21 @@ def _fetch_parent_parts(
     numbers: AncestorClassNumbers,
     totals: str | None,
 ) -> StartingVersion:
-    """Return the parent version with its parts as local files, sums replaced by their totals."""
-    path = None if totals is None else fetch_blob_if_sound(blobs, totals)
+    """Fetch the parts of the parent version; feature sums of tasks are replaced by their totals."""
+    path = None if totals is None else fetch_blob_if_undamaged(blobs, totals)
     if path is None:
         return fetch_version_parts(blobs, parent, parts, numbers)
     local = fetch_version_parts(
-        blobs, parent, [part for part in parts if not is_part_covered_by_totals(part)]
+        blobs, parent, [part for part in parts if not is_part_included_in_feature_totals(part)]
     )
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _fill_figures_into_manifest(
+def _add_measured_figures_to_manifest(
     version: StartingVersion, figures: Mapping[str, JsonValue]
 ) -> StartingVersion:
-    """Return a version whose manifest has its measured figures, which are stored apart."""
+    """Add a version's measured figures, which are stored apart, to its manifest."""
     manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
     return version.model_copy(update={"manifest": manifest})
 
@@ -267,7 +269,7 @@ def fetch_version_parts(
     parts: list[Part],
     numbers: AncestorClassNumbers = AS_STORED,
 ) -> StartingVersion:
-    """Return a version with its parts as local files.
+    """Fetch the parts of a version as local files.
 
     Args:
         numbers: numbers of classes in the parts of its ancestors.
@@ -291,13 +293,13 @@ def fetch_version_parts(
 
 
 def _get_class_numbers_field_of_part(part: Part, numbers: AncestorClassNumbers) -> dict[str, Any]:
-    """Return the field that names the map of a part's numbers of classes, if it needs one."""
+    """Return the spec field with the class number map that a part needs, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}
 
 
 def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> TaskToLearn:
-    """Return the task that the job learns, with its files."""
+    """Fetch the data files of the task that a job learns."""
     traces = _fetch_traces(blobs, task)
     return TaskToLearn(
         number=task.number,
@@ -310,7 +312,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
 
 
 def _fetch_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
-    """Return the fields of a trial's specification: the images that it is compared on, by task."""
+    """Fetch the images on which trials are compared; return them as fields of the trial's spec."""
     parts = {
         task.number: SelectionPart(
             task=task.number,
@@ -326,7 +328,7 @@ def _fetch_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
 def fetch_files_of_earlier_task(
     blobs: Blobs, task: Task, answers: FilePart | None, features: str | None
 ) -> EarlierTask:
-    """Return a task that the parent was taught, with its stored predictions and features."""
+    """Fetch held-out data, stored predictions and features of an earlier task."""
     held_out = _fetch_held_out_dataset(blobs, task)
     is_kept = held_out is not None
     return EarlierTask(
@@ -334,15 +336,15 @@ def fetch_files_of_earlier_task(
         classes=sorted(task.classes),
         held_out=held_out,
         answers=answers if is_kept else None,
-        features=fetch_blob_if_sound(blobs, features) if is_kept and features is not None else None,
+        features=fetch_blob_if_undamaged(blobs, features)
+        if is_kept and features is not None
+        else None,
         traces=_fetch_traces(blobs, task) if is_kept else None,
     )
 
 
 def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
-    """Return task → digest of the stored features of held-out images, as these parts' backbone
-    gives them.
-    """
+    """Return task → digest of stored held-out features computed by the same backbone."""
     backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
     return {
         task.number: task.features_sha256
@@ -353,16 +355,18 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
     }
 
 
-def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
-    """Fetch a blob that could be computed again; None if it is deleted or damaged."""
+def fetch_blob_if_undamaged(blobs: Blobs, digest: str) -> Path | None:
+    """Fetch a stored blob that could be computed again; None if it is deleted or damaged."""
     try:
         return blobs.fetch_verified_file(digest)
     except StoreCorrupt:
         return None
 
 
-def find_stored_predictions(session: Session, parent: Version) -> dict[int, StoredPredictionsPlace]:
-    """Return the parent's stored predictions by task."""
+def find_stored_predictions(
+    session: Session, parent: Version
+) -> dict[int, StoredPredictionsLocation]:
+    """Find the parent version's stored predictions by task."""
     query = (
         select(VersionTaskResult.task, VersionTaskResult.answers, Task.answers_key)
         .join(
@@ -375,16 +379,16 @@ def find_stored_predictions(session: Session, parent: Version) -> dict[int, Stor
         )
     )
     return {
-        task: StoredPredictionsPlace(digest, StoredTaskPredictions(parent.number, task, key))
+        task: StoredPredictionsLocation(digest, StoredTaskPredictions(parent.number, task, key))
         for task, digest, key in session.execute(query)
         if digest is not None
     }
 
 
 def write_stored_predictions(
-    stored: Mapping[int, StoredPredictionsPlace], files: Mapping[str, Path | None], folder: Path
+    stored: Mapping[int, StoredPredictionsLocation], files: Mapping[str, Path | None], folder: Path
 ) -> dict[int, FilePart]:
-    """Write stored predictions to one file, and return the part of each task.
+    """Copy stored predictions of several tasks to one file, and return each task's range in it.
 
     Those that are damaged are left out: the job computes them with the parent.
 
@@ -416,15 +420,14 @@ def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:
 
 
 def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
-    """Return a task's file of traces; None if it has none, or they are damaged."""
+    """Fetch a task's trace file of image hashes; None if it has none, or the file is damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
-    return fetch_blob_if_sound(blobs, task.traces_sha256)
+    return fetch_blob_if_undamaged(blobs, task.traces_sha256)
 
 
 def _write_training_paths(traces: Path | None, folder: Path) -> Path | None:
-    """Return a file with the paths of the training images; None if the task has no usable
-    traces."""
+    """Write a file with the paths of a task's training images; None if its traces are unusable."""
     if traces is None:
         return None
     try:

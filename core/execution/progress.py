@@ -47,8 +47,8 @@ _OF_THE_JOB = ("done", "costs", "expected", "is_measured", "heard_at", "fence")
 """Fields that survive a change of phase."""
 
 
-class _EventColumns(TypedDict):
-    """Columns specific to one of the events that are written together."""
+class _EventRowColumns(TypedDict):
+    """Columns of an event's row that differ between the events of one insert."""
 
     type: str
     data: Any
@@ -71,7 +71,7 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
         job = lock_claimed_job(session, claim)
         now = db.now(session)
         before = newest = JobProgress.from_json(job.progress)
-        rows: list[_EventColumns | ProgressEvent] = []
+        rows: list[_EventRowColumns | ProgressEvent] = []
         progress_data: dict[str, Any] | None = None
         for event in recorded_events:
             if isinstance(event, AliveEvent):
@@ -94,7 +94,7 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
         if newest is not before:
             newest = _add_speed_and_time_left(before, newest, now)
         if newest.phase is not None and (rows or _is_heartbeat_write_due(before, now)):
-            newest = _add_costs_share_and_time_to_progress(session, job, claim, before, newest, now)
+            newest = _add_time_estimates_to_progress(session, job, claim, before, newest, now)
             if progress_data is None and newest.done != before.done:
                 progress_data = {"phase": newest.phase}
                 rows.append({"type": "progress", "data": progress_data})
@@ -121,11 +121,11 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
 
 
 def _is_heartbeat_write_due(before: JobProgress, now: float) -> bool:
-    """Return True if no progress was stored for `SIGN_S` seconds."""
+    """Return True if no progress of the job was stored for `SIGN_S` seconds."""
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
-def _add_costs_share_and_time_to_progress(
+def _add_time_estimates_to_progress(
     session: Session,
     job: Job,
     claim: JobClaim,
@@ -133,7 +133,7 @@ def _add_costs_share_and_time_to_progress(
     newest: JobProgress,
     now: float,
 ) -> JobProgress:
-    """Add costs of phases, finished share and time left to the newest progress."""
+    """Add phase costs, finished share and time left to a job's newest progress."""
     newest = job_share.add_seconds_to_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
@@ -143,7 +143,7 @@ def _add_costs_share_and_time_to_progress(
 
 
 def _store_image_findings(session: Session, claim: JobClaim, event: DataReportEvent) -> None:
-    """Store a process's findings in the images of its batch in the task's report."""
+    """Store a job's findings about images of its batch in the task's data report."""
     # Locked and read again: a person may accept a finding in the same report meanwhile.
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     task.report = {
@@ -153,8 +153,7 @@ def _store_image_findings(session: Session, claim: JobClaim, event: DataReportEv
 
 
 def _is_epoch_logged(event: ProgressEvent) -> bool:
-    """Return True for a report that ends an epoch which the log reports: every n-th, and the
-    last."""
+    """Return True if the log reports this epoch: every n-th one, and the last."""
     epoch, epochs = event.epoch, event.epochs
     if (
         not epoch or not epochs or event.step * epochs % event.total_steps
@@ -163,7 +162,7 @@ def _is_epoch_logged(event: ProgressEvent) -> bool:
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
 
-def _build_log_row(line: job_log.Line) -> _EventColumns:
+def _build_log_row(line: job_log.Line) -> _EventRowColumns:
     return {"type": "log", "data": job_log.build_log_event_data(line)}
 
 
@@ -179,7 +178,7 @@ def _format_epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Lin
 def _update_progress_by_event(
     progress: JobProgress, event: PhaseEvent | ProgressEvent
 ) -> JobProgress:
-    """Return the progress after an event; a new phase restarts its counts."""
+    """Update a job's progress by a phase or progress event; a new phase restarts the counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         carried_fields = {
             name: value
@@ -194,7 +193,7 @@ def _update_progress_by_event(
 
 
 def _add_speed_and_time_left(before: JobProgress, newest: JobProgress, now: float) -> JobProgress:
-    """Return the newest progress with its speed and the time left."""
+    """Add images per second and the time left to a job's progress."""
     images, step, total = newest.images, newest.step, newest.total_steps
     speed = newest.images_per_s
     since = 0.0 if before.at is None else now - before.at
@@ -212,7 +211,7 @@ def _add_speed_and_time_left(before: JobProgress, newest: JobProgress, now: floa
 
 
 def _dump_event_content(event: JobEvent) -> JsonValue:
-    """Return an event's content, with None for NaN and infinities."""
+    """Convert an event to JSON values, with None for NaN and infinities."""
     content = event.dump_without_kind()
     try:
         # The encoder is written in C: a version of many tasks reports hundreds of metrics.
@@ -223,7 +222,7 @@ def _dump_event_content(event: JobEvent) -> JsonValue:
 
 
 def replace_non_finite(value: JsonValue) -> JsonValue:
-    """Return the same JSON with None for NaN and infinities, which JSON does not have."""
+    """Replace NaN and infinities in a JSON value by None, since JSON cannot express them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -241,7 +240,7 @@ _LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (L
 def count_seconds_claimed_by_workers(
     session: Session, job_id: str, now: float, most_s: float
 ) -> float:
-    """Return the seconds in which a worker had the job, by its events.
+    """Count the seconds in which workers held a job, from the times of its events.
 
     Time before the job last ended is not counted.
 

@@ -22,7 +22,7 @@ _Said = TypeVar("_Said", bound=LearnedNetwork)
 
 @dataclass(frozen=True)
 class ResultPartFile:
-    """A part of the new version that is still a local file."""
+    """A part of a new version as a local file in a job's result folder."""
 
     name: str
     type: str
@@ -31,7 +31,7 @@ class ResultPartFile:
 
 @dataclass(frozen=True)
 class ResultFolder(Generic[_Said]):
-    """A child's whole result; None in `document` stands for numbers that are not finite."""
+    """The result of a job process: its `result.json` document, parts and folder."""
 
     document: _Said
     parts: list[ResultPartFile]
@@ -39,7 +39,7 @@ class ResultFolder(Generic[_Said]):
 
 
 def read_result_folder(folder: Path) -> ResultFolder[JobResult]:
-    """Read and check the result of a finished job.
+    """Read and check the result folder of a finished job process.
 
     Raises:
         ValueError: it is not a complete result.
@@ -55,15 +55,15 @@ def read_result_folder(folder: Path) -> ResultFolder[JobResult]:
     files = [one.file for one in document.answers] + [
         one.file for one in document.held_out_features
     ]
-    inside = _ResolvedFolder(folder)
+    inside = _FolderContainmentCheck(folder)
     for file in [*files, *([] if document.totals is None else [document.totals])]:
         if not inside.contains_file(file):
             raise ValueError(f"The job's file {file!r} is not a file of its result.")
     return result
 
 
-def read_best_state(folder: Path) -> ResultFolder[AnytimeResult]:
-    """Read and check the folder with the best state of a running job.
+def read_best_state_folder(folder: Path) -> ResultFolder[AnytimeResult]:
+    """Read and check the folder with the best validated state of a running job.
 
     Raises:
         ValueError: it is not complete.
@@ -74,7 +74,7 @@ def read_best_state(folder: Path) -> ResultFolder[AnytimeResult]:
 def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     try:
         text = (folder / "result.json").read_text()
-        document = kind.from_json(json.loads(text, parse_constant=_replace_non_finite))
+        document = kind.from_json(json.loads(text, parse_constant=_parse_non_finite_as_none))
     except (FileNotFoundError, ValidationError) as error:
         raise ValueError(
             f"The job left no complete result: {type(error).__name__} {error}."
@@ -86,25 +86,27 @@ def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     return ResultFolder(document, parts, folder)
 
 
-def _replace_non_finite(_name: str) -> None:
-    """Return None in place of NaN and infinities, which JSON does not have."""
+def _parse_non_finite_as_none(_name: str) -> None:
+    """Parse a JSON constant for NaN or infinity as None."""
 
 
 def _require_part_file_inside_folder(folder: Path, part: ResultPart) -> ResultPartFile:
-    """Return the local file of a part after checking that it is inside the folder.
+    """Return the path of a part file after checking that it is inside the result folder.
 
     Raises:
         ValueError: it is not.
     """
-    if not _PART.fullmatch(part.name) or not _ResolvedFolder(folder).contains_file(part.file):
+    if not _PART.fullmatch(part.name) or not _FolderContainmentCheck(folder).contains_file(
+        part.file
+    ):
         raise ValueError(
             f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
         )
     return ResultPartFile(part.name, part.type, (folder / part.file).resolve())
 
 
-class _ResolvedFolder:
-    """Files inside a folder; each folder in it is resolved once."""
+class _FolderContainmentCheck:
+    """A folder that tells whether files are inside it; resolves each subfolder only once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -113,7 +115,7 @@ class _ResolvedFolder:
         self._folders: dict[Path, Path] = {}
 
     def contains_file(self, file: str) -> bool:
-        """Return True if a relative path is a regular file inside the result folder."""
+        """Return True if a relative path is a regular file inside the folder."""
         path = self._folder / file
         if path.parent not in self._folders:
             self._folders[path.parent] = path.parent.resolve()

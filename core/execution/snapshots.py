@@ -35,12 +35,12 @@ _NAME = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*")
 
 
 def build_snapshot_prefix(job_id: str) -> str:
-    """Return the prefix of a job's snapshots in the store."""
+    """Return the store key prefix of a job's snapshots."""
     return f"snapshots/{job_id}/"
 
 
-def parse_fence_and_number(key: str) -> tuple[int, int]:
-    """Return (fence, number) from a store key, by which snapshots are ordered.
+def parse_snapshot_key(key: str) -> tuple[int, int]:
+    """Parse the fence (lease number) and snapshot number from a store key, to order snapshots.
 
     Later states of a job compare greater.
     """
@@ -49,15 +49,16 @@ def parse_fence_and_number(key: str) -> tuple[int, int]:
 
 
 def digest_snapshot_inputs(job: Job) -> str:
-    """Return a digest of everything that a snapshot depends on, so that others are not resumed.
+    """Compute a digest of all inputs that a job's snapshot depends on; a job resumes only matching
+    ones.
 
     A job resumes only from a snapshot with its own digest.
     """
     return _digest_job_inputs(job, format=SNAPSHOT_FORMAT)
 
 
-def _list_resumable_origins(session: Session, job: Job) -> list[str]:
-    """Return the digests of snapshots from which the job can resume.
+def _list_resumable_snapshot_digests(session: Session, job: Job) -> list[str]:
+    """Return the input digests of the snapshots from which a job can resume.
 
     Before format 1, the origin had the code version instead of the format: that of the job's
     parent, unless an update came between the two.
@@ -86,7 +87,7 @@ def _digest_job_inputs(job: Job, **made_by: str | int) -> str:
 def delete_unregistered_uploads(
     store: ObjectStorage, key: str, files: Collection[str]
 ) -> Iterator[None]:
-    """Delete uploaded files if the block finds that another worker has the job now."""
+    """Context manager that deletes uploaded files if another worker has taken over the job."""
     try:
         yield
     except LeaseLost:
@@ -129,7 +130,7 @@ def register_snapshot(
         job.resume_on = _choose_resume_device(job, claim)
         session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     hit_failpoint("snapshot-registered")
-    delete_older_states(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
+    delete_older_stored_states(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
 
 
 def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
@@ -142,7 +143,7 @@ def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
 
 
 def find_next_stored_state_number(registered: StoredState | None, claim: JobClaim) -> int:
-    """Return the number of the next state that an attempt stores, from 1.
+    """Return the number of the next training state that a job attempt stores, from 1.
 
     Args:
         registered: state of the job at present.
@@ -155,7 +156,7 @@ def find_next_stored_state_number(registered: StoredState | None, claim: JobClai
 def store_files_under_key_prefix(
     store: ObjectStorage, key: str, files: Sequence[Path]
 ) -> dict[str, tuple[str, int]]:
-    """Store files under `key` followed by their names; return (SHA-256, bytes) by name.
+    """Upload files to the store under a key prefix; return (SHA-256, bytes) by name.
 
     Raises:
         ValueError: an entry is not a plain file.
@@ -173,18 +174,18 @@ def store_files_under_key_prefix(
     return stored
 
 
-def delete_older_states(store: ObjectStorage, prefix: str, fence: int, number: int) -> None:
-    """Delete everything that a job stored under `prefix` before this state, registered or not."""
+def delete_older_stored_states(store: ObjectStorage, prefix: str, fence: int, number: int) -> None:
+    """Delete all training states that a job stored before this one, registered or not."""
     # Listed to the end first, since deletions could disturb the listing.
     for info in list(store.list(prefix)):
-        if parse_fence_and_number(info.key) < (fence, number):
+        if parse_snapshot_key(info.key) < (fence, number):
             store.delete(info.key)
 
 
 def fetch_snapshot(
     db: Database, store: ObjectStorage, claim: JobClaim, folder: Path
 ) -> Path | None:
-    """Copy the job's snapshot into `folder` and return the folder.
+    """Download the job's snapshot into `folder`, and return the folder.
 
     Return None if there is none to resume from. A snapshot that is damaged, or has another recipe,
     parent or format, is ignored: the job starts over, and logs that.
@@ -192,7 +193,9 @@ def fetch_snapshot(
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         snapshot = job.snapshot
-        fits = snapshot is not None and snapshot.origin in _list_resumable_origins(session, job)
+        fits = snapshot is not None and snapshot.origin in _list_resumable_snapshot_digests(
+            session, job
+        )
     if snapshot is None:
         return None
     # Another recipe or parent would end in other bits than an undisturbed job.
@@ -218,7 +221,7 @@ def fetch_snapshot(
 
 
 def _ignore_unusable_snapshot(db: Database, claim: JobClaim, why: str) -> None:
-    """Log that the snapshot is unusable, and let the job run on any device."""
+    """Log that a job's snapshot is unusable, and let the job run on any device."""
     with db.write() as session:
         job = lock_claimed_job(session, claim)
         # Without a snapshot, nothing ties the job to the kind of device that it began on.

@@ -22,27 +22,31 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class StoredTaskTotals:
-    """A stored blob of totals, and the file that it was made from."""
+class StoredFeatureTotals:
+    """Feature sums over all tasks (totals) stored as a blob, with the local file it was made
+    from.
+    """
 
     sha256: str
     bytes: int
     path: Path
 
 
-def is_part_covered_by_totals(part: Part) -> bool:
-    """Return True for a part that the stored sums over all tasks include."""
+def is_part_included_in_feature_totals(part: Part) -> bool:
+    """Return True if a part's content is included in the stored feature sums over all tasks."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
-def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClassNumbers) -> str:
-    """Return a digest of the parts of a version and its ancestors that totals stand for.
+def digest_parts_included_in_feature_totals(
+    parts: Iterable[Part], numbers: AncestorClassNumbers
+) -> str:
+    """Compute a digest of the parts that the stored feature sums over all tasks include.
 
     Args:
         numbers: numbers of classes in the parts of its ancestors.
     """
     # Deleted features change the key, so that totals with them are never used again.
-    covered = [part for part in parts if is_part_covered_by_totals(part)]
+    covered = [part for part in parts if is_part_included_in_feature_totals(part)]
     named = sorted((part.name, part.sha256) for part in covered)
     places = {
         part.name: numbers.by_version[part.version_id]
@@ -56,18 +60,18 @@ def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClass
 
 def store_feature_totals_of_result(
     blobs: Blobs, result: ResultFolder[JobResult]
-) -> StoredTaskTotals | None:
-    """Store the sums over all tasks of a result; return None if its method has none."""
+) -> StoredFeatureTotals | None:
+    """Store a job result's feature sums over all tasks as a blob; None if the method has none."""
     if result.document.totals is None:
         return None
     path = result.folder / result.document.totals
-    return StoredTaskTotals(*blobs.put_file(path, link=True), path)
+    return StoredFeatureTotals(*blobs.put_file(path, link=True), path)
 
 
 def record_feature_totals(
-    model: Model, stored: StoredTaskTotals, parts: Iterable[Part], numbers: AncestorClassNumbers
+    model: Model, stored: StoredFeatureTotals, parts: Iterable[Part], numbers: AncestorClassNumbers
 ) -> int:
-    """Record stored sums over all tasks in the model's row, in place of older ones.
+    """Record stored feature sums over all tasks in the model's row, in place of older ones.
 
     Args:
         parts: parts of the new version and its ancestors.
@@ -77,5 +81,5 @@ def record_feature_totals(
         Number of added bytes.
     """
     model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
-    model.totals_key = digest_parts_covered_by_totals(parts, numbers)
+    model.totals_key = digest_parts_included_in_feature_totals(parts, numbers)
     return stored.bytes

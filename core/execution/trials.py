@@ -39,7 +39,7 @@ CHOOSE_S = 7 * 86_400.0
 
 @dataclass(frozen=True)
 class ClaimedJobTrials:
-    """The trials of a claimed job.
+    """The trials (candidate recipes) of a claimed job.
 
     Attributes:
         max_job_s: seconds that the job may run.
@@ -52,7 +52,8 @@ class ClaimedJobTrials:
     max_job_s: float
 
     def begin_next_trial(self) -> int | None:
-        """Give the job the recipe of the next trial, and return its number; None: none is left.
+        """Start the job's next trial by giving the job its recipe; return its number, or None if
+        none is left.
 
         Trials that would begin after the budget are skipped, as soon as one is measured.
         A trial that an earlier attempt began is resumed. Results of trials that were learned from
@@ -83,7 +84,7 @@ class ClaimedJobTrials:
             return trial.number
 
     def store_result(self, number: int, folder: Path, figures: TrialFigures) -> None:
-        """Store the result of a trial, and record that it is measured."""
+        """Store the result of a trial, and record the trial as measured."""
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         files = {str(path.relative_to(folder)): path for path in paths}
         stored = {name: self.blobs.put_file(path, link=True) for name, path in files.items()}
@@ -105,8 +106,8 @@ class ClaimedJobTrials:
                 for name, (sha256, size) in stored.items()
             )
             # Its snapshot is of no use to the next trial.
-            _forget_trial_states(job)
-            text = f"Trial {number} is measured: {_describe_trial_figures(figures)}."
+            _reset_state_of_previous_trial(job)
+            text = f"Trial {number} is measured: {_format_trial_result_for_log(figures)}."
             job_log.add_log_line(session, job.id, ("info", text), now)
             session.flush()
             size = sum(size for _, size in stored.values())
@@ -116,7 +117,8 @@ class ClaimedJobTrials:
             self.store.delete(info.key)
 
     def choose_trial(self) -> int | None:
-        """Return the number of the trial to publish; None: the job waits for a person.
+        """Choose the trial to publish; return its number, or None if the job waits for a user's
+        choice.
 
         The job gets the recipe of the chosen trial.
         """
@@ -154,14 +156,14 @@ class ClaimedJobTrials:
             shutil.copyfile(self.blobs.fetch_verified_file(sha256), path)
         return folder
 
-    def list_digests(self) -> list[str]:
-        """Return the digests of all stored files of the job's trials."""
+    def list_result_digests(self) -> list[str]:
+        """Return the digests of all stored result files of the job's trials."""
         with self.db.read() as session:
             query = select(TrialFile.sha256).where(TrialFile.job_id == self.claim.job_id)
             return sorted(set(session.scalars(query)))
 
-    def delete_results(self, digests: list[str]) -> None:
-        """Delete those of the files that nothing names any more."""
+    def delete_unused_results(self, digests: list[str]) -> None:
+        """Delete stored result files of trials that nothing refers to any more."""
         for start in range(0, len(digests), _LOOK_UP):
             retention.delete_unused_blobs(self.db, self.blobs, digests[start : start + _LOOK_UP])
 
@@ -171,18 +173,18 @@ _LOOK_UP = 200
 
 
 def has_trials(db: Database, claim: JobClaim) -> bool:
-    """Return True if a claimed job has trials."""
+    """Return True if a claimed job has trials (candidate recipes)."""
     with db.read() as session:
         return session.scalar(select(Job.choose).where(Job.id == claim.job_id)) is not None
 
 
 def is_trial_time_used_up(job: Job, seconds: float) -> bool:
-    """Return True if a job that has run for some seconds begins no further trial."""
+    """Return True if a job has used up its time for trials, so that no further one begins."""
     return job.trial_budget_s is not None and seconds >= job.trial_budget_s
 
 
 def _skip_waiting_trials(session: Session, job: Job, trials: list[Trial], now: float) -> None:
-    """Skip the trials that have not begun."""
+    """Mark the trials of a job that have not begun as skipped."""
     waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
     for trial in waiting:
         trial.state = str(TrialState.SKIPPED)
@@ -195,28 +197,28 @@ def _skip_waiting_trials(session: Session, job: Job, trials: list[Trial], now: f
 
 
 def _assign_trial_recipe(job: Job, trial: Trial) -> None:
-    """Give the job the recipe of a trial, and let its progress begin again."""
+    """Give a job the recipe of a trial, and reset its progress."""
     job.recipe, job.recipe_override = trial.recipe, trial.recipe_override
     job.progress = {}
-    _forget_trial_states(job)
+    _reset_state_of_previous_trial(job)
 
 
-def _forget_trial_states(job: Job) -> None:
-    """Forget the states of the trial before; strikes count per trial."""
+def _reset_state_of_previous_trial(job: Job) -> None:
+    """Forget the training states and failed attempts of a job's previous trial."""
     job.snapshot = job.anytime = job.resume_on = None
     job.strikes = job.out_of_memory = 0
     job.revision += 1
 
 
 def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) -> None:
-    """Let the trials be learned again, since the job continues another version than they did."""
+    """Queue a job's trials again, since the job now continues from another version."""
     delete_trial_files(session, job.id)
     job.chosen_trial = None
     for trial in trials:
         forget_trial_measurements(trial)
 
 
-def _describe_trial_figures(figures: TrialFigures) -> str:
+def _format_trial_result_for_log(figures: TrialFigures) -> str:
     score = figures.score
     found = (
         "no image compares it"

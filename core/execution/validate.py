@@ -30,7 +30,7 @@ from core.errors import (
     Rejected,
 )
 from core.execution import batch_lines
-from core.execution.batch_traces import compare_batch_with_earlier_tasks
+from core.execution.batch_traces import report_duplicates_of_earlier_tasks
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import SquareResizing
@@ -59,7 +59,7 @@ _SMALL_SHARE = 0.5
 """Share of small images above which a batch counts as one of small images."""
 
 
-def validate_archive(
+def decode_archive_and_start_job(
     db: Database,
     store: ObjectStorage,
     claim: JobClaim,
@@ -67,7 +67,7 @@ def validate_archive(
     folder: Path,
     monitor: DecodingMonitor,
 ) -> None:
-    """Decode the claimed job's archive and move the job on to running.
+    """Decode the claimed job's archive, and move the job to the running state.
 
     Args:
         folder: an empty folder for the dataset files; the caller deletes it.
@@ -98,7 +98,7 @@ def validate_archive(
     path = fetch_archive(db, store, model.id, archive, folder)
     made = decode_batch(path, archive, model, settings, folder, monitor)
     blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
-    made = compare_batch_with_earlier_tasks(
+    made = report_duplicates_of_earlier_tasks(
         db, blobs, model, task.number, made, near=policy != "off"
     )
     # A contradiction with an earlier task shows only now that the pixels are known.
@@ -133,8 +133,7 @@ def validate_archive(
 
 @dataclass(frozen=True)
 class StoredArchive:
-    """A stored batch: its key, the sha256 of its bytes, its media type, and the findings of its
-    submit.
+    """A stored upload: its key, SHA-256, media type, and findings from its submission.
 
     Attributes:
         fixed: the only labels allowed, in the order of their numbers; None leaves that to the model.
@@ -158,8 +157,7 @@ def decode_batch(
     folder: Path,
     monitor: DecodingMonitor,
 ) -> IngestedBatch:
-    """Decode a batch for a model, within the limits of ingest; add the submit's findings to its
-    report.
+    """Decode a model's uploaded batch within the ingest limits, and add the submission's findings.
 
     Args:
         path: the archive as a local file, see `fetch_archive`.
@@ -200,7 +198,7 @@ def decode_batch(
 
 
 def suggest_base_for_small_images(base: ModelBase, size: int, made: IngestedBatch) -> list[str]:
-    """Suggest the small base, and name the seconds it saves, if most images of a batch are
+    """Suggest the small base network, with the seconds it saves, if most images of a batch are
     small.
     """
     images, small = made.n_train + made.n_held_out, made.report.get("small", 0)
@@ -223,7 +221,7 @@ def suggest_base_for_small_images(base: ModelBase, size: int, made: IngestedBatc
 def delete_task_archive(
     db: Database, store: ObjectStorage, task_id: str, archive_key: str | None
 ) -> None:
-    """Delete a task's raw archive, then its key in the database.
+    """Delete a task's uploaded archive from the store, then its key from the database.
 
     An archive that another task names as well only loses this task's name.
     """
@@ -246,8 +244,9 @@ def delete_task_archive(
 def _record_decoded_task(
     session: Session, claim: JobClaim, made: IngestedBatch, digests: list[str]
 ) -> Task:
-    """Write the result of decoding; digests: of the training part, the held-out part, the traces,
-    and the selection images if there are any."""
+    """Write a decoded batch's result to the task's row; digests: of the training part, the held-out
+    part, the traces, and the selection images if there are any.
+    """
     model = session.get_one(Model, claim.model_id, with_for_update=True, populate_existing=True)
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     if model.scenario == "data":
@@ -282,8 +281,7 @@ def _record_decoded_task(
 def fetch_archive(
     db: Database, store: ObjectStorage, model_id: str, archive: StoredArchive, folder: Path
 ) -> Path:
-    """Return the archive as a local file with the uploaded bytes: the folder store's own, or a
-    copy.
+    """Return the uploaded archive as a local file: the stored one itself, or a copy.
 
     Raises:
         StoreCorrupt: it is missing or damaged: not the batch's fault.

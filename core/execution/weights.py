@@ -19,7 +19,8 @@ _LEASED = sorted(str(state) for state in LEASED)
 def find_weights_or_claim_fetching(
     db: Database, blobs: Blobs, claim: JobClaim, repository: str, limit: int
 ) -> FetchedWeights | None:
-    """Return the weights if they are stored; None if this job must fetch them, and no other will.
+    """Return pretrained weights if they are stored; None if this job must download them, and no
+    other will.
 
     Args:
         limit: maximum number of jobs that fetch weights at once.
@@ -54,7 +55,7 @@ def find_weights_or_claim_fetching(
 
 
 def end_fetching_and_release_waiting(db: Database, claim: JobClaim) -> None:
-    """Record that a job no longer fetches weights, and let waiting jobs look again."""
+    """Record that a job has stopped downloading weights, and let waiting jobs look again."""
     with db.write() as session:
         session.execute(
             update(FetchedWeights).where(FetchedWeights.job_id == claim.job_id).values(job_id=None)

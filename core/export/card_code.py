@@ -11,7 +11,7 @@ from pathlib import Path
 from core.contract.architecture import ImageSettings
 from core.contract.catalogue import Catalogue
 from core.contract.manifest import Manifest
-from core.export.image_reader import FIRST, get_decoding_version
+from core.export.image_reader import FIRST, get_image_decoding_version
 
 _FOLDER = Path(__file__).parent / "loading"
 _BEGINS = "# The card begins here.\n"
@@ -24,29 +24,31 @@ _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
 def find_architecture_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
-    """Return the family of the manifest's architecture, or None if it is not in the catalogue."""
+    """Return the family of a manifest's architecture, or None if the catalogue lacks it."""
     entry = catalogue["architectures"].get(manifest.architecture.name)
     return None if entry is None else entry["family"]
 
 
 def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
-    """Return Python code that rebuilds the network from the unpacked download, or None.
+    """Build Python code for the model card that rebuilds the network from a download, or None.
 
     None means that no file in `loading` covers the architecture or the network.
     """
     backbone = _read_backbone_source_code(
         find_architecture_family(manifest, catalogue) or "unknown"
     )
-    network = _read_optional_card_part(f"networks/{_choose_inference_code(manifest, catalogue)}")
+    network = _read_optional_model_card_code(
+        f"networks/{_choose_inference_code(manifest, catalogue)}"
+    )
     if backbone is None or network is None:
         return None
-    plain = _read_required_card_part("networks/plain")
+    plain = _read_required_model_card_code("networks/plain")
     # The class of the network comes last in its file, after the modules that it is made of.
     name = re.findall(r"^class (\w+)", network, re.MULTILINE)[-1]
-    load = _read_required_card_part("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
+    load = _read_required_model_card_code("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
     return "\n\n".join(
         [
-            _read_required_card_part("start"),
+            _read_required_model_card_code("start"),
             backbone,
             plain,
             *([] if network == plain else [network]),
@@ -56,13 +58,13 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
 
 
 def build_image_reading_code(image: ImageSettings) -> str:
-    """Return Python code that reads an image file as the service does.
+    """Build Python code for the model card that reads an image file as the service does.
 
     It follows the code of `build_loading_code` in a card.
     """
-    if get_decoding_version(image) != FIRST:
-        return _read_required_card_part("read_images_2")
-    code = _read_required_card_part("read_images")
+    if get_image_decoding_version(image) != FIRST:
+        return _read_required_model_card_code("read_images_2")
+    code = _read_required_model_card_code("read_images")
     if image.crop is not None:
         code = _replace_single_occurrence(
             code, _USUAL_SIDE, f"side = int(size / {image.crop} + 1e-9)  # the rest is cut off"
@@ -81,7 +83,7 @@ def _replace_single_occurrence(code: str, old: str, new: str) -> str:
 
 
 def _choose_inference_code(manifest: Manifest, catalogue: Catalogue) -> str:
-    """Return the name of the inference code.
+    """Choose the inference code for a model card: the method's own, or that of the network family.
 
     It is the method's own if its state is stored, else the network's.
     """
@@ -97,30 +99,32 @@ def _choose_inference_code(manifest: Manifest, catalogue: Catalogue) -> str:
 
 
 def _read_backbone_source_code(name: str) -> str | None:
-    code = _read_optional_card_part(f"backbones/{name}")
-    if code is None or _MODELS not in _locate_card_part(f"backbones/{name}").read_text(
+    code = _read_optional_model_card_code(f"backbones/{name}")
+    if code is None or _MODELS not in _locate_model_card_code(f"backbones/{name}").read_text(
         encoding="utf-8"
     ):
         return code
     # This number of blank lines keeps the bytes of older cards.
-    return "\n\n\n".join([_read_required_card_part("backbones/torchvision"), code])
+    return "\n\n\n".join([_read_required_model_card_code("backbones/torchvision"), code])
 
 
-def _read_optional_card_part(name: str) -> str | None:
-    """Return the part of a code file that belongs in a model card, or None if there is no file."""
-    path = _locate_card_part(name)
+def _read_optional_model_card_code(name: str) -> str | None:
+    """Read the part of a code file that goes into a model card, or None if there is no such
+    file.
+    """
+    path = _locate_model_card_code(name)
     if not path.is_file():
         return None
     # Before the mark are imports that only this repository has.
     return path.read_text(encoding="utf-8").partition(_BEGINS)[2].strip("\n") + "\n"
 
 
-def _read_required_card_part(name: str) -> str:
-    code = _read_optional_card_part(name)
+def _read_required_model_card_code(name: str) -> str:
+    code = _read_optional_model_card_code(name)
     assert code is not None, f"core/export/loading lacks {name}"
     return code
 
 
-def _locate_card_part(name: str) -> Path:
+def _locate_model_card_code(name: str) -> Path:
     # Names in the catalogue may have hyphens, names of modules may not.
     return _FOLDER / f"{name.replace('-', '_')}.py"

@@ -12,7 +12,7 @@ from core.contract.responses.versions.sure import SureOut
 
 @dataclass(frozen=True)
 class PartFile:
-    """One part of a version as a local safetensors file."""
+    """A part of a version to export, as a local safetensors file."""
 
     name: str
     path: Path
@@ -20,8 +20,8 @@ class PartFile:
 
 
 @dataclass(frozen=True)
-class Version:
-    """The input of a download.
+class VersionToExport:
+    """A version to export: manifest, parts, catalogue and files made by the export job.
 
     Attributes:
         manifest: the version's manifest.
@@ -38,8 +38,8 @@ class Version:
     sure: SureOut | None = None
 
 
-class Format:
-    """One file format for downloading a version.
+class DownloadFormat:
+    """Base class of the file formats in which a version can be downloaded.
 
     Attributes:
         name: value of `?format=`, at most 20 characters.
@@ -54,12 +54,12 @@ class Format:
     suffix: ClassVar[str]
     by_job: ClassVar[bool] = False
 
-    def explain_refusal(self, manifest: Manifest) -> str | None:
+    def explain_unavailability(self, manifest: Manifest) -> str | None:
         """Explain why a version is not available in this format; None if it is."""
         return None
 
-    def write_download(self, target: Path, version: Version) -> None:
-        """Write the download of a version to the file `target`.
+    def write_download(self, target: Path, version: VersionToExport) -> None:
+        """Write a version's download file to `target` in this format.
 
         The same version must give the same bytes, because downloads are named by their digest.
 

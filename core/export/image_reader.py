@@ -15,16 +15,18 @@ FIRST, SECOND = 1, 2
 _FOLDER = Path(__file__).parents[1] / "ingest" / MODULE
 
 
-def get_decoding_version(image: ImageSettings) -> int:
-    """Return the decoding version of a version's images."""
+def get_image_decoding_version(image: ImageSettings) -> int:
+    """Return the version of the image decoding code that a model uses."""
     number = image.decoding or FIRST
     assert number in (FIRST, SECOND), f"no export knows the decoding {number}"
     return number
 
 
 def build_image_reader_files(image: ImageSettings) -> dict[str, str]:
-    """Return name in the download → text; the result is empty for the first decoding."""
-    if get_decoding_version(image) == FIRST:
+    """Return name → text of the Python files in a download that read images; none for decoding
+    version 1.
+    """
+    if get_image_decoding_version(image) == FIRST:
         return {}
     # Sorted, since the order of entries changes the bytes of the download.
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
@@ -39,7 +41,7 @@ def _get_module_name(name: str) -> str:
 
 
 def _replace_relative_imports(text: str) -> str:
-    """Return a module's text with its relative imports replaced by imports of its neighbours."""
+    """Replace a module's relative imports by imports of modules next to it in the download."""
     source_lines = text.splitlines()
     # From the end, so that the line numbers before stay valid.
     for node in reversed(ast.parse(text).body):

@@ -17,8 +17,8 @@ from core.export.card_code import (
     build_loading_code,
     find_architecture_family,
 )
-from core.export.format import Version
-from core.export.image_reader import FIRST, get_decoding_version
+from core.export.format import VersionToExport
+from core.export.image_reader import FIRST, get_image_decoding_version
 
 SHOWN_CLASSES = 50
 # As in `core.learning.precision`, which cannot be imported without torch.
@@ -51,8 +51,8 @@ _KEPT = [
 ]
 
 
-def build_download_config(version: Version) -> JsonObject:
-    """Return the content of the download's `config.json`."""
+def build_download_config(version: VersionToExport) -> JsonObject:
+    """Build the content of an export's `config.json`."""
     manifest, part_names = version.manifest, {part.name for part in version.parts}
     manifest_json, channels, method = manifest.to_json(), manifest.image.channels, manifest.method
     content: JsonObject = {
@@ -88,8 +88,8 @@ def build_download_config(version: Version) -> JsonObject:
     return content
 
 
-def render_download_readme(version: Version) -> str:
-    """Return the download's `README.md`."""
+def render_download_readme(version: VersionToExport) -> str:
+    """Render the `README.md` (model card) of a weights export."""
     manifest = version.manifest
     title, summary = _build_model_card_title_and_summary(manifest)
     image = manifest.image
@@ -110,13 +110,13 @@ def render_download_readme(version: Version) -> str:
         for key, value in facts.items()
         if value is not None
     ]
-    readme_lines += ["", "## Classes", "", *_list_classes(manifest), ""]
+    readme_lines += ["", "## Classes", "", *_render_class_list(manifest), ""]
     readme_lines += ["`config.json` has them in the order of the network's outputs.", ""]
-    return "\n".join([*readme_lines, *_describe_usage(version)])
+    return "\n".join([*readme_lines, *_render_usage_section(version)])
 
 
-def _describe_usage(version: Version) -> list[str]:
-    """Return the lines about loading, and about prediction if classes were learned."""
+def _render_usage_section(version: VersionToExport) -> list[str]:
+    """Render the model card's section about loading the network and predicting."""
     manifest, code = version.manifest, build_loading_code(version.manifest, version.catalogue)
     if code is None:
         return ["## Load it", "", "`model.safetensors` holds the tensors by name.", ""]
@@ -147,7 +147,7 @@ def _describe_usage(version: Version) -> list[str]:
         predict = predict.replace(name, text)
     predict = build_image_reading_code(manifest.image) + predict.rstrip()
     needs = "Needs pillow and numpy as well:"
-    if get_decoding_version(manifest.image) != FIRST:
+    if get_image_decoding_version(manifest.image) != FIRST:
         needs = (
             "Needs pillow, numpy and, for HEIC, pi-heif as well; `image_file.py` is the "
             "service's own reader:"
@@ -156,7 +156,7 @@ def _describe_usage(version: Version) -> list[str]:
 
 
 def _build_model_card_title_and_summary(manifest: Manifest) -> tuple[str, str]:
-    """Return the title and first sentence for a version or for a state of a running job."""
+    """Return the model card's title and first sentence, for a version or a running job's state."""
     state = manifest.anytime
     name = manifest.name or manifest.model  # older manifests have only the id
     if state is None:
@@ -173,22 +173,23 @@ def _build_model_card_title_and_summary(manifest: Manifest) -> tuple[str, str]:
     )
 
 
-def _list_classes(manifest: Manifest) -> list[str]:
+def _render_class_list(manifest: Manifest) -> list[str]:
     if manifest.scenario == "task":
         return [
-            f"- task {head.task}: {_join_names(head.classes)}" for head in manifest.heads or []
+            f"- task {head.task}: {_join_first_class_names(head.classes)}"
+            for head in manifest.heads or []
         ] or ["none yet"]
-    return [_join_names(manifest.classes or [])]
+    return [_join_first_class_names(manifest.classes or [])]
 
 
-def _join_names(classes: Sequence[str]) -> str:
+def _join_first_class_names(classes: Sequence[str]) -> str:
     first_names = ", ".join(escape_markdown_inline(name) for name in classes[:SHOWN_CLASSES])
     more = len(classes) - SHOWN_CLASSES
     return (first_names or "none yet") + (f" and {more} more" if more > 0 else "")
 
 
 def escape_markdown_inline(value: JsonValue) -> str:
-    """Return text that cannot break out of its line or table cell."""
+    """Escape text for Markdown, so that it cannot break out of its line or table cell."""
     text = (
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     )

@@ -10,7 +10,7 @@ from core.contract.document import JsonObject
 from core.contract.jobs.export_job import INPUT, OPSET, get_graph_output_name, get_sure_output_name
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
-from core.export.image_reader import FIRST, get_decoding_version
+from core.export.image_reader import FIRST, get_image_decoding_version
 from core.export.model_card import escape_markdown_inline
 
 _CODE = Path(__file__).parent / "loading" / "onnx_run.py"
@@ -21,7 +21,7 @@ _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 
 
 def collect_labels_of_graph_outputs(manifest: Manifest) -> dict[str, list[str]]:
-    """Return graph output → its labels in column order; empty before a class was learned."""
+    """Return the class labels of each output of an exported graph, in column order."""
     if manifest.scenario == "task":
         return {
             get_graph_output_name(head.task): list(head.classes) for head in manifest.heads or []
@@ -30,7 +30,7 @@ def collect_labels_of_graph_outputs(manifest: Manifest) -> dict[str, list[str]]:
 
 
 def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
-    """Describe the graph's inputs and outputs for `config.json`.
+    """Describe the inputs and outputs of an exported graph for `config.json`.
 
     Args:
         manifest: the version's manifest.
@@ -59,7 +59,7 @@ def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) ->
 
 
 def render_onnx_readme(manifest: Manifest) -> str:
-    """Return the download's `README.md`."""
+    """Render the `README.md` of an ONNX export."""
     image, outputs = manifest.image, collect_labels_of_graph_outputs(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
@@ -90,14 +90,14 @@ def render_onnx_readme(manifest: Manifest) -> str:
         "```",
         "",
     ]
-    if get_decoding_version(image) == FIRST:
+    if get_image_decoding_version(image) == FIRST:
         readme_lines += ["Images of 16 or 32 bits a channel are to be saved with 8 first.", ""]
     return "\n".join(readme_lines)
 
 
 def build_prediction_code(image: ImageSettings) -> str:
-    """Return Python code that predicts for an image file."""
-    if get_decoding_version(image) != FIRST:
+    """Build Python code for the ONNX model card that predicts the classes of an image file."""
+    if get_image_decoding_version(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
         numbers = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
         return _replace_single_occurrence(
@@ -116,8 +116,8 @@ def build_prediction_code(image: ImageSettings) -> str:
 
 
 def _describe_prediction_code(image: ImageSettings) -> list[str]:
-    """Return sentences that describe the code and its requirements."""
-    if get_decoding_version(image) == FIRST:
+    """Describe an ONNX export's example code and its requirements in sentences."""
+    if get_image_decoding_version(image) == FIRST:
         return [
             "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python "
             "run.py photo.jpg` prints the most probable labels. The photo is turned, resized and "
@@ -132,7 +132,7 @@ def _describe_prediction_code(image: ImageSettings) -> list[str]:
 
 
 def _compute_short_side(image: ImageSettings) -> int:
-    """Return the pixels of the shorter side after resizing, as in `core.ingest.decoding.resizing`."""
+    """Return the length of an image's shorter side after resizing, in pixels."""
     if image.crop is not None:
         # int() cuts off, and the quotient may lie just below a whole number.
         return int(image.size / image.crop + 1e-9)
@@ -140,7 +140,7 @@ def _compute_short_side(image: ImageSettings) -> int:
 
 
 def _describe_outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
-    """Return a description of the outputs."""
+    """Describe the outputs of an exported graph for its model card."""
     if by_task:
         return "one for each task, " + ", ".join(
             f"`{name}`: float32 [batch, {len(names)}]" for name, names in outputs.items()
@@ -149,7 +149,9 @@ def _describe_outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
 
 
 def _build_weights_origin_row(base: BaseOrigin | None) -> list[str]:
-    """Return the table row with origin and licence of the initial weights, if they have a name."""
+    """Render the model card's table row with origin and licence of the initial weights, if
+    known.
+    """
     if base is None or base.name is None:
         return []
     source = f"{base.name} of {base.repository}" if base.repository else base.name

@@ -10,7 +10,7 @@ _ZIP64_BYTES = 1 << 31
 
 
 def add_zip_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
-    """Add an entry of `size` bytes to a zip archive."""
+    """Write an entry of `size` bytes to a zip archive."""
     info = zipfile.ZipInfo(name, _EPOCH)
     info.create_system = 3  # Unix, regardless of this system
     info.external_attr = 0o644 << 16
@@ -22,6 +22,6 @@ def add_zip_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterab
 
 
 def add_text_to_zip(archive: zipfile.ZipFile, name: str, text: str) -> None:
-    """Add a UTF-8 text to a zip archive."""
+    """Write a UTF-8 text file to a zip archive."""
     data = text.encode()
     add_zip_entry(archive, name, len(data), [data])

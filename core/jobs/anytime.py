@@ -20,8 +20,8 @@ from core.database.session import Database
 from core.database.states import JobState
 from core.database.tables import Job, Model
 from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
-from core.export.format import PartFile, Version
-from core.export.formats.safetensors_zip import SafetensorsZip
+from core.export.format import PartFile, VersionToExport
+from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.ids import is_id
 from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
@@ -173,7 +173,7 @@ def _build_anytime_download(
                     PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
                 )
                 _copy_anytime_state_file(store, state, name, parts[-1].path)
-        SafetensorsZip().write_download(target, Version(manifest, parts, catalogue))
+        SafetensorsZipFormat().write_download(target, VersionToExport(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         # Named by its digest, so that later requests know it without reading the file; the size is

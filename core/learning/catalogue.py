@@ -61,8 +61,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Recipes by name, each a patch of the defaults."""
 
 
-def build_catalogue() -> Catalogue:
-    """Return the whole catalogue as JSON values."""
+def build_recipe_catalogue() -> Catalogue:
+    """Build the recipe catalogue (methods, architectures, problems, defaults) as JSON values."""
     return {
         "methods": {name: _describe_method(method) for name, method in sorted(METHODS.items())},
         "architectures": {
@@ -81,7 +81,7 @@ def build_catalogue() -> Catalogue:
 
 
 def _describe_architecture(name: str, info: ArchitectureInfo) -> ArchitectureEntry:
-    """Return an architecture's entry in the catalogue."""
+    """Describe an architecture for the recipe catalogue."""
     entry: ArchitectureEntry = {
         "schema": info.hyper.model_json_schema(),
         "defaults": info.hyper().model_dump(mode="json", by_alias=True),
@@ -98,7 +98,7 @@ def _describe_architecture(name: str, info: ArchitectureInfo) -> ArchitectureEnt
 
 
 def _describe_recipe() -> RecipeLanguage:
-    """Return the fields of a recipe and their defaults."""
+    """Describe the fields of a recipe and their defaults for the recipe catalogue."""
     return {
         "schema": Recipe.model_json_schema(),
         # With the method's own defaults filled in, since readers of the catalogue import no method.
@@ -111,7 +111,7 @@ def _describe_recipe() -> RecipeLanguage:
 
 
 def _build_default_recipe() -> dict[str, Any]:
-    """Return the recipe that an empty patch stands for."""
+    """Build the complete default recipe of an empty recipe patch."""
     recipe = Recipe()
     method = METHODS[recipe.method["name"]]
     hyper = method.Hyper().model_dump(mode="json", by_alias=True)
@@ -119,7 +119,7 @@ def _build_default_recipe() -> dict[str, Any]:
 
 
 def _describe_method(method: type[Method]) -> MethodEntry:
-    """Return a method's entry in the catalogue."""
+    """Describe a learning method for the recipe catalogue."""
     accepts = method.accepts
     neutral = (
         None if method.neutral is None else method.neutral.model_dump(mode="json", by_alias=True)
@@ -164,7 +164,7 @@ def _describe_method(method: type[Method]) -> MethodEntry:
 
 
 def _describe_problem(problem: Problem[Any]) -> ProblemEntry:
-    """Return a problem's entry in the catalogue."""
+    """Describe a problem (kind of prediction) for the recipe catalogue."""
     allowed = problem.augmentations
     return {
         "description": problem.description,
@@ -185,10 +185,10 @@ def _describe_problem(problem: Problem[Any]) -> ProblemEntry:
 
 
 def main(out: str) -> None:
-    """Write the catalogue to a file."""
+    """Write the recipe catalogue to a file, as a command."""
     Path(out).write_text(
         # Sorted, so that the same code writes the same bytes.
-        json.dumps(build_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        json.dumps(build_recipe_catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     )
 
 

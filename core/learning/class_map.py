@@ -19,7 +19,7 @@ DROPPED = -1
 
 @dataclass(frozen=True)
 class ClassMap:
-    """New classes by the numbers of the former classes that they are made of.
+    """Map from former to new class numbers when classes are merged, dropped or reordered.
 
     Attributes:
         sources: numbers of former classes for each new class, ascending. New classes are in the
@@ -32,23 +32,24 @@ class ClassMap:
 
     @property
     def has_merged_classes(self) -> bool:
-        """True if a new class is made of several former ones."""
+        """True if any new class merges several former ones."""
         return any(len(numbers) > 1 for numbers in self.sources)
 
     @cached_property
-    def numbers(self) -> Tensor:
-        """New number of each former class, int64 [former]; `DROPPED` without one."""
+    def new_numbers(self) -> Tensor:
+        """The new number of each former class, int64 [former]; `DROPPED` for a dropped class."""
         numbers = torch.full((self.former,), DROPPED)
         for new, former in enumerate(self.sources):
             numbers[list(former)] = new
         return numbers
 
     def renumber_labels(self, labels: Tensor) -> Tensor:
-        """Return the new numbers of former classes, int64, on their device."""
-        return self.numbers.to(labels.device)[labels]
+        """Convert former class numbers to new ones, int64, on their device."""
+        return self.new_numbers.to(labels.device)[labels]
 
     def is_only_renumbering(self, classes: Tensor) -> bool:
-        """Return True if all of some former classes stay, and no two of them become one.
+        """Return True if the map only renumbers the given classes: none is dropped or merged with
+        another.
 
         Args:
             classes: their numbers, int64, each once.
@@ -58,7 +59,7 @@ class ClassMap:
         return is_kept and len(numbers.unique()) == len(numbers)  # type: ignore[no-untyped-call]
 
     def average_rows(self, rows: Tensor) -> Tensor:
-        """Return the mean of each new class's former rows, [C, …] from [former, …].
+        """Average the rows of merged classes: [former classes, …] to [new classes, …].
 
         Stored rows may be those of an earlier head, which lacks the newest classes: a new class is
         then the mean of those that are there, and one without any has no row.
@@ -73,6 +74,8 @@ class ClassMap:
         return sums / counts.to(sums.dtype).reshape(-1, *[1] * (rows.dim() - 1))
 
     def list_sources(self, former: int) -> list[list[int]]:
-        """Return the sources among the first `former` classes, for each new class with any."""
+        """List, for each new class, its source classes among the first `former`; leave out classes
+        without any.
+        """
         present = [[number for number in numbers if number < former] for numbers in self.sources]
         return [numbers for numbers in present if numbers]

@@ -35,7 +35,7 @@ CUBLAS_NAME = "cuBLAS"
 
 
 class NumericsSettings:
-    """Number format of training and choice of kernels of one job.
+    """A job's number format for training and its choice between deterministic and fast kernels.
 
     Attributes:
         format: of forward passes in training; evaluation is in float32.
@@ -51,7 +51,7 @@ class NumericsSettings:
         self._device = device
 
     def iterate_warnings(self) -> Iterator[str]:
-        """Yield warnings for a person before the job begins."""
+        """Yield warnings for the user about the job's numerics, before it begins."""
         if self.format == "bfloat16" and self._device.type == "cpu" and not has_fast_bfloat16():
             yield (
                 "this CPU has no instructions for bfloat16 (avx512_bf16 or AMX), so precision "
@@ -61,7 +61,7 @@ class NumericsSettings:
             )
 
     def iterate_log_remarks(self) -> Iterator[str]:
-        """Yield lines for the job's log, where the job differs from the default on a CPU."""
+        """Yield log lines about the job's numerics where they differ from the default on a CPU."""
         if self.format == "bfloat16":
             yield (
                 "Forward passes of training are in bfloat16; weights, sums and all evaluation "
@@ -80,7 +80,9 @@ class NumericsSettings:
 
     @contextmanager
     def use_numerics_flags(self) -> Iterator[None]:
-        """Set the process's flags for the job, and restore them afterwards."""
+        """Context manager that sets torch's numerics flags for the job, and restores them
+        afterwards.
+        """
         if self._device.type != "cuda":
             yield
             return
@@ -116,7 +118,7 @@ class NumericsSettings:
 
 
 def parse_nondeterministic_operation(warning: str) -> str | None:
-    """Return the operation that torch reports as without a deterministic kernel.
+    """Parse from torch's warning the operation that lacks a deterministic kernel.
 
     Returns None for any other warning.
     """
@@ -129,7 +131,7 @@ def parse_nondeterministic_operation(warning: str) -> str | None:
 
 @contextmanager
 def _use_deterministic_kernels() -> Iterator[None]:
-    """Use deterministic kernels where there are any, and warn where there are none.
+    """Make torch use deterministic kernels, with a warning where there are none.
 
     torch also fills new memory with NaN in this mode, to find mistakes; that costs time and is
     switched off. Flash and memory-efficient attention add gradients in no fixed order: attention is
@@ -152,7 +154,7 @@ def _use_deterministic_kernels() -> Iterator[None]:
 
 @contextmanager
 def _configure_cudnn(deterministic: bool) -> Iterator[None]:
-    """Choose convolution kernels that give the same bits each time, or the fastest ones tried."""
+    """Configure cuDNN's convolutions: deterministic, or the fastest ones found by trial."""
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
     # `benchmark` times the kernels and takes the fastest, which may be another one each time.

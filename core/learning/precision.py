@@ -26,7 +26,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 def choose_torch_device(name: str) -> torch.device:
-    """Return the device for `auto` (CUDA where there is one), `cpu`, `cuda` or `cuda:N`.
+    """Choose the torch device for `auto` (CUDA if available), `cpu`, `cuda` or `cuda:N`.
 
     Raises ValueError when a CUDA device is requested by name and there is none.
     """
@@ -39,7 +39,7 @@ def choose_torch_device(name: str) -> torch.device:
 
 
 def open_device_with_limit(name: str, memory_share: float = 1.0) -> torch.device:
-    """Return the device of that name; limit this process to a share of a GPU's memory.
+    """Open a torch device by name, and limit this process to a share of a GPU's memory.
 
     Later allocations beyond the share fail.
 
@@ -58,7 +58,7 @@ def open_device_with_limit(name: str, memory_share: float = 1.0) -> torch.device
 
 
 def choose_number_format(precision: Precision, device: torch.device) -> Format:
-    """Return the format of training that a precision means on a device."""
+    """Choose the number format of training that a recipe's precision means on a device."""
     if precision == "auto":
         return "bfloat16" if device.type == "cuda" else "float32"
     return precision
@@ -76,7 +76,7 @@ def has_fast_bfloat16() -> bool:
 def use_training_precision(
     device: torch.device, precision: Precision = "auto"
 ) -> AbstractContextManager[object]:
-    """Return a context for forward passes of training, in the format that `precision` means."""
+    """Return a context manager that runs forward passes of training in the chosen `precision`."""
     if choose_number_format(precision, device) == "bfloat16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
@@ -84,7 +84,7 @@ def use_training_precision(
 
 @contextmanager
 def use_full_precision(device: torch.device) -> Iterator[None]:
-    """Compute float32 products in full precision inside the context: neither TF32 nor autocast.
+    """Context manager that computes float32 products in full precision: neither TF32 nor autocast.
 
     All evaluation and all sums that outlive a step run inside it. A version would otherwise be
     measured with other numbers than it predicts with on a CPU. float64 does not change, nor does a
@@ -96,7 +96,7 @@ def use_full_precision(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def forbid_tf32() -> Iterator[None]:
-    """Compute float32 products with all 23 bits of mantissa inside the context.
+    """Context manager that computes float32 products with all 23 bits of mantissa, without TF32.
 
     cuDNN's convolutions use TF32 by default, which has 10 bits. Autocast is left as it is, so whole
     jobs can run inside: torch keeps the bfloat16 copies of weights until the outermost autocast
@@ -112,7 +112,7 @@ def forbid_tf32() -> Iterator[None]:
 
 
 def move_network_to_device(network: nn.Module, device: torch.device) -> None:
-    """Move a network to its device, in channels_last when it has a convolution."""
+    """Move a network to its device, in channels_last format when it has a convolution."""
     network.to(device)
     if any(isinstance(module, nn.Conv2d) for module in network.modules()):
         # A memory format is no shape: values and stored bytes stay the same.
@@ -120,7 +120,7 @@ def move_network_to_device(network: nn.Module, device: torch.device) -> None:
 
 
 class InputNormaliser:
-    """Conversion of uint8 images [N, S, S, C] to inputs [N, C, S, S]: (v / 255 - mean) / std.
+    """Converts uint8 images [N, S, S, C] to network inputs [N, C, S, S]: (v / 255 - mean) / std.
 
     `normalise` is in units of v / 255; None means a mean of 0.5 and a standard deviation of 0.25.
     Raises ValueError for another number of channels, or a deviation that is not positive.
@@ -145,7 +145,7 @@ class InputNormaliser:
 
     @property
     def has_features(self) -> bool:
-        """True if stored features replace some images (`core/learning/data/known_features.py`)."""
+        """True if known features replace some images (`core/learning/data/known_features.py`)."""
         return False
 
     def __call__(self, images: Tensor) -> Tensor:

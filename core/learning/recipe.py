@@ -23,7 +23,7 @@ StartingPoint = Literal["update_start", "pretrained"]
 
 
 class StrictRecipeModel(BaseModel):
-    """A frozen model that refuses unknown fields, other types and infinities."""
+    """Base model of recipes: frozen, and refuses unknown fields, other types and infinities."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -37,7 +37,8 @@ def is_head_parameter(parameter: str) -> bool:
 
 
 class OlorRecipe(StrictRecipeModel):
-    """After each step, weights move back towards an anchor by a share of their distance to it.
+    """Recipe settings of the OLOR optimizer, which pulls weights back towards an anchor after each
+    step.
 
     The share is `iota1` in the backbone's first layer, `iota2` in the last, and between them a
     power law with exponent `gamma`; all are scaled by the current rate over the peak rate.
@@ -57,8 +58,8 @@ class OlorRecipe(StrictRecipeModel):
 
 
 class OptimizerRecipe(StrictRecipeModel):
-    """`lr` is the peak rate; `head_lr` null means the same for the head. `clip` bounds the
-    gradient's norm.
+    """Optimizer settings of a recipe. `lr` is the peak rate; `head_lr` null means the same for the
+    head. `clip` bounds the gradient's norm.
 
     `momentum` and `dampening` are SGD's (Adam's betas are 0.9, 0.999): v ← momentum · v + (1 -
     dampening) · gradient from v = 0 on. Without momentum there is no dampening either.
@@ -76,19 +77,19 @@ class OptimizerRecipe(StrictRecipeModel):
     carry_state: bool = False
     olor: OlorRecipe | None = None
 
-    def get_peak_rate(self, parameter: str) -> float:
-        """Return the peak rate of a parameter of the network, by its name."""
+    def get_peak_learning_rate(self, parameter: str) -> float:
+        """Return the peak learning rate of a network parameter, by its name."""
         return (self.head_lr or self.lr) if is_head_parameter(parameter) else self.lr
 
 
 class HeadRecipe(StrictRecipeModel):
-    """Initialisation of head rows of new classes."""
+    """Recipe settings of the head: initialisation of the rows of new classes."""
 
     init: Literal["zero", "default"] = "zero"
 
 
 class RebalanceRecipe(StrictRecipeModel):
-    """After training, train the head alone on equally many images of each class.
+    """Recipe settings of rebalancing: after training, train the head alone on balanced classes.
 
     `epochs`: passes, each of as many steps as an epoch of the task. `lr`: the peak rate; null: the
     head's.
@@ -99,8 +100,8 @@ class RebalanceRecipe(StrictRecipeModel):
 
 
 class MergeRecipe(StrictRecipeModel):
-    """After training, weights go back on the straight line to the version that the task starts
-    from.
+    """Recipe settings of weight merging: average trained weights with those of the starting
+    version.
 
     `weight`: a of θ = (1 - a) θ_start + a θ_trained. `within`: the smallest a of 0, 0.1, … 1 whose
     validation accuracy is at most so far below the best. Exactly one of the two is given.
@@ -117,8 +118,8 @@ class MergeRecipe(StrictRecipeModel):
 
 
 class ResourcesRecipe(StrictRecipeModel):
-    """Placement of a job: on any worker, on a CPU, or on a worker with so many CUDA devices
-    (`gpus`).
+    """Recipe settings of a job's placement: any worker, a CPU, or a worker with `gpus` CUDA
+    devices.
 
     `resume`: "same" continues an interrupted job only on the kind of device that it was begun on,
     since another one computes other bits; "any" continues it anywhere, and the manifest names both.
@@ -130,7 +131,7 @@ class ResourcesRecipe(StrictRecipeModel):
 
 
 class Recipe(StrictRecipeModel):
-    """A complete recipe. `method` is {"name": …, its hyper-parameters …}.
+    """A complete training recipe. `method` is {"name": …, its hyper-parameters …}.
 
     Fields that a patch leaves open get the method's defaults, and `depth` the greatest that the
     method accepts. `validation` is the share of the training part that is held back to choose the
@@ -172,10 +173,11 @@ class Recipe(StrictRecipeModel):
 
     @property
     def batch_order(self) -> Literal["shuffled", "stratified"]:
-        """Order of images in batches: stratified if batches are to be balanced, else as `sampler`
-        says."""
+        """Order of images in batches: stratified if batches are balanced, else the recipe's
+        `sampler`.
+        """
         return "stratified" if self.balanced_batches else self.sampler
 
     def get_hyper(self) -> dict[str, object]:
-        """Return the hyper-parameters of the method, without its name."""
+        """Return the hyper-parameters of the recipe's method, without its name."""
         return {name: value for name, value in self.method.items() if name != "name"}

@@ -25,7 +25,7 @@ _GENERATOR = "generator."
 
 
 class StateSection:
-    """The tensors, JSON values and generators of one type of state."""
+    """Tensors, JSON values and random generators of one type of a method's state."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -38,20 +38,23 @@ class StateSection:
         return bool(self.tensors or self.json or self._generators)
 
     def get_named_generator(self, name: str, seed: int) -> torch.Generator:
-        """Return the CPU generator `name`, seeded on first use and continued from then on."""
+        """Return the CPU random generator `name`, seeded on first use and continued from then
+        on.
+        """
         if name not in self._generators:
             self._generators[name] = torch.Generator().manual_seed(seed)
         return self._generators[name]
 
     def clear_section(self) -> None:
-        """Remove everything in this section."""
+        """Remove all content of this state section."""
         self.tensors.clear()
         self.json.clear()
         self._generators.clear()
         self._host_copies.clear()
 
     def copy_tensor_to_host(self, name: str) -> Tensor:
-        """Return the tensor `name` on the CPU: itself, or a copy that is renewed after a change.
+        """Return the tensor `name` on the CPU: itself, or a cached copy that is renewed after a
+        change.
 
         A copy makes the host wait for the device, so values that the host branches on are held on
         both sides.
@@ -74,7 +77,9 @@ class StateSection:
         self._host_copies[name] = (tensor, tensor._version, copy)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return contiguous CPU tensors by name, generators as bytes under `generator.<name>`."""
+        """Return the section's tensors on the CPU by name; generators as bytes under
+        `generator.<name>`.
+        """
         out = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
         out |= {_GENERATOR + name: g.get_state() for name, g in self._generators.items()}
         return out
@@ -87,7 +92,7 @@ class StateSection:
         *,
         copy: bool = True,
     ) -> None:
-        """Replace the content by JSON values and by tensors from `to_tensors`.
+        """Replace the section's content by JSON values and by tensors from `to_tensors`.
 
         Args:
             copy: copy tensors that are on the device already, since methods change most of their
@@ -105,7 +110,7 @@ class StateSection:
 
 
 class MethodState:
-    """All sections of one method.
+    """All state of a learning method, in sections by type.
 
     `state["buffer"]` creates an empty section when there is none. Raises KeyError for an unknown
     type.
@@ -120,7 +125,7 @@ class MethodState:
         return self._sections.setdefault(kind, StateSection())
 
     def iterate_filled_sections(self) -> Iterator[tuple[str, StateSection]]:
-        """Yield the sections with content, in the order of `TYPES`."""
+        """Yield the state sections with content, in the order of `TYPES`."""
         for kind in TYPES:
             if self._sections.get(kind):
                 yield kind, self._sections[kind]
@@ -128,7 +133,7 @@ class MethodState:
     def collect_tensors_by_type(
         self, without: Collection[str] = ()
     ) -> dict[str, dict[str, Tensor]]:
-        """Return type → tensors by name, for the types that have any, except those in `without`."""
+        """Collect the state's tensors by type and name, except for types in `without`."""
         tensors = {
             kind: section.to_tensors()
             for kind, section in self.iterate_filled_sections()
@@ -137,7 +142,7 @@ class MethodState:
         return {kind: named for kind, named in tensors.items() if named}
 
     def collect_json_by_type(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-        """Return type → JSON values, for the types that have any, except those in `without`."""
+        """Collect the state's JSON values by type, except for types in `without`."""
         return {
             kind: dict(s.json)
             for kind, s in self.iterate_filled_sections()
@@ -151,7 +156,7 @@ class MethodState:
         device: torch.device,
         keep: Collection[str] = (),
     ) -> None:
-        """Replace everything but the types in `keep`. Raises KeyError for an unknown type."""
+        """Replace all state but the types in `keep`. Raises KeyError for an unknown type."""
         self._sections = {kind: section for kind, section in self._sections.items() if kind in keep}
         for kind in (*parts, *json):
             # What is stored of single tasks is replaced and never changed in place. There may be
@@ -161,7 +166,7 @@ class MethodState:
 
 
 def group_tensors_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Regroup a snapshot's tensors `<type>/<name>` to type → tensors by name."""
+    """Group a snapshot's tensors `<type>/<name>` by type: type → tensors by name."""
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
@@ -170,7 +175,7 @@ def group_tensors_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, 
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write a safetensors file without `__metadata__` and wait until it is on disk.
+    """Save tensors to a safetensors file without `__metadata__`, and wait until it is on disk.
 
     Two names may share memory; each is written in full.
     """
@@ -189,12 +194,12 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file into CPU tensors (memory-mapped where the platform supports it)."""
+    """Load a safetensors file into CPU tensors (memory-mapped where the platform supports it)."""
     return load_file(path, device="cpu")
 
 
 def sync_path_to_disk(path: Path) -> None:
-    """Wait until a file or a folder's entries are on disk."""
+    """Sync a file's content, or a folder's entries, to disk (fsync)."""
     # `fsync` takes folders too where they are opened for reading: a new name is safe only then.
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -206,7 +211,7 @@ def sync_path_to_disk(path: Path) -> None:
 def renumber_task_tensors(
     tensors: Mapping[str, Tensor], numbers: Sequence[int]
 ) -> dict[str, Tensor]:
-    """Return the tensors of a part with sums or features, with the classes renumbered.
+    """Renumber the classes in the tensors of a part with one task's feature sums or features.
 
     Args:
         tensors: of the type statistics (`<task>.rows`) or features (`<task>.classes`).

@@ -21,9 +21,9 @@ from core.contract.gate import (
 from core.contract.losses import GateClassComparison, GateComparison, GateComparisons, LostImage
 from core.lineage.features import (
     LIMIT,
-    compute_feature_loss,
-    find_best_ancestor,
-    find_last_good_ancestor,
+    compute_feature_accuracy_loss,
+    find_ancestor_with_best_features,
+    find_ancestor_with_intact_features,
     format_feature_accuracies,
 )
 from core.statistics.flips import compute_one_sided_mcnemar
@@ -66,7 +66,7 @@ _BEFORE = "the version was made before this was counted"
 
 @dataclass(frozen=True)
 class _GateCheckOutcome:
-    """The outcome of a check: the measured value, its p, and a sentence about the counts."""
+    """Outcome of a gate check: the measured value, its p-value, and a sentence about the counts."""
 
     value: float
     p: float
@@ -81,7 +81,7 @@ def check_version_losses(
     features: FeatureCount | None = None,
     doubt: str | None = None,
 ) -> list[GateCheck]:
-    """Judge the losses of a version by the checks that are on.
+    """Check a version's losses against the limits of its gate.
 
     Args:
         limits: limits of the gate; a check without a limit is off.
@@ -108,7 +108,7 @@ def check_version_losses(
             check = _fail_check_for_doubted_labels(check, doubt)
         if losses is not None and not check["passed"]:
             check["pictures"] = [
-                _build_check_picture(one, model_id)
+                _add_image_path_to_lost_image(one, model_id)
                 for one in _select_newly_wrong_images(name, losses)
             ]
         checks.append(check)
@@ -116,7 +116,7 @@ def check_version_losses(
 
 
 def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the net loss on earlier tasks, among the classes that both versions know."""
+    """Check forgetting: the net loss on earlier tasks, among classes that both versions know."""
     count = losses["forgotten"]
     if count["missing"] is not None:
         return _build_unmeasured_check("forgotten", limit, count["missing"])
@@ -139,7 +139,9 @@ def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
 
 
 def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the share of earlier images that are predicted as a class that is new in this batch."""
+    """Check confusion: the share of earlier images that are predicted as a class new in this
+    batch.
+    """
     count = losses["confused"]
     if count["missing"] is not None:
         return _build_unmeasured_check("confused", limit, count["missing"])
@@ -159,7 +161,7 @@ def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
 
 
 def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the recall of each class that was at least half right before."""
+    """Check the recall of each class of which at least half was right before."""
     count = losses["class_lost"]
     if count["missing"] is not None:
         return _build_unmeasured_check("class_lost", limit, count["missing"])
@@ -182,7 +184,7 @@ def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCh
         f"it lost {_format_lost_classes(lost_classes, count['against'])}"
         if lost_classes
         else f"of the classes that version {count['against']} gets half right, {worst['label']} is "
-        f"worst: {_count_correct_by_version(worst)} of {worst['images']} right"
+        f"worst: {_count_correct_in_judged_version(worst)} of {worst['images']} right"
     )
     return {
         "name": "class_lost",
@@ -192,12 +194,12 @@ def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCh
         "against": count["against"] or 0,
         "images": count["images"],
         "classes": [one["label"] for one in lost_classes][:_NAMED],
-        "detail": _to_sentence(text),
+        "detail": _format_sentence(text),
     }
 
 
 def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the net loss on each earlier task against the best of the last versions on it."""
+    """Check drift: the net loss on each earlier task against the best of the recent versions."""
     count = losses["drifted"]
     if count["missing"] is not None:
         return _build_unmeasured_check("drifted", limit, count["missing"])
@@ -234,9 +236,9 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
     }
 
 
-def _judge_learning(losses: GateComparisons, limit: float) -> GateCheck:
-    """Judge the accuracy on new classes, and on known classes of the batch the net loss and the
-    accuracy.
+def _judge_accuracy_on_batch_classes(losses: GateComparisons, limit: float) -> GateCheck:
+    """Check learning: accuracy on new classes, and net loss and accuracy on known classes of the
+    batch.
 
     The accuracy on known classes counts where production gets these classes right in earlier tasks:
     then the batch's labels contradict what was learned.
@@ -291,12 +293,12 @@ def _judge_learning(losses: GateComparisons, limit: float) -> GateCheck:
         "images": new_counts["images"] + known_counts["images"],
         "p": p_value,
         "classes": [one["label"] for one in worst],
-        "detail": _to_sentence("; ".join(texts)),
+        "detail": _format_sentence("; ".join(texts)),
     }
 
 
 def _fail_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
-    """Return the check on learning as failed because most labels of the batch look wrong."""
+    """Fail the learning check of the gate because most labels of the batch look wrong."""
     detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
     failed: GateCheck = {**check, "passed": False, "detail": detail}
     # A check that fails has a reason, even if no image was measured.
@@ -305,8 +307,8 @@ def _fail_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
 
 
 def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int, int] | None]:
-    """Return the correct ones of the batch's held-out images of known classes, and production's
-    correct and all held-out images of these classes in earlier tasks.
+    """Count correct predictions of known classes: in the batch now, and in earlier tasks by
+    production.
 
     The latter is None for fewer than `LEAST_OF_NEW` images on either side, or where production gets
     less than `KNOWN_BEFORE` of them right.
@@ -314,7 +316,7 @@ def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int,
     known_counts, earlier_counts = losses["known"], losses["class_lost"]
     if known_counts["missing"] is not None or earlier_counts["missing"] is not None:
         return 0, None
-    right_now = sum(_count_correct_by_version(one) for one in known_counts["classes"])
+    right_now = sum(_count_correct_in_judged_version(one) for one in known_counts["classes"])
     # By task too: with a head for each task, equal labels are different classes.
     names = {(one["label"], one["task"]) for one in known_counts["classes"]}
     counted = [one for one in earlier_counts["classes"] if (one["label"], one["task"]) in names]
@@ -325,12 +327,14 @@ def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int,
 
 
 def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateCheck:
-    """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
+    """Check the features: a linear discriminant's accuracy on them against that of ancestor
+    versions.
+    """
     name: Check = "features_collapsed"
     if count is None:
         return _build_unmeasured_check(name, limit, _BEFORE)
-    collapsed = find_last_good_ancestor(count, limit)
-    one = collapsed or find_best_ancestor(count)
+    collapsed = find_ancestor_with_intact_features(count, limit)
+    one = collapsed or find_ancestor_with_best_features(count)
     if one is None:
         return _build_unmeasured_check(name, limit, str(count["missing"]))
     now, before = format_feature_accuracies(one)
@@ -345,11 +349,11 @@ def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateChe
     return {
         "name": name,
         "limit": limit,
-        "value": compute_feature_loss(one),
+        "value": compute_feature_accuracy_loss(one),
         "passed": collapsed is None,
         "against": one["version"],
         "images": one["images"],
-        "detail": _to_sentence(text),
+        "detail": _format_sentence(text),
     }
 
 
@@ -358,14 +362,14 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
     "confused": _judge_class_confusion,
     "class_lost": _judge_recall_of_each_class,
     "drifted": _judge_accuracy_drift,
-    "learned_nothing": _judge_learning,
+    "learned_nothing": _judge_accuracy_on_batch_classes,
 }
 
 
 def _build_measured_check(
     name: Check, limit: float, count: GateComparison, judged: _GateCheckOutcome
 ) -> GateCheck:
-    """Return the result of a check that was measured."""
+    """Build the result of a gate check that was measured."""
     # Classes that gained more than they lost did not cause the failure.
     losing = [one for one in count["classes"] if one["negative"] > one["positive"]]
     worst = losing if judged.failed else []
@@ -383,54 +387,54 @@ def _build_measured_check(
         "positive": count["positive"],
         "classes": [one["label"] for one in worst][:_NAMED],
         "p": judged.p,
-        "detail": _to_sentence(text),
+        "detail": _format_sentence(text),
     }
 
 
 def _build_unmeasured_check(name: Check, limit: float, why: str) -> GateCheck:
-    """Return the result of a check without a measurement; it passes."""
+    """Build the result of a gate check that could not be measured; it passes."""
     return {
         "name": name,
         "limit": limit,
         "value": None,
         "passed": True,
         "not_measured": why,
-        "detail": _to_sentence(f"not measured: {why}"),
+        "detail": _format_sentence(f"not measured: {why}"),
     }
 
 
 def _select_newly_wrong_images(name: ImageCheck, losses: GateComparisons) -> list[LostImage]:
-    """Return the lost images to show for a check."""
+    """Select example images that a version newly predicts wrongly, to show with a gate check."""
     if name != "learned_nothing":
         return losses[name]["pictures"]
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
 
 
-def _build_check_picture(image: LostImage, model_id: str) -> CheckPicture:
+def _add_image_path_to_lost_image(image: LostImage, model_id: str) -> CheckPicture:
     address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
     return {**image, "image": address}
 
 
 def _compute_net_share_of_lost_images(count: GateComparison) -> float:
-    """Return the net loss as a share of the images, in [-1, 1]."""
+    """Compute the net loss (lost minus gained images) as a share of the images, in [-1, 1]."""
     return (count["negative"] - count["positive"]) / count["images"]
 
 
-def _count_correct_by_version(one: GateClassComparison) -> int:
-    """Return the number of images of a class that the version predicts correctly."""
+def _count_correct_in_judged_version(one: GateClassComparison) -> int:
+    """Count the images of a class that the judged version predicts correctly."""
     return one["before"] - one["negative"] + one["positive"]
 
 
 def _compute_class_recall(one: GateClassComparison) -> float:
-    """Return the recall of a class, in [0, 1]."""
-    return _count_correct_by_version(one) / one["images"]
+    """Compute the recall of a class, in [0, 1]."""
+    return _count_correct_in_judged_version(one) / one["images"]
 
 
 def _format_lost_classes(lost: Sequence[GateClassComparison], against: int | None) -> str:
     """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
     texts = [
-        f"{one['label']} ({_count_correct_by_version(one)} of {one['images']} right, {one['before']} by version "
-        f"{against})"
+        f"{one['label']} ({_count_correct_in_judged_version(one)} of {one['images']} right, "
+        f"{one['before']} by version {against})"
         for one in lost
     ]
     # A long list begins with its length, since only its first classes are named.
@@ -450,5 +454,5 @@ def _join_texts(texts: Sequence[str]) -> str:
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 
-def _to_sentence(text: str) -> str:
+def _format_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."

@@ -19,7 +19,7 @@ GONE = -1
 
 @dataclass(frozen=True)
 class AncestorClassNumbers:
-    """Present numbers of classes in the parts of a version's ancestors.
+    """Maps from the class numbers in ancestors' stored parts to a version's present class numbers.
 
     Attributes:
         maps: present number of each former class, once for all versions that share it.
@@ -31,7 +31,9 @@ class AncestorClassNumbers:
     by_version: Mapping[str, int] = field(default_factory=dict)
 
     def find_class_number_map(self, version_id: str) -> list[int] | None:
-        """Return the present number of each class of a version; None: its own are the present ones."""
+        """Find the map to present class numbers for an ancestor's parts; None if the numbers are
+        unchanged.
+        """
         place = self.by_version.get(version_id)
         return None if place is None else self.maps[place]
 
@@ -41,7 +43,7 @@ AS_STORED = AncestorClassNumbers()
 
 
 def read_class_numbers(session: Session, version: Version) -> AncestorClassNumbers:
-    """Return the numbers that a version gives to the classes of its ancestors' parts."""
+    """Read the maps from the class numbers in ancestors' parts to those of a version."""
     query = select(Version.number, Version.id, Version.parent, Version.class_numbers).where(
         Version.model_id == version.model_id, Version.number <= version.number
     )
@@ -61,7 +63,7 @@ def read_class_numbers(session: Session, version: Version) -> AncestorClassNumbe
 
 
 def renumber_former_classes(sources: Sequence[Sequence[int]], former: int) -> list[int]:
-    """Return the new number of each former class.
+    """Return the new number of each former class after a merge, drop or reorder.
 
     Args:
         sources: numbers of the former classes that each new class is made of.
@@ -75,5 +77,5 @@ def renumber_former_classes(sources: Sequence[Sequence[int]], former: int) -> li
 
 
 def compose_class_maps(earlier: Sequence[int], later: Sequence[int]) -> list[int]:
-    """Return the map of classes that leads through an earlier one, and then through a later one."""
+    """Compose two maps of class numbers: first an earlier one, then a later one."""
     return [GONE if number == GONE else later[number] for number in earlier]

@@ -24,14 +24,14 @@ S = TaskStanding
 
 @dataclass(frozen=True)
 class MissingTasks:
-    """Tasks that a version must cover but does not, and classes that it therefore cannot name."""
+    """Tasks that a version lacks, and the classes that it therefore cannot predict."""
 
     tasks: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
 
 
 def list_taught_tasks(manifest: Manifest) -> list[int]:
-    """Return the tasks that the version of this manifest was taught, in order."""
+    """List the tasks that a version was taught, in order, from its manifest."""
     return list(manifest.tasks)
 
 
@@ -42,7 +42,9 @@ def is_one_class_version(manifest: Manifest) -> bool:
 
 
 def list_taught_tasks_after_learning(manifest: Manifest, number: int) -> list[int]:
-    """Return the tasks of a version that learns task `number` on top of this manifest's version."""
+    """List the tasks a version will be taught when it learns task `number` on top of a manifest's
+    version.
+    """
     tasks = list_taught_tasks(manifest)
     # A task that is learned again on top of itself is in the list already.
     return tasks if number in tasks else [*tasks, number]
@@ -51,7 +53,7 @@ def list_taught_tasks_after_learning(manifest: Manifest, number: int) -> list[in
 def find_lost_tasks(
     session: Session, model: Model, tasks: Collection[int], *, again: bool
 ) -> MissingTasks:
-    """Return learned or rolled-back tasks that a version taught `tasks` lacks, and their classes.
+    """Find learned or rolled-back tasks that a version taught `tasks` lacks, with the lost classes.
 
     In the data scenario all tasks share the model's classes, so a class is lost only if no other
     task shows it.
@@ -91,7 +93,9 @@ PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 def find_missing_tasks(
     session: Session, model: Model, tasks: Collection[int]
 ) -> list[tuple[Task, TaskStanding]]:
-    """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
+    """Find rolled-back and skipped tasks that a version taught `tasks` lacks, with their
+    standings.
+    """
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
     return select_missing_tasks(session, model, session.scalars(query.order_by(Task.number)), tasks)
 
@@ -99,7 +103,9 @@ def find_missing_tasks(
 def select_missing_tasks(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, TaskStanding]]:
-    """Return those of the given rolled-back and skipped tasks that a version taught `tasks` lacks."""
+    """Select the rolled-back and skipped tasks that a version taught `tasks` lacks, with their
+    standings.
+    """
     missing = [task for task in passed_over if task.number not in tasks]
     # Most versions lack nothing, which costs no further query.
     unfinished = read_open_task_states(session, model.id) if missing else {}
@@ -109,7 +115,7 @@ def select_missing_tasks(
 def _read_task_classes(
     session: Session, model: Model, numbers: Collection[int]
 ) -> dict[int, set[str]]:
-    """Return the classes of each task by task number."""
+    """Read the classes of each task by task number."""
     query = select(Task.number, Task.classes).where(
         Task.model_id == model.id, Task.number.in_(sorted(numbers))
     )
@@ -117,5 +123,5 @@ def _read_task_classes(
 
 
 def _merge_class_names(classes: Mapping[int, set[str]]) -> set[str]:
-    """Return the union of the classes of all tasks."""
+    """Merge the class names of all tasks without repetition."""
     return set().union(*classes.values()) if classes else set()

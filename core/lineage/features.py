@@ -18,13 +18,17 @@ LEAST_IMAGES = 20
 """Minimum images of each side for a comparison; with fewer, one image is more than five points."""
 
 
-def compute_feature_loss(one: FeatureShare) -> float:
-    """Return the accuracy of the ancestor minus that of the version."""
+def compute_feature_accuracy_loss(one: FeatureShare) -> float:
+    """Compute how much worse a version's features are than an ancestor's: the difference of
+    accuracies.
+    """
     return float(_subtract_accuracies(one))
 
 
 def has_feature_collapse(one: FeatureShare, limit: float = LIMIT) -> bool:
-    """Return True if a version is worse than an ancestor by more than the limit and chance."""
+    """Return True if a version's feature accuracy is below an ancestor's by more than limit and
+    chance.
+    """
     lead = _subtract_accuracies(one)
     spread = sum(
         share * (1 - share) / images
@@ -37,10 +41,10 @@ def has_feature_collapse(one: FeatureShare, limit: float = LIMIT) -> bool:
     return lead > Fraction(repr(limit)) and float(lead) > SPREADS * spread**0.5
 
 
-def find_last_good_ancestor(
+def find_ancestor_with_intact_features(
     count: FeatureCount | None, limit: float = LIMIT
 ) -> FeatureShare | None:
-    """Return the newest good ancestor that a version has collapsed against.
+    """Find the newest good ancestor against which a version's features have collapsed.
 
     Return None if its features have not collapsed. An ancestor whose own features had collapsed is
     no good start. If all of them had collapsed, the best one is returned.
@@ -59,13 +63,15 @@ def find_last_good_ancestor(
     )
 
 
-def find_best_ancestor(count: FeatureCount) -> FeatureShare | None:
-    """Return the ancestor that is furthest ahead, or None if none was compared."""
+def find_ancestor_with_best_features(count: FeatureCount) -> FeatureShare | None:
+    """Find the ancestor with the best feature accuracy compared to the version, or None."""
     return max(count["ancestors"], key=_subtract_accuracies, default=None)
 
 
 def format_feature_accuracies(one: FeatureShare) -> tuple[str, str]:
-    """Return texts such as `32 % of 120` for the version and `71 % of 118` for the ancestor."""
+    """Format feature accuracies, such as `32 % of 120` of the version and `71 % of 118` of the
+    ancestor.
+    """
     version, ancestor = (one["right"], one["images"]), (one["right_before"], one["images_before"])
     return _format_accuracy(*version), _format_accuracy(*ancestor)
 
@@ -75,7 +81,7 @@ def _format_accuracy(right: int, images: int) -> str:
 
 
 def _subtract_accuracies(one: FeatureShare) -> Fraction:
-    """Return the exact difference of the two accuracies."""
+    """Subtract the feature accuracy of a version from an ancestor's, as an exact fraction."""
     return Fraction(one["right_before"], one["images_before"]) - Fraction(
         one["right"], one["images"]
     )

@@ -14,11 +14,11 @@ from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import GateComparisons
 from core.lineage.checks import check_version_losses
 from core.lineage.coverage import MissingTasks
-from core.lineage.visible_losses import describe_visible_losses
+from core.lineage.visible_losses import describe_detectable_losses
 
 
 @dataclass(frozen=True)
-class LineagePlace:
+class LineagePosition:
     """Position of a version in the lineage of its model.
 
     Attributes:
@@ -38,7 +38,7 @@ class LineagePlace:
 
 @dataclass(frozen=True)
 class GateProductionComparison:
-    """Comparison of a version, image by image, with the one in production when it was made.
+    """Image-by-image comparison of a version with the production version when it was made.
 
     Attributes:
         version: number of the version in production.
@@ -53,7 +53,7 @@ class GateProductionComparison:
 
 @dataclass(frozen=True)
 class GateMetrics:
-    """Measurements of a version.
+    """Measurements of a version that its gate judges.
 
     Attributes:
         forgetting, acc: figures of its row of the accuracy matrix.
@@ -81,7 +81,9 @@ class GateMetrics:
 
     @property
     def negative_flip_share(self) -> float | None:
-        """Share of images that turned wrong, in [0, 1]; None if nothing was compared."""
+        """Share of images that production predicts right and the version wrong, in [0, 1]; None
+        without images.
+        """
         production = self.production
         return (
             production.negative / production.images
@@ -91,9 +93,9 @@ class GateMetrics:
 
 
 def judge_gate_metrics(
-    gate: GateLimits | GateOut, metrics: GateMetrics, place: LineagePlace
+    gate: GateLimits | GateOut, metrics: GateMetrics, place: LineagePosition
 ) -> Verdict:
-    """Judge a version by the limits of a gate."""
+    """Judge a version's measurements by the limits of a gate, and return the verdict."""
     values: dict[Limit, float | None] = {
         "max_forgetting": metrics.forgetting,
         "min_new_task": metrics.new_task,
@@ -146,5 +148,5 @@ def judge_gate_metrics(
         }
     )
     judged: Verdict = {"passed": all(check["passed"] for check in checks), "checks": checks}
-    visible = describe_visible_losses(gate, metrics.losses)
+    visible = describe_detectable_losses(gate, metrics.losses)
     return judged if visible is None else {**judged, "visible": visible}

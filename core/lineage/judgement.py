@@ -15,17 +15,17 @@ from core.lineage.coverage import find_lost_tasks, list_taught_tasks
 from core.lineage.gate import (
     GateMetrics,
     GateProductionComparison,
-    LineagePlace,
+    LineagePosition,
     judge_gate_metrics,
 )
-from core.lineage.labels import find_label_doubt
+from core.lineage.labels import find_doubted_labels_finding
 from core.lineage.row import read_matrix_row
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics.matrix_row import compute_version_accuracy_figures
 
 
 def judge_version(session: Session, model: Model, version: Version) -> Verdict:
-    """Judge a version by the gate of its job.
+    """Judge a version by the gate of its job, and return the verdict.
 
     A change of the model's gate affects only later tasks.
     """
@@ -45,19 +45,19 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
         compute_confident_share(session, model, version.number),
         read_losses_checked_by_gate(session, model.id, version.number),
         read_feature_comparison(session, model.id, version.number),
-        _read_label_doubt(session, job, version.task_number),
+        _read_doubted_labels_finding(session, job, version.task_number),
     )
     limits = get_gate_limits(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
     # An edit replaces the head that it began from, though it may continue an older version.
     replaces = job is not None and job.kind == JobKind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
-    place = LineagePlace(parent, model.head, lacks, model.allow_lost_classes, model.id)
+    place = LineagePosition(parent, model.head, lacks, model.allow_lost_classes, model.id)
     return judge_gate_metrics(limits or {}, metrics, place)
 
 
 def get_gate_limits(model: Model, job: Job | None) -> GateOut:
-    """Return the gate that a job's version is judged by; rows older than a limit lack its name."""
+    """Return the gate limits for a job's version; fields that older rows lack are added."""
     # Jobs that were submitted before each had its own gate are judged by their model's.
     return model.gate if job is None or job.gate is None else job.gate
 
@@ -65,7 +65,7 @@ def get_gate_limits(model: Model, job: Job | None) -> GateOut:
 def read_production_comparison(
     session: Session, model_id: str, version: int
 ) -> GateProductionComparison | None:
-    """Return the stored comparison with production, if the version's gate has that limit."""
+    """Read a version's stored comparison with production, if the gate limits it."""
     measurement = session.get(VersionMeasurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
     return None if measurement is None else GateProductionComparison(**measurement.detail)
 
@@ -73,39 +73,41 @@ def read_production_comparison(
 def read_losses_checked_by_gate(
     session: Session, model_id: str, version: int
 ) -> GateComparisons | None:
-    """Return the stored counts for the checks, if the version's gate has such a check."""
+    """Read the stored prediction changes that the gate's checks need, if it has such checks."""
     row = session.get(VersionMeasurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail
 
 
 def read_feature_comparison(session: Session, model_id: str, version: int) -> FeatureCount | None:
-    """Return the stored counts of a version's features against its ancestors'."""
+    """Read the stored comparison of a version's feature accuracy with its ancestors'."""
     row = session.get(VersionMeasurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail
 
 
-def _read_label_doubt(session: Session, job: Job | None, number: int | None) -> str | None:
-    """Return the finding that most labels of a task's batch look wrong, if there is one.
+def _read_doubted_labels_finding(
+    session: Session, job: Job | None, number: int | None
+) -> str | None:
+    """Read the finding that most labels of a task's batch look wrong, if there is one.
 
     A job without a data report leaves that of an earlier job in the task.
     """
     if job is None or job.recipe.get("data_report") == "off":
         return None
     task = select(Task.report).where(Task.model_id == job.model_id, Task.number == number)
-    return find_label_doubt(session.scalar(task))
+    return find_doubted_labels_finding(session.scalar(task))
 
 
 def compute_confident_share(session: Session, model: Model, version: int) -> float | None:
-    """Return the share of held-out images that a version predicts with confidence, in [0, 1].
+    """Compute the share of held-out images that a version predicts with confidence, in [0, 1].
 
     None if the model promises no precision, or nothing was measured.
     """
-    sure = choose_sure_threshold(session, model, version)
+    sure = choose_threshold_for_promised_precision(session, model, version)
     return None if sure is None or not sure["images"] else sure["covered"] / sure["images"]
 
 
 def read_forecast_loss_rise(session: Session, model_id: str, version: int) -> float | None:
-    """Return the forecast rise of the earlier tasks' mean loss.
+    """Read the forecast rise of the earlier tasks' mean loss from a version's measurements.
 
     It is infinite if it was not a finite number, and None if the method makes no forecast.
     """

@@ -9,8 +9,8 @@ MOST_DOUBTED = 0.5
 which the version is held."""
 
 
-def find_label_doubt(report: BatchReport | None) -> str | None:
-    """Return the finding that most labels of a batch's known classes look swapped or wrong.
+def find_doubted_labels_finding(report: BatchReport | None) -> str | None:
+    """Find the finding that most labels of a batch's known classes look swapped or wrong.
 
     None if fewer do, or if a person has accepted the finding. A single doubted class does not hold
     a batch either: its images may as well come from another camera.

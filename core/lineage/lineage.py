@@ -31,7 +31,7 @@ _REPLACED = frozenset({None, TaskStanding.REJECTED, TaskStanding.FAILED, TaskSta
 
 @dataclass(frozen=True)
 class AliasMoveOrigin:
-    """The cause and the author of an alias's move.
+    """Cause and author of a move of a model alias such as `production`.
 
     Attributes:
         cause: create, publish, set, rollback or follow.
@@ -48,13 +48,13 @@ PUBLISH = AliasMoveOrigin("publish")
 
 
 def lock_model(session: Session, model_id: str) -> Model:
-    """Return the model's row as it is now, locked until the transaction ends."""
+    """Lock the model's row until the transaction ends, and return it as it is now."""
     # The session may have read the row before, when another transaction was changing it.
     return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
 
 
-def find_numbered_version(session: Session, model: Model, number: int) -> Version | None:
-    """Return the model's version of that number, or None."""
+def find_version_by_number(session: Session, model: Model, number: int) -> Version | None:
+    """Find a version of the model by number, or None."""
     query = select(Version).where(Version.model_id == model.id, Version.number == number)
     return session.scalars(query).one_or_none()
 
@@ -62,7 +62,7 @@ def find_numbered_version(session: Session, model: Model, number: int) -> Versio
 def read_tasks_by_numbers(
     session: Session, model: Model, numbers: Collection[int], *, with_reports: bool = True
 ) -> list[Task]:
-    """Return the tasks of a model that have these numbers, in their order.
+    """Read the tasks of a model with these numbers, in their order.
 
     Args:
         with_reports: read the reports as well, which are large.
@@ -74,14 +74,16 @@ def read_tasks_by_numbers(
 
 
 def find_lineage_head(session: Session, model: Model) -> Version:
-    """Return the version that the next task starts from."""
-    head = find_numbered_version(session, model, model.head)
+    """Find the head of the model's lineage: the version that the next task starts from."""
+    head = find_version_by_number(session, model, model.head)
     assert head is not None, "a head is a version of its model"
     return head
 
 
 def find_version_next_task_starts_from(session: Session, model: Model) -> Version | None:
-    """Return the start of the next task, or None while the model waits for its base."""
+    """Find the version that the next task starts from, or None while the model waits for its base
+    weights.
+    """
     return None if model.base_job is not None else find_lineage_head(session, model)
 
 
@@ -93,7 +95,7 @@ def publish_version(
     now: float,
     move_origin: AliasMoveOrigin = PUBLISH,
 ) -> None:
-    """Publish a version: it becomes the lineage head, and production moves to it if it follows.
+    """Publish a version: make it the lineage head, and move production to it if that follows.
 
     While production is version 0, a version that knows only one class does not replace it, since it
     would predict that class for everything. The lineage continues from it, and production moves
@@ -113,14 +115,16 @@ def publish_version(
 
 
 def is_promotion_withheld_for_one_class(session: Session, model: Model, version: Version) -> bool:
-    """Return True if a version is not promoted, since it knows one class and production none."""
+    """Return True if a version is not promoted because it knows only one class and production
+    none.
+    """
     production = session.get(Alias, (model.id, PRODUCTION))
     has_none = production is None or production.version == 0
     return has_none and version.number > 0 and is_one_class_version(version.manifest)
 
 
 def record_held_version(session: Session, model: Model, task: Task, now: float) -> None:
-    """Record that a version failed its gate: stop at its task, or skip it if the model says so.
+    """Record that a version failed its gate: stop the lineage at its task, or skip the task.
 
     A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
     required.
@@ -134,7 +138,7 @@ def record_held_version(session: Session, model: Model, task: Task, now: float) 
 
 
 def skip_held_task(model: Model, task: Task, now: float) -> None:
-    """Skip a task whose version was held.
+    """Skip a task whose version was held by the gate.
 
     Its training images are retained for the model's period from now on.
     """
@@ -143,7 +147,7 @@ def skip_held_task(model: Model, task: Task, now: float) -> None:
 
 
 def discard_task(model: Model, task: Task, now: float) -> None:
-    """Discard a task that nobody needs."""
+    """Discard a task that is no longer needed."""
     # Images of a held task are retained without an end, so their period begins only now.
     dated = task.standing == TaskStanding.HELD
     set_task_standing(task, TaskStanding.DISCARDED, now)
@@ -152,14 +156,12 @@ def discard_task(model: Model, task: Task, now: float) -> None:
 
 
 def _extend_image_retention(model: Model, task: Task, now: float) -> None:
-    """Retain the training images for the model's period from now on, or longer if promised
-    before.
-    """
+    """Extend how long a task's training images are retained: the model's period from now on."""
     until = now + model.training_data_days * DAY_S
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
 
-def update_standing_after_job(session: Session, job: Job, now: float) -> None:
+def update_task_standing_after_job(session: Session, job: Job, now: float) -> None:
     """Update the standing of a task whose job has ended without a version.
 
     The standing follows from the state of the job; a task of which a version was made before keeps
@@ -182,7 +184,7 @@ def update_standing_after_job(session: Session, job: Job, now: float) -> None:
 
 
 def rejudge_held_versions(session: Session, model: Model, now: float) -> list[int]:
-    """Judge held versions again by the standings of tasks now, and publish those that pass.
+    """Judge held versions again after standings of tasks have changed, and publish those that pass.
 
     Return their numbers.
     """
@@ -215,7 +217,7 @@ def rejudge_held_versions(session: Session, model: Model, now: float) -> list[in
 
 
 def find_held_version(session: Session, task: Task) -> Version | None:
-    """Return the newest version of a task if it is held, else None."""
+    """Find the newest version of a task if its gate holds it, else None."""
     query = select(Version).where(
         Version.model_id == task.model_id, Version.task_number == task.number
     )
@@ -227,7 +229,7 @@ def find_held_version(session: Session, task: Task) -> Version | None:
 def promote_version(
     session: Session, model: Model, target: Version, move_origin: AliasMoveOrigin, now: float
 ) -> list[Task]:
-    """Point production to a version, and return the tasks that the lineage lost by that.
+    """Promote a version to production; return the tasks that production lost by the move.
 
     The newest version of the lineage, and any newer version, make production follow again. An older
     one pins production, and the tasks it was not taught are rolled back. A held version is
@@ -269,7 +271,7 @@ def promote_version(
 
 
 def _is_held_task_version(session: Session, version: Version) -> bool:
-    """Return True if the task of a version waits for a person."""
+    """Return True if a version is held by its gate and its task waits for the user's decision."""
     query = select(Task.standing).where(
         Task.model_id == version.model_id, Task.number == version.task_number
     )
@@ -279,7 +281,7 @@ def _is_held_task_version(session: Session, version: Version) -> bool:
 def unpin_production(
     session: Session, model: Model, move_origin: AliasMoveOrigin, now: float
 ) -> None:
-    """Move production to the lineage head, and let it follow from now on."""
+    """Unpin production: move it to the lineage head, and let it follow from now on."""
     model.production_follows = True
     point_alias_to_version(session, model, PRODUCTION, model.head, now, move_origin)
 
@@ -302,7 +304,7 @@ def move_lineage_head_back(
 def point_alias_to_version(
     session: Session, model: Model, name: str, number: int, now: float, move_origin: AliasMoveOrigin
 ) -> Alias:
-    """Point an alias to a version, create it if new, and add a row of history.
+    """Point a model alias to a version, creating it if needed, and record the move in its history.
 
     Setting the same target again changes nothing.
     """
@@ -338,16 +340,14 @@ def point_alias_to_version(
 
 
 def _move_latest_alias(session: Session, model: Model, version: Version, now: float) -> None:
-    """Move `latest` to a version that was just published, unless a newer one is published."""
+    """Move the alias `latest` to a version just published, unless a newer one is published."""
     latest = session.get(Alias, (model.id, LATEST))
     if latest is None or latest.version < version.number:
         point_alias_to_version(session, model, LATEST, version.number, now, PUBLISH)
 
 
 def _is_forward_production_move(session: Session, model: Model, target: Version) -> bool:
-    """Return True if pinned production would move forward to `target`, an ancestor of the lineage
-    head or the head itself.
-    """
+    """Return True if moving pinned production to `target` is a step forward within the lineage."""
     production = session.get(Alias, (model.id, PRODUCTION))
     if model.production_follows or production is None or target.number <= production.version:
         return False
@@ -394,7 +394,7 @@ def _update_standings_after_move(
 
 
 def find_waiting_job(session: Session, model: Model) -> str | None:
-    """Return a queued job of the model that may run next, so that workers can be notified.
+    """Find a queued job of the model that may run next, to notify workers.
 
     Return None if there is none.
     """
@@ -412,7 +412,7 @@ def find_waiting_job(session: Session, model: Model) -> str | None:
 def record_publish_in_audit(
     session: Session, model: Model, version: Version, now: float, **how: str
 ) -> None:
-    """Add the audit row of a new version, or of one that its gate let pass later.
+    """Record a version's publication in the audit trail.
 
     Args:
         how: the job or the judgement, by name.

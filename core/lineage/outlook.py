@@ -15,7 +15,7 @@ from core.lineage.standing import read_open_task_states
 
 @dataclass(frozen=True)
 class BatchWarnings:
-    """Warnings about a batch that is submitted now.
+    """Warnings about a batch at its submission: tasks its version will lack, and reasons to wait.
 
     Attributes:
         missing: a sentence for each task that its version will lack.
@@ -29,7 +29,8 @@ class BatchWarnings:
 def describe_next_task_outlook(
     session: Session, model: Model, head: Version | None
 ) -> BatchWarnings:
-    """Return the outlook of a model's next task.
+    """Describe the outlook of a model's next task: whether it waits, and tasks its version will
+    lack.
 
     Args:
         head: version that the task starts from; None while the model waits for its base.
@@ -41,14 +42,14 @@ def describe_next_task_outlook(
 
 
 def build_missing_or_stopping_task_condition() -> ColumnElement[bool]:
-    """Select the tasks that the next version may lack, and those that stop the lineage."""
+    """Build the SQL condition for tasks that the next version may lack or that stop the lineage."""
     return or_(Task.standing.in_(PASSED_OVER), Task.stops)
 
 
 def describe_task_outlook(
     session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
 ) -> BatchWarnings:
-    """Return the outlook, as `describe_next_task_outlook` does.
+    """Describe the outlook of a task from its model's state, as `describe_next_task_outlook` does.
 
     Args:
         tasks: those of the model that `build_missing_or_stopping_task_condition` selects, and maybe others.
@@ -72,7 +73,7 @@ def describe_task_outlook(
 
 
 def _describe_wait_for_base_weights(session: Session, model: Model) -> list[str]:
-    """Return the sentence that the task waits for the base; none if the job that fetches it has
+    """Describe in a sentence that a task waits for base weights to be downloaded; empty if the job
     ended.
 
     A job that waits for a base that cannot be fetched says so in its own response.

@@ -23,7 +23,7 @@ _ROW = select(
 
 
 def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, MatrixCellCounts]:
-    """Return the cells of a version by task."""
+    """Read a version's row of the accuracy matrix: cells by task."""
     # Without the ORM and with a query built once: a verdict reads thousands of cells.
     cells = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
     return {task: MatrixCellCounts(correct, total, best) for task, correct, total, best in cells}
@@ -32,7 +32,7 @@ def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, 
 def find_best_earlier_accuracies(
     session: Session, version: Version, tasks: Iterable[int]
 ) -> dict[int, float | None]:
-    """Return the value of `MatrixCellCounts.best` for the next version's cells of `tasks`.
+    """Find the best accuracy on each task since it was learned, up to and including a version.
 
     That is the best accuracy in [0, 1] on a task since it was learned, up to and including
     `version`. Ancestors are read only for tasks on which `version` was not measured itself.
@@ -59,7 +59,7 @@ def find_best_earlier_accuracies(
 def store_matrix_row_figures(
     session: Session, version: Version, cells: Mapping[int, MatrixCellCounts], scenario: str
 ) -> None:
-    """Store the figures of a version's row, for the metrics of its descendants."""
+    """Store the accuracy figures of a version's matrix row, for the metrics of its descendants."""
     figures = compute_version_accuracy_figures(list_taught_tasks(version.manifest), cells, scenario)
     detail = {"last": figures.last, "forgetting": figures.forgetting, "images": figures.images}
     measurements.insert_measurement_rows(

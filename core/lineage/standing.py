@@ -17,7 +17,7 @@ from core.database.tables import Job, Task
 
 
 class TaskStanding(StrEnum):
-    """Standing of a task; queued and running are not stored, but follow from an unfinished job."""
+    """Standing of a task in the lineage: queued, running, learned, held, skipped …"""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -42,7 +42,7 @@ ENDED = {JobState.REJECTED: S.REJECTED, JobState.FAILED: S.FAILED, JobState.CANC
 
 
 def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState]:
-    """Return the state of the unfinished job of each task that has one, by task number."""
+    """Read the state of the unfinished job of each task that has one, by task number."""
     query = select(Job.task_number, Job.state).where(
         Job.model_id == model_id, build_unfinished_condition(Job.state)
     )
@@ -53,7 +53,7 @@ def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState
 
 
 def derive_task_standing(task: Task, unfinished: JobState | None) -> TaskStanding:
-    """Return the standing of a task.
+    """Derive the standing of a task from its row and its unfinished job.
 
     Args:
         unfinished: state of its unfinished job; None if it has none.
@@ -66,7 +66,7 @@ def derive_task_standing(task: Task, unfinished: JobState | None) -> TaskStandin
 def read_task_standings(
     session: Session, model_id: str, tasks: Collection[Task]
 ) -> dict[int, TaskStanding]:
-    """Return the standing of each given task of one model, by task number."""
+    """Read the standing of each given task of one model, by task number."""
     unfinished = read_open_task_states(session, model_id) if tasks else {}
     return {task.number: derive_task_standing(task, unfinished.get(task.number)) for task in tasks}
 

@@ -8,12 +8,15 @@ from core.database.measurements import ALL_TASKS, CALIBRATION
 from core.database.tables import Model, VersionMeasurement
 from core.statistics.sureness import (
     choose_confidence_threshold,
-    compute_images_required_for_promise,
+    compute_images_required_for_promised_precision,
 )
 
 
-def choose_sure_threshold(session: Session, model: Model, version: int) -> SureOut | None:
-    """Return the threshold and coverage that keep the promised precision.
+def choose_threshold_for_promised_precision(
+    session: Session, model: Model, version: int
+) -> SureOut | None:
+    """Choose the confidence threshold that keeps a model's promised precision; return it with its
+    coverage.
 
     Return None if the model promises nothing.
     """
@@ -35,5 +38,5 @@ def choose_sure_threshold(session: Session, model: Model, version: int) -> SureO
         "images": curve[-1].images if curve else 0,
         "covered": chosen.covered,
         "right": chosen.right,
-        "needed": compute_images_required_for_promise(precision),
+        "needed": compute_images_required_for_promised_precision(precision),
     }

@@ -19,8 +19,8 @@ Origin = dict[str, RandomStart | BaseOrigin | None]
 
 
 @dataclass(frozen=True)
-class VersionZeroStart:
-    """Weights that a model starts from.
+class VersionZeroWeights:
+    """Initial weights of a model for its version 0: parts, origin and pixel statistics.
 
     Attributes:
         parts: parts whose blobs are stored; empty for random weights.
@@ -36,13 +36,13 @@ class VersionZeroStart:
 def add_version_zero(
     session: Session,
     model: Model,
-    start: VersionZeroStart,
+    start: VersionZeroWeights,
     move_origin: AliasMoveOrigin,
     *,
     seed: int,
     now: float,
 ) -> Version:
-    """Add version 0 with its parts and aliases.
+    """Add a model's version 0 with its parts and aliases to the database.
 
     Args:
         start: weights of the version; the caller holds the lock on references
@@ -81,7 +81,7 @@ def add_version_zero(
 def add_version_without_job(
     session: Session, model: Model, manifest: Manifest, parts: Sequence[StoredPart], now: float
 ) -> Version:
-    """Add a published version that no job has made, with its parts.
+    """Add a published version that no job made to the database, with its parts.
 
     Args:
         manifest: its manifest, with its number, its parent and its task.
@@ -118,7 +118,7 @@ def add_version_without_job(
 def build_weights_part(
     weights: PretrainedWeights, stored: FetchedWeights
 ) -> tuple[StoredPart, Origin]:
-    """Return the part of version 0 made of pretrained weights, and its origin for the manifest."""
+    """Build version 0's part of pretrained weights, and describe their origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
     part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
     # A packaged base is stored under its own name, which is no repository of the Hub.
@@ -137,7 +137,7 @@ def build_weights_part(
 def find_pixel_statistics_of_weights(
     weights: PretrainedWeights, model: Model
 ) -> Normalisation | None:
-    """Return the pixel statistics that the weights were trained with.
+    """Find the pixel mean and standard deviation that pretrained weights expect.
 
     Return None if the model's images have other channels.
     """

@@ -8,10 +8,10 @@ from core.statistics.power import SIGNIFICANT
 from core.text.counts import format_count
 
 
-def describe_visible_losses(
+def describe_detectable_losses(
     limits: GateLimits | GateOut, losses: GateComparisons | None
 ) -> Visibility | None:
-    """Return the size of losses that the compared images could have shown.
+    """Describe how small a loss the gate's compared images could reveal.
 
     Return None if nothing was checked or compared.
     """
@@ -32,17 +32,18 @@ def describe_visible_losses(
         text += f"it may miss a loss of less than {_format_percentage_points(loss)}"
         if more is not None and then is not None:
             text += f", and with {more} more, one of less than {100 * then:.0f}"
-    return {**visible, "detail": f"{text}.{_describe_visible_class_loss(limits, losses)}"}
+    return {**visible, "detail": f"{text}.{_describe_detectable_class_loss(limits, losses)}"}
 
 
-def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: GateComparisons) -> str:
-    """Return sentences about the smallest loss of one class that a check would notice, and what to
-    send so that smaller ones are noticed; empty if no class was compared."""
+def _describe_detectable_class_loss(limits: GateLimits | GateOut, losses: GateComparisons) -> str:
+    """Describe the smallest loss of one class that the gate would notice, and how to notice smaller
+    ones.
+    """
     sizes = sorted({one["images"] for one in losses["class_lost"]["classes"]})
     if not sizes:
         return ""
     images = sizes[0]
-    noticed = find_smallest_noticed_class_loss(limits, losses, images)
+    noticed = find_smallest_detectable_class_loss(limits, losses, images)
     # The stored list of classes is cut, so that the smallest class may be missing in it.
     counted = sum(one["images"] for one in losses["class_lost"]["classes"])
     is_same = len(sizes) == 1 and counted == losses["class_lost"]["images"]
@@ -59,11 +60,10 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: GateCompa
     )
 
 
-def find_smallest_noticed_class_loss(
+def find_smallest_detectable_class_loss(
     limits: GateLimits | GateOut, losses: GateComparisons, images: int
 ) -> int | None:
-    """Return the smallest loss of one class that fails a check, while all other images stay as
-    they are.
+    """Find the smallest loss of one class's images that fails a gate check, all else unchanged.
 
     Args:
         images: held-out images of the class, all of which were right before.
@@ -75,16 +75,16 @@ def find_smallest_noticed_class_loss(
         (
             lost
             for lost in range(1, images + 1)
-            if _is_class_loss_noticed(limits, losses, images, lost)
+            if _is_class_loss_detected(limits, losses, images, lost)
         ),
         None,
     )
 
 
-def _is_class_loss_noticed(
+def _is_class_loss_detected(
     limits: GateLimits | GateOut, losses: GateComparisons, images: int, lost: int
 ) -> bool:
-    """Return True if a check fails when one class loses `lost` of its images."""
+    """Return True if a gate check fails when one class loses `lost` of its images."""
     class_lost, drifted = limits.get("class_lost"), limits.get("drifted")
     forgotten = limits.get("forgotten")
     if class_lost is not None and images >= LEAST_OF_CLASS and images - lost <= class_lost * images:

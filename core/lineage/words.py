@@ -17,12 +17,12 @@ SETTLED_BY = "The model's `attention` has the requests that settle it."
 
 
 def format_date(at: float) -> str:
-    """Return a day, such as 2026-11-29."""
+    """Format a time as a date, such as 2026-11-29."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def join_words_with_conjunction(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
-    """Return `a`, `a and b` or `a, b and 7 more`; `last`: and, or."""
+    """Join words as `a`, `a and b` or `a, b and 7 more`; `last`: and, or."""
     shown_words = list(words[:most])
     if len(words) > most:
         shown_words.append(f"{len(words) - most} more")
@@ -34,7 +34,7 @@ def join_words_with_conjunction(words: Sequence[str], most: int = _SHOWN, last: 
 
 
 def describe_task(task: Task) -> str:
-    """Return `task 2 (“week-32”, classes coat and hat)`."""
+    """Describe a task in words: `task 2 (“week-32”, classes coat and hat)`."""
     name = f"“{task.name}”, " if task.name else ""
     several = "es" * (len(task.classes) > 1)
     classes = (
@@ -45,14 +45,16 @@ def describe_task(task: Task) -> str:
     return f"task {task.number} ({name}{classes})"
 
 
-def can_relearn(task: Task) -> bool:
-    """Return True if a task can be learned again from its training part or its archive."""
+def can_relearn_task(task: Task) -> bool:
+    """Return True if a task's stored data allows learning it again."""
     decoded = task.train_sha256 is not None and task.train_deleted_at is None
     return task.data_deleted_at is None and (decoded or task.archive_key is not None)
 
 
 def describe_image_retention(model: Model, task: Task) -> str:
-    """Return a clause about the retention of a task's training images, or about their deletion."""
+    """Describe how long a task's training images are kept, or when they were deleted, as a
+    clause.
+    """
     if task.data_deleted_at is not None:
         return f"its images were deleted on {format_date(task.data_deleted_at)}"
     if task.train_deleted_at is not None:
@@ -63,17 +65,20 @@ def describe_image_retention(model: Model, task: Task) -> str:
 
 
 def find_training_image_deletion_time(model: Model, task: Task) -> float | None:
-    """Return when a task's training part will be deleted, in seconds since 1970; None if it is not
-    scheduled."""
-    undecided = model.keep_training_data or task.stops or not can_relearn(task)
+    """Return the time at which a task's training images will be deleted, in seconds since 1970, or
+    None.
+    """
+    undecided = model.keep_training_data or task.stops or not can_relearn_task(task)
     return None if undecided else task.train_until
 
 
-def describe_settling_requests(model: Model, task: Task) -> str:
-    """Return a sentence with the requests that settle a task the lineage lacks."""
-    discard = _build_task_request(model, task.number, "discard")
-    if can_relearn(task):
-        again = _build_task_request(model, task.number, "relearn")
+def describe_requests_for_missing_task(model: Model, task: Task) -> str:
+    """Describe the API requests that learn or discard a task which the lineage lacks, in a
+    sentence.
+    """
+    discard = _build_task_api_request(model, task.number, "discard")
+    if can_relearn_task(task):
+        again = _build_task_api_request(model, task.number, "relearn")
         return (
             f"Learn it again with {again} ({describe_image_retention(model, task)}), or discard it "
             f"with {discard}."
@@ -84,12 +89,12 @@ def describe_settling_requests(model: Model, task: Task) -> str:
     )
 
 
-def _build_task_request(model: Model, task: int, verb: str) -> ApiStep:
+def _build_task_api_request(model: Model, task: int, verb: str) -> ApiStep:
     return ApiStep("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
 def describe_gate_rule_for_missing_task(model: Model) -> str:
-    """Return the gate's rule for a version that lacks a task which was rolled back, as a clause."""
+    """Describe the gate's rule for a version that lacks a rolled-back task, as a clause."""
     if model.allow_lost_classes:
         return "the model allows versions without it (`allow_lost_classes`)"
     if model.scenario == "data":
@@ -100,26 +105,27 @@ def describe_gate_rule_for_missing_task(model: Model) -> str:
 def describe_missing_task(
     model: Model, task: Task, standing: TaskStanding, subject: str = "The new version"
 ) -> str:
-    """Return a sentence saying that a version lacks a task, why, and what to do."""
+    """Describe in a sentence that a version lacks a task, why, and what to do."""
     does = "will not contain" if subject == "The new version" else "does not contain"
     sentence = f"{subject} {does} {describe_task(task)}"
     if standing in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return f"{sentence}, which is being learned again."
     if standing is TaskStanding.SKIPPED:
-        return f"{sentence}, which was skipped. {describe_settling_requests(model, task)}"
+        return f"{sentence}, which was skipped. {describe_requests_for_missing_task(model, task)}"
     return (
         f"{sentence}, which was rolled back: {describe_gate_rule_for_missing_task(model)}. "
-        f"{describe_settling_requests(model, task)}"
+        f"{describe_requests_for_missing_task(model, task)}"
     )
 
 
 def describe_task_lost_by_alias_move(model: Model, task: Task, version: int) -> str:
-    """Return a sentence about a task that production lacks after a move to an earlier version."""
-    return f"Version {version} was not taught {describe_task(task)}. {describe_settling_requests(model, task)}"
+    """Describe in a sentence a task that production lost by a move to an earlier version."""
+    requests = describe_requests_for_missing_task(model, task)
+    return f"Version {version} was not taught {describe_task(task)}. {requests}"
 
 
 def explain_one_class_version(version: Version) -> str:
-    """Return why a first version is not promoted, and what to send."""
+    """Explain why a version with only one class is not promoted to production, and what to send."""
     return (
         f"Version {version.number} knows one class, so it calls every image by it. It is published "
         "and not in production. Send a batch with another class: the next version is judged and "
@@ -128,17 +134,19 @@ def explain_one_class_version(version: Version) -> str:
 
 
 def describe_late_publication(version: int) -> str:
-    """Return a sentence saying that a held version was judged again."""
+    """Explain in a sentence that a held version was judged again and published."""
     return f"Version {version} was held, passes its gate now and is published."
 
 
 def explain_held_version(version: int, gate: Verdict) -> str:
-    """Return `Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
+    """Explain why a version is held, such as `Version 3 is held by its gate: forgetting is 0.42
+    …`
+    """
     return f"Version {version} is held by its gate: {explain_failed_gate_checks(gate)}."
 
 
 def explain_failed_gate_checks(gate: Verdict) -> str:
-    """Return the reasons of a verdict that did not pass, as clauses.
+    """Explain which gate checks a version failed, as clauses.
 
     For example `forgetting is 0.42, at most 0.1 is asked for`. Several checks see one loss in
     different ways. Only the most telling of them is a reason here, and the others are named:
@@ -159,7 +167,7 @@ def explain_failed_gate_checks(gate: Verdict) -> str:
 
 
 def list_failed_checks(gate: Verdict) -> list[str]:
-    """Return each failed check of a verdict as a sentence."""
+    """List each failed check of a gate verdict as a sentence."""
     clauses = [_explain_failed_check(check) for check in gate["checks"] if not check["passed"]]
     return [f"{clause[0].upper()}{clause[1:]}." for clause in clauses]
 
@@ -206,33 +214,37 @@ def _explain_failed_check(check: GateCheck) -> str:
 def explain_stopped_lineage(
     model: Model, task: Task, version: Version, learned: Collection[int] = ()
 ) -> str:
-    """Return a sentence saying that later batches wait for a held version, and what settles it.
+    """Explain that a held version stops its lineage, and the requests that let later batches go on.
 
     Args:
         learned: tasks that the version lacks and the head has learned since.
     """
     again = (
         f"learns {describe_task(task)} again, discards the task"
-        if can_relearn(task)
+        if can_relearn_task(task)
         else f"discards {describe_task(task)}"
     )
+    requests = describe_requests_to_pass_held_version(model, version, learned)
     return (
         f"Later batches of {model.name} wait until a person promotes version {version.number} with "
-        f"a reason, {again}, or continues without it.{describe_repairing_requests(model, version, learned)}"
+        f"a reason, {again}, or continues without it.{requests}"
     )
 
 
-def list_lost_tasks(gate: Verdict) -> list[int]:
-    """Return the tasks that a version was held for lacking."""
+def list_tasks_missing_from_held_version(gate: Verdict) -> list[int]:
+    """List the tasks for whose absence a version is held by its gate."""
     return [n for check in gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
 
 
-def describe_repairing_requests(model: Model, version: Version, learned: Collection[int]) -> str:
-    """Return the requests that let a held version pass which lacks tasks; empty if it lacks none.
+def describe_requests_to_pass_held_version(
+    model: Model, version: Version, learned: Collection[int]
+) -> str:
+    """Describe the requests that let a version pass which is held for lacking tasks; empty if it is
+    not.
 
     Learning its own task again would not bring the lacking tasks back.
     """
-    lacking = list_lost_tasks(version.gate)
+    lacking = list_tasks_missing_from_held_version(version.gate)
     # The check lists lacking tasks even if the model allows that.
     if not lacking or model.allow_lost_classes:
         return ""
@@ -246,7 +258,7 @@ def describe_repairing_requests(model: Model, version: Version, learned: Collect
         )
     tasks = join_words_with_conjunction([str(number) for number in numbers], 20)
     again, discard = (
-        _build_task_request(model, numbers[0], verb) for verb in ("relearn", "discard")
+        _build_task_api_request(model, numbers[0], verb) for verb in ("relearn", "discard")
     )
     return (
         f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, "
@@ -256,7 +268,7 @@ def describe_repairing_requests(model: Model, version: Version, learned: Collect
 
 
 def explain_waiting_batch(task: Task, version: Version | None, again: bool) -> str:
-    """Return why a batch waits.
+    """Explain why a submitted batch waits.
 
     `version`: the held one; `again`: its task is being learned again.
     """
@@ -273,18 +285,19 @@ def explain_waiting_batch(task: Task, version: Version | None, again: bool) -> s
 
 
 def explain_waiting_for_base(job_id: str) -> str:
-    """Return why a batch waits whose model has no version 0 yet. job_id: the job that fetches the
-    weights."""
+    """Explain that a batch waits for its model's base weights. job_id: the job that fetches
+    them.
+    """
     return f"This batch waits for the weights of its model's base, which job {job_id} brings."
 
 
 def describe_fetch_request(job_id: str) -> str:
-    """Return the request that fetches the weights again, as a clause."""
+    """Describe the request that downloads base weights again, as a clause."""
     return f"bring them again with POST /v1/jobs/{job_id}/retry"
 
 
 def explain_missing_base_weights(job_id: str, error: JobError | None) -> str:
-    """Return why a batch keeps waiting for its model's base, and what to do.
+    """Explain why a batch keeps waiting for its model's base weights, and what to do.
 
     Args:
         job_id: the job that should have fetched the weights.
@@ -302,19 +315,18 @@ def explain_missing_base_weights(job_id: str, error: JobError | None) -> str:
 
 
 def describe_lineage_past_held_version(model: Model, task: Task, known: bool) -> str:
-    """Return a sentence about how the lineage continues past a held version.
+    """Describe how the lineage continues past a held version, in a sentence.
 
     `known`: the head of the lineage was taught the task.
     """
     if known:
         return f"The line goes on from version {model.head}, which knows {describe_task(task)}."
-    return (
-        f"The line goes on without {describe_task(task)}. {describe_settling_requests(model, task)}"
-    )
+    requests = describe_requests_for_missing_task(model, task)
+    return f"The line goes on without {describe_task(task)}. {requests}"
 
 
 def explain_pinned_production(model: Model, production: int) -> str:
-    """Return a sentence about a production that is pinned, and the request that unpins it."""
+    """Explain that production is pinned to a version, and the request that unpins it."""
     moves = (
         f"moves it to version {model.head}, the newest, and " if model.head != production else ""
     )
@@ -326,19 +338,18 @@ def explain_pinned_production(model: Model, production: int) -> str:
 
 
 def describe_published_held_version(version: Version, model: Model) -> str:
-    """Return a sentence saying that a version which was held is now published."""
+    """Describe in a sentence that a formerly held version is now published."""
     where = "it is in production" if model.production_follows else "production does not follow it"
     return f"Version {version.number} is published now, and {where}."
 
 
 def describe_overruled_gate(version: Version, reason: str) -> str:
-    """Return a sentence saying that a person put a held version in production."""
+    """Describe in a sentence that a person put a held version in production against its gate."""
     return f"A person put version {version.number} in production against its gate: “{reason}”."
 
 
 def describe_class_merge(model: str, label: str, similar: str) -> str:
-    """Return the request that makes one class of two once both are learned, as a sentence after
-    another one.
+    """Describe the request that merges two similar classes after both are learned.
 
     Args:
         model: name of the model.

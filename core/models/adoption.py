@@ -204,7 +204,7 @@ def add_versions_of_adopted_classifier(
         )
     model.image = keep_model_decoding(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")
-    start = version_zero.VersionZeroStart(
+    start = version_zero.VersionZeroWeights(
         [part for part in adopted.parts if part.type != _HEAD],
         {"base": BaseOrigin(id=adopted.id, sha256=adopted.sha256)},
         None if statistics is None else Normalisation.from_json(statistics),

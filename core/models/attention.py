@@ -174,7 +174,8 @@ def _find_tasks_missing_in_held_versions(
     """Return (model, task) → tasks that its held version lacks and the head has been taught
     since."""
     lost_by_task = {
-        key: set(words.list_lost_tasks(version.gate)) for key, version in held_versions.items()
+        key: set(words.list_tasks_missing_from_held_version(version.gate))
+        for key, version in held_versions.items()
     }
     numbers = set().union(*lost_by_task.values()) if lost_by_task else set()
     query = select(Task.model_id, Task.number).where(
@@ -295,7 +296,7 @@ def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOu
         f"{until[0].upper()}{until[1:]}."
     )
     actions: list[ActionOut] = []
-    if words.can_relearn(task):
+    if words.can_relearn_task(task):
         actions.append(
             build_request_with_title(
                 f"Learn task {task.number} again",
@@ -331,7 +332,7 @@ def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]
         if task.stops
         else _describe_stopping_task(task)
     )
-    if job is not None and is_rejected_for_held_batch(job) and words.can_relearn(task):
+    if job is not None and is_rejected_for_held_batch(job) and words.can_relearn_task(task):
         as_it_is = build_request_with_title("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
         return f"{detail}{_describe_stopping_task(task)}", [
             upload,
@@ -351,7 +352,7 @@ def _describe_failed_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
         f"The job of {words.describe_task(task)} failed and nothing was learned from it: "
         f"{_format_job_error(job)}{_describe_stopping_task(task)}"
     )
-    retry = [build_retry_request(task, job)] if words.can_relearn(task) else []
+    retry = [build_retry_request(task, job)] if words.can_relearn_task(task) else []
     return detail, [*retry, build_discard_task_request(model, task)]
 
 

@@ -23,7 +23,7 @@ from core.database.tables import Base, Model, Part, Version
 from core.errors import Invalid
 from core.lineage import version_zero
 from core.lineage.lineage import AliasMoveOrigin
-from core.lineage.version_zero import Origin, VersionZeroStart
+from core.lineage.version_zero import Origin, VersionZeroWeights
 from core.packaged import packaged_base
 from core.recipe.images import ModelImageSettings
 from core.requests.actor import Actor, UseCaseTransaction, find_model
@@ -61,7 +61,7 @@ def add_version_zero_of_new_model(
         session, blobs, actor, model, seed, images.normalise
     )
     move_origin = AliasMoveOrigin("create", actor.key_id)
-    start = VersionZeroStart(parts, origin, normalise)
+    start = VersionZeroWeights(parts, origin, normalise)
     version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
 
 

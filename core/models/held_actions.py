@@ -12,7 +12,7 @@ from core.contract.patch import RecipePatch
 from core.contract.responses.attention import ActionBody, ActionOut
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
-from core.lineage.labels import find_label_doubt
+from core.lineage.labels import find_doubted_labels_finding
 from core.lineage.lineage import PRODUCTION
 from core.text.steps import LEFT_OPEN
 
@@ -68,11 +68,11 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
             method="PUT",
         ),
     ]
-    if find_label_doubt(task.report) is not None:  # no recipe mends wrong labels
-        again = [build_retry_request(task, job)] if words.can_relearn(task) else []
+    if find_doubted_labels_finding(task.report) is not None:  # no recipe mends wrong labels
+        again = [build_retry_request(task, job)] if words.can_relearn_task(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
     mended = _list_repairing_requests(held)
-    if not words.can_relearn(task):
+    if not words.can_relearn_task(task):
         return [*mended, *other_actions]
     # The same job must not be offered for a retry twice.
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
@@ -83,14 +83,16 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
     model, task, version, job = held[:4]
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [
-        number for number in words.list_lost_tasks(version.gate) if number not in held.learned
+        number
+        for number in words.list_tasks_missing_from_held_version(version.gate)
+        if number not in held.learned
     ]
     # While the lineage lacks these tasks, no recipe makes a version that passes the gate.
     if lacked and not model.allow_lost_classes:
         first = held.other_tasks.get(lacked[0])
         if first is None:
             return []
-        if words.can_relearn(first):
+        if words.can_relearn_task(first):
             return [
                 build_request_with_title(
                     f"Learn task {first.number} again",
@@ -99,7 +101,7 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
                 )
             ]
         return [build_discard_task_request(model, first)]
-    if not words.can_relearn(task):
+    if not words.can_relearn_task(task):
         return []
     if failed <= {"lost_tasks", "parent_rolled_back"}:
         return [build_retry_request(task, job)]

@@ -86,7 +86,7 @@ def check_model_request(
     # Stored with the model, so that later rules never change the pixels of its images.
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
-    base = given_base or start.choose_default_base(complete)
+    base = given_base or start.choose_default_base_weights(complete)
     recipe = start.build_new_recipe(
         catalogue, build_stored_recipe_patch(given.get("recipe") or {}), base
     )

@@ -17,7 +17,7 @@ from core.database.session import Database
 from core.database.tables import Alias, DamagedObject, Model, Part, Version
 from core.errors import Invalid, StoreCorrupt, WrongState
 from core.ids import is_id
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.sure import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classification_model
 from core.retention import damage
@@ -33,7 +33,7 @@ NUMBER_DIGITS = 18
 
 @dataclass(frozen=True)
 class PredictableVersion:
-    """A published version as a predictor needs it: its number, manifest and parts.
+    """A published version as needed for predictions: its number, manifest and parts.
 
     Attributes:
         id: id of the version.
@@ -52,7 +52,7 @@ class PredictableVersion:
     sure: SureOut | None = None
 
     def fetch_part_paths(self, blobs: Blobs) -> dict[str, str]:
-        """Return the local, verified file of each part by the part's name.
+        """Fetch the version's parts: return the local, verified file of each by name.
 
         Raises:
             StoreCorrupt, Unavailable: see `Blobs.fetch_verified_file`.
@@ -68,7 +68,7 @@ class PredictableVersion:
 def find_version_to_predict(
     db: Database, actor: Actor, model: str, version: str, task: int | None
 ) -> PredictableVersion:
-    """Return the version to predict with, after checking that it can answer the request.
+    """Find the version for a prediction request, and check that it can answer it.
 
     Args:
         task: task number; required in the task scenario, refused elsewhere.
@@ -94,14 +94,14 @@ def find_version_to_predict(
             session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in used}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
-        sure = choose_sure_threshold(session, owner, number)
+        sure = choose_threshold_for_promised_precision(session, owner, number)
     _check_requested_task(manifest, scenario, number, task)
     manifest_json = json.dumps(manifest.to_json()).encode()
     return PredictableVersion(version_id, number, manifest, manifest_json, used, sure)
 
 
 class VersionCache:
-    """Cache of recently used versions; their manifests and parts never change.
+    """Cache of recently used versions' manifests and parts for predictions; these never change.
 
     Each request still asks the database, in one statement, for the version's id. Where that finds
     nothing, `find_version_to_predict` does the whole look-up and raises the error. Safe for
@@ -116,9 +116,7 @@ class VersionCache:
     def find_version(
         self, actor: Actor, model: str, version: str, task: int | None
     ) -> PredictableVersion:
-        """Return the version to predict with; arguments and errors are those of
-        `find_version_to_predict`.
-        """
+        """Find the version for a prediction request, from the cache if possible."""
         with self._db.read() as session:
             parameters = {
                 "own": actor.owner_id,
@@ -138,7 +136,9 @@ class VersionCache:
         return self._cache_version(find_version_to_predict(self._db, actor, model, version, task))
 
     def _cache_version(self, version: PredictableVersion) -> PredictableVersion:
-        """Cache a version, unless its manifest is large or confident predictions are promised."""
+        """Cache a version, unless its manifest is large or its model promises confident
+        predictions.
+        """
         # The threshold depends on the model's setting, which may change; a version never does.
         if version.sure is None and len(version.manifest_json) <= KEPT_MANIFEST_BYTES:
             with self._lock:
@@ -151,7 +151,7 @@ class VersionCache:
 def explain_stored_object_error(
     db: Database, version: PredictableVersion, error: StoreCorrupt
 ) -> StoreCorrupt:
-    """Return the error about a stored object, explained for the version that was asked."""
+    """Explain a missing or damaged stored object as an error about the requested version."""
     with db.read() as session:
         return damage.explain_damaged_object(
             session, session.get_one(Version, version.id).model_id, error
@@ -159,7 +159,7 @@ def explain_stored_object_error(
 
 
 def _check_requested_task(manifest: Manifest, scenario: str, number: int, task: int | None) -> None:
-    """Check that the task is given where it is needed.
+    """Check that a prediction request names a task exactly if the model needs one.
 
     Raises:
         Invalid, WrongState: see `find_version_to_predict`.
@@ -190,7 +190,7 @@ Naming = Literal["number", "latest", "alias"]
 
 
 def _parse_version_number_or_alias(version: str) -> int | str:
-    """Return the version number, if `find_version` would read the text as one, else the text."""
+    """Parse a version name: return an int for a number, else the alias."""
     is_number = version.isascii() and version.isdecimal() and len(version) <= NUMBER_DIGITS
     # `find_version` reads a number with a leading zero as an alias, too.
     return int(version) if is_number and str(int(version)) == version else version
@@ -204,7 +204,7 @@ def _detect_version_naming(version: str) -> Naming:
 
 @cache
 def _build_version_query(by_id: bool, naming: Naming) -> Select[str, str]:
-    """Return the statement that finds a version of the caller's own by its usual names.
+    """Build the query that finds a version of the caller's own model by number or alias.
 
     It finds nothing if an object is damaged or the model promises confident predictions, since
     those need further look-ups.

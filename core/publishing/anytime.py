@@ -14,7 +14,7 @@ from core.contract.manifest import AnytimeState, StoredPart
 from core.database.session import Database
 from core.database.tables import Event, Job, Model, Task
 from core.execution import snapshots
-from core.execution.result import read_best_state
+from core.execution.result import read_best_state_folder
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks_after_learning
@@ -39,7 +39,7 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
         LeaseLost: the job belongs to another claim; nothing was registered or deleted.
         ValueError: the folder is incomplete, which is a fault of the learning code.
     """
-    result = read_best_state(path)
+    result = read_best_state_folder(path)
     step, validation = result.document.steps, result.document.validation
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -52,7 +52,9 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
         ):
             return
         model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
-        base, parent = (lineage.find_numbered_version(session, model, n) for n in (0, claim.parent))
+        base, parent = (
+            lineage.find_version_by_number(session, model, n) for n in (0, claim.parent)
+        )
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = list_taught_tasks_after_learning(parent.manifest, task.number)
     number = snapshots.find_next_stored_state_number(registered, claim)
@@ -88,4 +90,6 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
         }
         session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     # After the commit, because until then the row names the older files.
-    snapshots.delete_older_states(store, build_anytime_prefix(claim.job_id), claim.fence, number)
+    snapshots.delete_older_stored_states(
+        store, build_anytime_prefix(claim.job_id), claim.fence, number
+    )

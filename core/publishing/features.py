@@ -16,7 +16,7 @@ from core.contract.features import FeatureCount, FeatureShare
 from core.contract.jobs.job_result import JobResult
 from core.database.measurements import ALL_TASKS, EACH_TASK, FEATURES
 from core.database.tables import Job, Model, Version, VersionMeasurement
-from core.lineage.features import LEAST_IMAGES, find_last_good_ancestor
+from core.lineage.features import LEAST_IMAGES, find_ancestor_with_intact_features
 from core.recipe.photos import trains_backbone
 
 LAST_VERSIONS = 20
@@ -103,7 +103,7 @@ def _read_measured_ancestors(
     collapsed = {
         version
         for version, detail in session.execute(counted)
-        if find_last_good_ancestor(detail) is not None
+        if find_ancestor_with_intact_features(detail) is not None
     }
     query = select(Version.number, Version.manifest).where(
         Version.model_id == model.id, Version.number.in_(tasks)

@@ -11,7 +11,7 @@ from core.contract.jobs.job_result import MeasuredCell
 from core.database import measurements
 from core.database.bulk import insert_rows
 from core.database.tables import Model, Version, VersionTaskResult
-from core.lineage.lineage import find_numbered_version
+from core.lineage.lineage import find_version_by_number
 from core.lineage.row import find_best_earlier_accuracies, store_matrix_row_figures
 from core.publishing.answers import StoredCells
 from core.statistics.matrix_row import MatrixCellCounts
@@ -47,7 +47,7 @@ def store_version_measurements(
         deleted: tasks whose data was deleted, perhaps while the job ran; nothing new is stored of
             them.
     """
-    parent = find_numbered_version(session, model, version.parent or 0)
+    parent = find_version_by_number(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"
     measured = {(cell.version, cell.task): cell for cell in made.cells if cell.task not in deleted}
     new_cells = [

@@ -67,7 +67,7 @@ def publish_measurement(
         task = session.scalars(
             select(Task).where(*mine).with_for_update().execution_options(populate_existing=True)
         ).one()
-        version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
+        version = lineage.find_version_by_number(session, model, ADOPTED_VERSION)
         assert version is not None, "the version came with the model"
         now = db.now(session)
         cells = answers.select_cells_with_retained_images(session, model, sealed.cells)

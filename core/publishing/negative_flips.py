@@ -30,7 +30,7 @@ from core.ingest.answers import (
 )
 from core.ingest.dataset import open_dataset
 from core.jobs.fence import JobClaim
-from core.lineage.features import compute_feature_loss, find_best_ancestor
+from core.lineage.features import compute_feature_accuracy_loss, find_ancestor_with_best_features
 from core.lineage.gate import GateProductionComparison
 from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
@@ -72,8 +72,8 @@ class ProductionComparison:
             )
             rows.append(MeasurementRow(LOSSES, ALL_TASKS, net, losses))
         if self.features is not None:
-            best = find_best_ancestor(self.features)
-            loss = None if best is None else compute_feature_loss(best)
+            best = find_ancestor_with_best_features(self.features)
+            loss = None if best is None else compute_feature_accuracy_loss(best)
             rows.append(MeasurementRow(FEATURES, ALL_TASKS, loss, self.features))
         return rows
 
@@ -214,7 +214,7 @@ def _count_stored_flips(
         old = _mask_correct(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )
-        total += flips.count_flips(
+        total += flips.count_prediction_flips(
             old, _mask_correct(new_rows, heads.get(task.number, result.document.classes), truth)
         )
     return GateProductionComparison(number, total.negative, total.n)

@@ -27,7 +27,7 @@ from core.execution.held_out_features import (
     store_result_features,
 )
 from core.execution.result import ResultFolder, ResultPartFile, read_result_folder
-from core.execution.totals import StoredTaskTotals, store_feature_totals_of_result
+from core.execution.totals import StoredFeatureTotals, store_feature_totals_of_result
 from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import JobClaim, lock_claimed_job
@@ -77,7 +77,7 @@ class StoredResult:
     parts: list[StoredPartFile]
     predictions: StoredPredictions
     features: dict[int, StoredHeldOutFeatures]
-    totals: StoredTaskTotals | None
+    totals: StoredFeatureTotals | None
     confused: list[ConfusedPair]
     edit: EditResult | None = None
 
@@ -141,7 +141,7 @@ def write_version_rows(
     session, model, job = publishing.session, publishing.model, publishing.job
     size = 0
     if made.edit is not None:
-        size = record.record_edit(
+        size = record.apply_finished_edit(
             session, model, job, made.edit, model.next_version, publishing.now
         )
     version = _add_version(publishing, made.folder.document, made.parts, made.edit)
@@ -227,8 +227,8 @@ def _add_version(
     number = model.next_version
     model.next_version = number + 1
     start = (job.parent_version or 0) if edit is None else edit.parent
-    parent = lineage.find_numbered_version(session, model, start)
-    base = lineage.find_numbered_version(session, model, 0)
+    parent = lineage.find_version_by_number(session, model, start)
+    base = lineage.find_version_by_number(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
     tasks = (
@@ -297,7 +297,7 @@ def delete_stored_objects_without_rows(
         former: files that were replaced.
     """
     stored = former | {features.sha256 for features in made.features.values()}
-    stored |= set() if made.edit is None else record.list_former_digests(made.edit)
+    stored |= set() if made.edit is None else record.list_digests_of_files_before_edit(made.edit)
     stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
     with db.read() as session:
         unused = sorted(stored - references.find_digests_still_in_use(session, sorted(stored)))

@@ -10,7 +10,7 @@ from core.contract.jobs.job_result import JobResult
 from core.database.tables import Job, Model, Version
 from core.lineage import lineage, words
 from core.lineage.coverage import find_missing_tasks, list_taught_tasks
-from core.lineage.features import find_last_good_ancestor, format_feature_accuracies
+from core.lineage.features import find_ancestor_with_intact_features, format_feature_accuracies
 from core.publishing import biased_head
 from core.publishing.advice import advise_on_new_problems
 from core.publishing.confused_pairs import ConfusedPair
@@ -85,7 +85,7 @@ def warn_of_feature_collapse(
         version: a version that was judged already.
         production: the version in production once this one is published or held.
     """
-    good = find_last_good_ancestor(count)
+    good = find_ancestor_with_intact_features(count)
     if good is None:
         return None
     now, before = format_feature_accuracies(good)

@@ -43,7 +43,7 @@ from core.models.new_model import (
 )
 from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
-from core.rebase.rebase_comparison import RebaseComparison, comparison_to_json
+from core.rebase.rebase_comparison import RebaseComparison, rebase_comparison_to_json
 from core.rebase.rebase_plan import find_open_rebase, find_production_version, make_rebase_plan
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe
@@ -60,7 +60,9 @@ MAX_NAME = 63
 
 @dataclass(frozen=True)
 class RebaseRequest:
-    """A request for a rebase: the new base, and the new name (None: the old with `-rebased`)."""
+    """A request to rebase a model: the new base, and the new model's name (None: the old with
+    `-rebased`).
+    """
 
     base: ModelBase
     name: str | None = None
@@ -74,7 +76,7 @@ def begin_rebase(
     repeat: idempotency.IdempotentRequest | None = None,
     limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[RebaseOut, list[str], bool]:
-    """Create the new model and queue the learning of retained tasks, in one transaction.
+    """Begin a rebase: create a model on another base, and queue its learning of all retained tasks.
 
     Returns:
         The rebase, ids of jobs that workers must be notified of, and True if this replays an
@@ -96,7 +98,7 @@ def begin_rebase(
         fields = _build_rebased_model_request(session, actor, old, given)
         size = _sum_task_bytes(old, _list_retained_tasks(session, old))
     checked = _check_rebased_model(resources.catalogue, fields, old, limits.admission)
-    requested = _keep_decoding_of_old_model(checked, old)
+    requested = _keep_image_decoding_of_old_model(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
@@ -122,8 +124,8 @@ def begin_rebase(
     return response, job_ids, False
 
 
-def find_free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
-    """Return an unused name `<stem>-<ending>`, with a number if that is taken."""
+def find_free_model_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
+    """Find an unused model name `<stem>-<ending>`, with a number if that is taken."""
     number = 1
     while True:
         tail = f"-{ending}" if number == 1 else f"-{ending}-{number}"
@@ -135,7 +137,7 @@ def find_free_name(session: Session, owner_id: str, stem: str, ending: str) -> s
 
 @dataclass(frozen=True)
 class _RebaseContext:
-    """Context of a rebase."""
+    """Database transaction, resources and limits that creating a rebased model needs."""
 
     transaction: UseCaseTransaction
     resources: UseCaseResources
@@ -143,7 +145,9 @@ class _RebaseContext:
 
 
 def _require_rebasable(session: Session, old: Model) -> None:
-    """Check that the model has learned a batch, can learn it again, and has no open rebase."""
+    """Check that a model can be rebased: it has learned, its images are retained, no rebase is
+    open.
+    """
     if old.base == ADOPTED:
         raise WrongState(
             f"{old.name!r} came with classes of which no training image is here, so no other base "
@@ -170,11 +174,11 @@ def _require_rebasable(session: Session, old: Model) -> None:
 def _build_rebased_model_request(
     session: Session, actor: Actor, old: Model, given: RebaseRequest
 ) -> NewModel:
-    """Return the request that would create the new model."""
+    """Build the request that creates the new model of a rebase."""
     fields = cast(
         NewModel,
         {
-            "name": given.name or find_free_name(session, old.owner_id, old.name, "rebased"),
+            "name": given.name or find_free_model_name(session, old.owner_id, old.name, "rebased"),
             "scenario": old.scenario,
             "problem": old.problem,
             "recipe": dict(old.recipe),
@@ -201,7 +205,7 @@ def _build_rebased_model_request(
 def _build_rebased_model_fields(
     session: Session, actor: Actor, old: Model, base: ModelBase
 ) -> dict[str, object]:
-    """Return base, architecture and image of the new model, as fields of a request.
+    """Build base, architecture and image settings of the new model, as fields of its request.
 
     Raises:
         Invalid: the base does not exist, is the one that the model has, or determines no
@@ -242,7 +246,7 @@ def _build_rebased_model_fields(
 
 
 def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
-    """Return architecture and image of a packaged base."""
+    """Read architecture and image settings of a base that the package contains."""
     if base == imagenet_base.NAME:
         return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}
     if base == packaged_base.PACKAGED:
@@ -260,7 +264,9 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
 def _check_rebased_model(
     catalogue: Catalogue, given: NewModel, old: Model, admission: AdmissionLimits
 ) -> CheckedModelRequest:
-    """Check the new model; if the recipe does not fit the new base, use the default recipe."""
+    """Check the new model of a rebase; use the default recipe if the old one does not fit the
+    base.
+    """
     try:
         return check_model_request(catalogue, given, admission)
     except (InvalidRecipe, JobTooLarge) as error:
@@ -274,8 +280,12 @@ def _check_rebased_model(
         return replace(checked, request=given, notes=[*checked.notes, note])
 
 
-def _keep_decoding_of_old_model(asked: CheckedModelRequest, old: Model) -> CheckedModelRequest:
-    """Return the new model with the old decoding, so that stored images have the same pixels."""
+def _keep_image_decoding_of_old_model(
+    asked: CheckedModelRequest, old: Model
+) -> CheckedModelRequest:
+    """Keep the old model's image decoding in the new one, so that stored images have the same
+    pixels.
+    """
     image: ImageOut = {**asked.images.image}
     image.pop("decoding", None)
     if "decoding" in old.image:
@@ -290,7 +300,7 @@ def _add_model_and_jobs(
     begins: InitialWeights,
     given: RebaseRequest,
 ) -> tuple[RebaseOut, list[str]]:
-    """Add the new model and its jobs; the caller holds the lock on the old model's row.
+    """Add the new model of a rebase and its jobs; the caller holds the lock on the old model's row.
 
     Returns:
         The response, and ids of jobs that workers must be notified of.
@@ -300,7 +310,7 @@ def _add_model_and_jobs(
     if given.name is None:
         # Chosen again under the lock, since the name of the first check may be taken by now.
         requested = replace(
-            requested, name=find_free_name(session, old.owner_id, old.name, "rebased")
+            requested, name=find_free_model_name(session, old.owner_id, old.name, "rebased")
         )
     require_free_name(session, old.owner_id, requested.name)
     data: AuditData = {"name": requested.name, "model": old.id}
@@ -313,7 +323,7 @@ def _add_model_and_jobs(
     job_ids = [] if new.base_job is None else [new.base_job]
     job_ids += _queue_retained_tasks(order, old, new, requested.resolved_recipe.recipe)
     session.flush()
-    response = comparison_to_json(RebaseComparison(make_rebase_plan(session, old, new), {}))
+    response = rebase_comparison_to_json(RebaseComparison(make_rebase_plan(session, old, new), {}))
     response["warnings"] += new.warnings
     return response, job_ids
 
@@ -321,8 +331,7 @@ def _add_model_and_jobs(
 def _queue_retained_tasks(
     order: _RebaseContext, old: Model, new: Model, recipe: RecipeOut
 ) -> list[str]:
-    """Queue for the new model each task of the old one whose images are still stored, if both models
-    read images of the same form.
+    """Queue the old model's retained tasks for the new model, if both read images of the same form.
 
     Returns:
         Ids of the jobs that learn them.
@@ -364,7 +373,7 @@ def _queue_retained_tasks(
 
 
 def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
-    """Return production's tasks whose training and held-out images are both retained."""
+    """List production's tasks whose training and held-out images are both retained."""
     production = find_production_version(session, old)
     numbers = [] if production is None else list_taught_tasks(production.manifest)
     query = select(Task).where(
@@ -379,13 +388,15 @@ def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
 
 
 def _are_task_files_stored(blobs: Blobs, task: Task) -> bool:
-    """Return True if all files of a task are stored; the caller holds the lock on references."""
+    """Return True if all data files of a task are stored; the caller holds the lock on
+    references.
+    """
     parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256, task.selection_sha256)
     return all(blobs.has(part) for part in parts if part is not None)
 
 
 def _sum_task_bytes(model: Model, tasks: Sequence[Task]) -> int:
-    """Return the bytes of the files of tasks, as usage counts them."""
+    """Sum the bytes of tasks' data files, as usage counts them."""
     pixels = int(model.image["size"]) ** 2 * int(model.image["channels"])
     images = sum(
         (task.n_train or 0) + (task.n_held_out or 0) + (task.n_selection or 0) for task in tasks
@@ -394,7 +405,7 @@ def _sum_task_bytes(model: Model, tasks: Sequence[Task]) -> int:
 
 
 def _copy_task_to_model(new: Model, task: Task, now: float) -> Task:
-    """Return the same batch as the next task of the new model, with the same blobs."""
+    """Copy a task's row as the next task of the new model, with the same data files."""
     number = new.next_task
     new.next_task += 1
     return Task(

@@ -24,8 +24,8 @@ from core.ingest.answers import (
 from core.ingest.dataset import open_dataset
 from core.ingest.findings.traces import read_image_traces
 from core.rebase.rebase_plan import (
-    MeasuredTask,
-    PlannedTask,
+    MeasuredTaskResults,
+    PlannedRebaseTask,
     RebasePlan,
     find_rebase,
     find_rebase_of_model,
@@ -49,7 +49,7 @@ _OTHER_IMAGES = (
 
 @dataclass(frozen=True)
 class RebaseComparison:
-    """A plan with the flips by task number.
+    """Comparison of the old and new model of a rebase: a plan with prediction changes by task.
 
     Tasks whose images turned out to differ are marked in the plan.
     """
@@ -59,17 +59,17 @@ class RebaseComparison:
 
 
 def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
-    """Compare both models as they are now.
+    """Compare the old and new model of a rebase image by image, and return the response.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
         StoreCorrupt: a file is missing or damaged; the message says which one and what to do.
     """
-    return comparison_to_json(compare_rebased_models(db, blobs, actor, model))
+    return rebase_comparison_to_json(compare_rebased_models(db, blobs, actor, model))
 
 
 def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
-    """Compare both models by the counts in the database alone.
+    """Compare the old and new model of a rebase by counts in the database alone.
 
     Return None if the model is in no rebase.
 
@@ -81,14 +81,14 @@ def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOu
         return (
             None
             if pair is None
-            else comparison_to_json(RebaseComparison(make_rebase_plan(session, *pair), {}))
+            else rebase_comparison_to_json(RebaseComparison(make_rebase_plan(session, *pair), {}))
         )
 
 
 def compare_rebased_models(
     db: Database, blobs: Blobs, actor: Actor, model: str
 ) -> RebaseComparison:
-    """Compare both models, image by image where predictions of both are stored.
+    """Compare the old and new model of a rebase, image by image where both have stored predictions.
 
     For errors see `read_rebase_comparison`.
     """
@@ -96,7 +96,7 @@ def compare_rebased_models(
         plan = _read_rebase_plan(db, actor, model)
         try:
             return _call_with_damage_explained(
-                db, actor, plan, partial(_compare_images, blobs, plan)
+                db, actor, plan, partial(_count_flips_of_comparable_tasks, blobs, plan)
             )
         except StoreCorrupt:
             if _read_rebase_plan(db, actor, model) == plan:
@@ -104,8 +104,8 @@ def compare_rebased_models(
                 raise
 
 
-def comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
-    """Return a comparison in the contract's form."""
+def rebase_comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
+    """Convert a rebase comparison to its response."""
     plan = comparison.plan
     tasks = [_rebase_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
     total = sum(comparison.flips.values(), FlipStatistics())
@@ -122,7 +122,7 @@ def comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
             "new": _build_accuracy_share(both + total.positive, total.n),
             "flips": flips_to_json(total),
         },
-        "ready": plan.is_nothing_missing,
+        "ready": plan.is_complete,
         "missing": missing,
         "next": _describe_next_rebase_step(plan, missing),
         "warnings": _list_rebase_warnings(plan, total),
@@ -138,7 +138,7 @@ def _read_rebase_plan(db: Database, actor: Actor, model: str) -> RebasePlan:
 def _call_with_damage_explained(
     db: Database, actor: Actor, plan: RebasePlan, use: Callable[[], Made]
 ) -> Made:
-    """Return the result of `use`.
+    """Call `use`, and explain damage of a file as an error about the model that it belongs to.
 
     Damage of a file is explained for the model that it belongs to.
     """
@@ -151,9 +151,9 @@ def _call_with_damage_explained(
         return use()
 
 
-def _compare_images(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
+def _count_flips_of_comparable_tasks(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
     flips_by_task: dict[int, FlipStatistics] = {}
-    tasks: list[PlannedTask] = []
+    tasks: list[PlannedRebaseTask] = []
     for task in plan.tasks:
         if not task.by_image or task.old is None or task.new is None:
             tasks.append(task)
@@ -168,9 +168,11 @@ def _compare_images(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
 
 
 def _count_flips(
-    blobs: Blobs, old: MeasuredTask, new: MeasuredTask
+    blobs: Blobs, old: MeasuredTaskResults, new: MeasuredTaskResults
 ) -> tuple[str, FlipStatistics | None]:
-    """Count the flips on the same images; return None with the reason if the images differ."""
+    """Count prediction changes between both models on the same images; None and why if images
+    differ.
+    """
     (truth, correct), (new_truth, new_correct) = (
         _read_labels_and_correctness(blobs, side) for side in (old, new)
     )
@@ -182,19 +184,22 @@ def _count_flips(
         and _read_held_out_paths(blobs, old) != _read_held_out_paths(blobs, new)
     ):
         return _OTHER_IMAGES, None
-    return "", flips.count_flips(correct, new_correct)
+    return "", flips.count_prediction_flips(correct, new_correct)
 
 
 def _read_labels_and_correctness(
-    blobs: Blobs, side: MeasuredTask
+    blobs: Blobs, side: MeasuredTaskResults
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
-    """Return the true labels of the held-out images, and a mask of those predicted correctly."""
+    """Read the true labels of held-out images, and a mask of those predicted correctly."""
     assert side.predictions is not None, "it is compared image by image"
     path = blobs.fetch_verified_file(side.predictions)
     rows = np.array(side.rows, np.str_)
     ranked = parse_ranked_predictions(decrypt_predictions(path, side.place))
     if ranked is not None:
-        predicted, truth = ranked.rows, _map_rows_to_labels(rows, ranked.targets, side)
+        predicted, truth = (
+            ranked.rows,
+            _convert_predicted_rows_to_labels(rows, ranked.targets, side),
+        )
     else:  # stored by an older release, without the true rows beside the predictions
         assert side.held_out is not None, "answers are kept as long as the images"
         predicted, _ = read_encrypted_predictions(path, side.place)
@@ -204,11 +209,11 @@ def _read_labels_and_correctness(
             raise _make_corrupt_predictions_error(
                 side, f"has {len(predicted)} answers to {len(truth)} images"
             )
-    return truth, _map_rows_to_labels(rows, predicted, side) == truth
+    return truth, _convert_predicted_rows_to_labels(rows, predicted, side) == truth
 
 
-def _map_rows_to_labels(
-    rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTask
+def _convert_predicted_rows_to_labels(
+    rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTaskResults
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
         raise _make_corrupt_predictions_error(
@@ -217,13 +222,13 @@ def _map_rows_to_labels(
     return rows[predicted]
 
 
-def _make_corrupt_predictions_error(side: MeasuredTask, what: str) -> StoreCorrupt:
+def _make_corrupt_predictions_error(side: MeasuredTaskResults, what: str) -> StoreCorrupt:
     key = Blobs.make_blob_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
-def _read_held_out_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
-    """Return the paths of the held-out images in their archive, in the order of the dataset."""
+def _read_held_out_paths(blobs: Blobs, side: MeasuredTaskResults) -> list[str]:
+    """Read the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
         traces = read_image_traces(blobs.fetch_verified_file(side.traces))
@@ -234,8 +239,8 @@ def _read_held_out_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
     return traces.names[len(traces.train) :]
 
 
-def _rebase_task_to_json(task: PlannedTask, task_flips: FlipStatistics | None) -> RebaseTask:
-    """Return the entry of a task."""
+def _rebase_task_to_json(task: PlannedRebaseTask, task_flips: FlipStatistics | None) -> RebaseTask:
+    """Convert one task of a rebase comparison to its response entry."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {
         "task": task.number,
@@ -255,12 +260,14 @@ def _rebase_task_to_json(task: PlannedTask, task_flips: FlipStatistics | None) -
     }
 
 
-def _build_measured_accuracy_share(measured: MeasuredTask | None) -> Share | None:
+def _build_measured_accuracy_share(measured: MeasuredTaskResults | None) -> Share | None:
     return None if measured is None else _build_accuracy_share(measured.correct, measured.total)
 
 
 def _build_accuracy_share(correct: int, total: int) -> Share | None:
-    """Return the share of correct predictions with its confidence interval; None without images."""
+    """Build a response's share of correct predictions with confidence interval; None without
+    images.
+    """
     interval = flips.compute_wilson_interval(correct, total)
     if interval is None:
         return None
@@ -273,7 +280,7 @@ def _build_accuracy_share(correct: int, total: int) -> Share | None:
 
 
 def _describe_next_rebase_step(plan: RebasePlan, missing: list[RebaseMissing]) -> str:
-    """Say what to do next."""
+    """Describe the user's next step in a rebase."""
     old, new = plan.old["name"], plan.new["name"]
     if plan.finished_at is not None:
         return (
@@ -291,7 +298,7 @@ def _describe_next_rebase_step(plan: RebasePlan, missing: list[RebaseMissing]) -
 
 
 def _list_rebase_warnings(plan: RebasePlan, total: FlipStatistics) -> list[str]:
-    """Return the warnings about a rebase."""
+    """List warnings about a rebase."""
     warnings = []
     if (
         total.negative > total.positive

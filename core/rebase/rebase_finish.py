@@ -21,11 +21,11 @@ from core.errors import WrongState
 from core.keys.predict_keys import rebind_predict_keys_to_model
 from core.lineage.lineage import PRODUCTION
 from core.models.new_model import require_free_name
-from core.rebase.rebase import find_free_name
+from core.rebase.rebase import find_free_model_name
 from core.rebase.rebase_comparison import (
     RebaseComparison,
     compare_rebased_models,
-    comparison_to_json,
+    rebase_comparison_to_json,
 )
 from core.rebase.rebase_plan import RebasePlan, find_rebase, make_rebase_plan
 from core.requests.actor import Actor, UseCaseTransaction, find_model
@@ -37,7 +37,7 @@ Missing = Literal["refuse", "allow"]
 
 @dataclass(frozen=True)
 class RebaseDecision:
-    """A person's decision to move the name.
+    """A user's decision to finish a rebase: reason, and whether missing tasks are allowed.
 
     Attributes:
         reason: reason for the audit trail.
@@ -54,7 +54,7 @@ class RebaseDecision:
 def finish_rebase(
     db: Database, blobs: Blobs, actor: Actor, model: str, decision: RebaseDecision
 ) -> RebaseOut:
-    """Give the new model the old one's name.
+    """Finish a rebase: give the new model the old one's name.
 
     Called with the old model afterwards, give the name back.
 
@@ -80,7 +80,9 @@ def finish_rebase(
                 _require_takeover_ready(is_old, old, new, comparison, decision.missing)
             transaction = UseCaseTransaction(session, actor, db.now(session))
             pair = (old, new)
-            return _swap_names(transaction, pair, comparison, decision.reason, is_back=is_back)
+            return _swap_model_names(
+                transaction, pair, comparison, decision.reason, is_back=is_back
+            )
     # a concurrent request has just given the old model's name to another model
     except IntegrityError:
         raise WrongState(
@@ -90,7 +92,7 @@ def finish_rebase(
 
 
 def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
-    """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
+    """Lock the rows of both models of a rebase in the order of their ids, to avoid deadlocks."""
     pair = find_rebase(session, actor, model)
     ids = sorted(one.id for one in pair)
     query = select(Model).where(Model.id.in_(ids)).order_by(Model.id).with_for_update()
@@ -102,7 +104,7 @@ def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tupl
 def _require_rebase_comparison_current(
     before: RebasePlan, now: RebasePlan, seen: tuple[int, int] | None
 ) -> None:
-    """Check that the compared versions and tasks are still current, and those the person saw."""
+    """Check that the compared versions and tasks are still current, and those the user saw."""
     compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
     arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
     versions = (now.old["version"], now.new["version"])
@@ -118,14 +120,14 @@ def _require_rebase_comparison_current(
 def _require_takeover_ready(
     is_old: bool, old: Model, new: Model, comparison: RebaseComparison, missing: Missing
 ) -> None:
-    """Check that the new model can take over."""
+    """Check that the new model of a rebase can take over the old one's name."""
     if is_old:
         raise WrongState(
             f"{old.name!r} is the old model. Production moves with POST "
             f"/v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
         )
-    reply = comparison_to_json(comparison)
+    reply = rebase_comparison_to_json(comparison)
     if reply["new"]["version"] in (None, 0):
         raise WrongState(
             f"{new.name!r} has nothing in production that could answer. {reply['next']}",
@@ -141,7 +143,7 @@ def _require_takeover_ready(
 
 
 def _require_old_model_of_rebase(is_old: bool, old: Model, new: Model) -> None:
-    """Check that the call names the old model, which is needed to undo a rebase."""
+    """Check that an undo of a rebase is called on the old model."""
     if not is_old:
         raise WrongState(
             f"{new.name!r} stands in the place of {old.name!r} already. POST "
@@ -151,7 +153,7 @@ def _require_old_model_of_rebase(is_old: bool, old: Model, new: Model) -> None:
         )
 
 
-def _swap_names(
+def _swap_model_names(
     transaction: UseCaseTransaction,
     pair: tuple[Model, Model],
     comparison: RebaseComparison,
@@ -159,13 +161,13 @@ def _swap_names(
     *,
     is_back: bool,
 ) -> RebaseOut:
-    """Swap the names of two models and record it; return the comparison with both as they are now."""
+    """Swap the names of the two models of a rebase, and return their comparison."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
     old, new = pair
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")
     name, former_name = goes.name, comes.name
     if goes.deleted_at is None:
-        goes.name = find_free_name(session, goes.owner_id, name, ending)
+        goes.name = find_free_model_name(session, goes.owner_id, name, ending)
         # Flushed before the other model takes the name, since names of an owner are unique.
         session.flush()
     else:
@@ -195,4 +197,4 @@ def _swap_names(
     }
     owner_events.record_alias_event(session, comes, moved, now)
     compared = replace(comparison.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
-    return comparison_to_json(replace(comparison, plan=compared))
+    return rebase_comparison_to_json(replace(comparison, plan=compared))

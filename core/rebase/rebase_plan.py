@@ -18,7 +18,7 @@ from core.errors import NotFound
 from core.ingest.answers import StoredTaskPredictions
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import PRODUCTION, find_numbered_version, read_tasks_by_numbers
+from core.lineage.lineage import PRODUCTION, find_version_by_number, read_tasks_by_numbers
 from core.lineage.standing import TaskStanding, read_open_task_states, read_task_standings
 from core.requests.actor import Actor, find_model
 
@@ -26,8 +26,8 @@ _UNDER_WAY = (TaskStanding.QUEUED, TaskStanding.RUNNING)
 
 
 @dataclass(frozen=True)
-class MeasuredTask:
-    """A task's held-out images as measured for one version in production.
+class MeasuredTaskResults:
+    """Measured results of a production version on one task's held-out images.
 
     Attributes:
         correct, total: numbers of images.
@@ -50,8 +50,8 @@ class MeasuredTask:
 
 
 @dataclass(frozen=True)
-class PlannedTask:
-    """A task of the old model's production, and its state in the new model.
+class PlannedRebaseTask:
+    """A task of the old model's production, and its state in the new model of a rebase.
 
     Attributes:
         images: number of its images in both parts.
@@ -74,8 +74,8 @@ class PlannedTask:
     new_task: int | None
     standing: str | None
     arrived: bool
-    old: MeasuredTask | None
-    new: MeasuredTask | None
+    old: MeasuredTaskResults | None
+    new: MeasuredTaskResults | None
     missing: str = ""
     detail: str = ""
     by_image: bool = False
@@ -93,14 +93,14 @@ class RebasePlan:
 
     old: RebaseSide
     new: RebaseSide
-    tasks: list[PlannedTask]
+    tasks: list[PlannedRebaseTask]
     finished_at: float | None
     waiting: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
-    def is_nothing_missing(self) -> bool:
-        """True if nothing is missing."""
+    def is_complete(self) -> bool:
+        """True if no task and nothing else is missing to finish the rebase."""
         return not self.waiting and not any(task.missing for task in self.tasks)
 
 
@@ -120,7 +120,7 @@ class _RebaseModels:
 
 
 def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
-    """Return the old and the new model of the rebase that a model belongs to, as either of the two.
+    """Find the old and new model of a rebase, given the name of either.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
@@ -136,7 +136,7 @@ def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Mode
 
 
 def find_rebase_of_model(session: Session, row: Model) -> tuple[Model, Model] | None:
-    """Return both models of a model's rebase, the old one first, or None.
+    """Find both models of the rebase that a model is part of, the old one first, or None.
 
     Of several rebases the open one is returned, else the newest.
     """
@@ -153,7 +153,7 @@ def find_rebase_of_model(session: Session, row: Model) -> tuple[Model, Model] | 
 
 
 def find_open_rebase(session: Session, old: Model) -> Model | None:
-    """Return the new model of an open rebase, or None."""
+    """Find the new model of a model's open rebase, or None."""
     query = select(Model).where(
         Model.rebased_from == old.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
     )
@@ -161,13 +161,13 @@ def find_open_rebase(session: Session, old: Model) -> Model | None:
 
 
 def find_production_version(session: Session, model: Model) -> Version | None:
-    """Return the version in production, or None while the base is fetched."""
+    """Find the version in production, or None while the model's base weights are fetched."""
     alias = session.get(Alias, (model.id, PRODUCTION))
-    return None if alias is None else find_numbered_version(session, model, alias.version)
+    return None if alias is None else find_version_by_number(session, model, alias.version)
 
 
 def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
-    """Compute which tasks of the old model have arrived, in a fixed number of queries."""
+    """Make a rebase's plan: compute which tasks of the old model have arrived in the new one."""
     old_version, new_version = (
         find_production_version(session, old),
         find_production_version(session, new),
@@ -186,7 +186,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
         _find_measured_results(session, new, new_version),
     )
     rebase = _RebaseModels(old, new, standings, set(_list_taught_tasks(new_version)))
-    planned: list[PlannedTask] = []
+    planned: list[PlannedRebaseTask] = []
     first: dict[str, int] = {}
     for task in tasks:
         twin = twins.get(task.sha256)
@@ -222,7 +222,7 @@ def _list_taught_tasks(version: Version | None) -> list[int]:
 def _find_tasks_by_archive(
     session: Session, new: Model, archives: Collection[str], taught: Collection[int]
 ) -> dict[str, Task]:
-    """Return the new model's task by archive digest: one taught to production, else the newest."""
+    """Find the new model's task for each archive digest: one in production, else the newest."""
     query = (
         select(Task).where(Task.model_id == new.id, Task.sha256.in_(archives)).order_by(Task.number)
     )
@@ -234,7 +234,7 @@ def _find_tasks_by_archive(
 def _find_measured_results(
     session: Session, model: Model, version: Version | None
 ) -> dict[int, VersionTaskResult]:
-    """Return the measured results of a version by task."""
+    """Find the measured results of a version by task."""
     if version is None:
         return {}
     query = select(VersionTaskResult).where(
@@ -245,8 +245,8 @@ def _find_measured_results(
 
 def _build_task_measurements(
     model: Model, version: Version | None, task: Task, cells: Mapping[int, VersionTaskResult]
-) -> MeasuredTask | None:
-    """Return a task's measurements for a version, or None if it was not measured."""
+) -> MeasuredTaskResults | None:
+    """Build a version's measured results on a task, or None if it was not measured."""
     cell = cells.get(task.number)
     if version is None or cell is None:
         return None
@@ -256,7 +256,7 @@ def _build_task_measurements(
         rows = list(head.classes) if head is not None else []
     else:
         rows = list(version.manifest.classes or model.classes or [])
-    return MeasuredTask(
+    return MeasuredTaskResults(
         cell.correct,
         cell.total,
         cell.per_class,
@@ -273,10 +273,10 @@ def _describe_task_state(
     rebase: _RebaseModels,
     task: Task,
     twin: Task | None,
-    measured: tuple[MeasuredTask | None, MeasuredTask | None],
+    measured: tuple[MeasuredTaskResults | None, MeasuredTaskResults | None],
     same_as: int | None,
-) -> PlannedTask:
-    """Return a task with its state in the new model.
+) -> PlannedRebaseTask:
+    """Describe an old model's task with its state in the new model of a rebase.
 
     Args:
         twin: task of the new model with the same archive.
@@ -297,7 +297,7 @@ def _describe_task_state(
     # retained tasks are added in the same transaction as the model, so their times are equal
     if twin is not None:
         arrival = "relearned" if twin.created_at == new.created_at else "sent"
-    return PlannedTask(
+    return PlannedRebaseTask(
         task.number,
         task.name,
         sorted(task.classes),
@@ -317,7 +317,7 @@ def _describe_task_state(
 
 
 def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
-    """Say that the task's archive must be sent again."""
+    """Explain that the task's archive must be sent again to the new model."""
     name = words.describe_task(task)
     gone = (
         f" Its images were deleted on {words.format_date(task.data_deleted_at)}, and nothing of "
@@ -329,7 +329,7 @@ def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
 
 
 def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> str:
-    """Say what is left to do before a task of the new model is in production."""
+    """Describe what is left to do before a task is in the new model's production."""
     name = words.describe_task(twin)
     if standing in _UNDER_WAY:
         return f"Wait until {new.name} has learned {name}."
@@ -344,9 +344,9 @@ def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> 
 
 
 def _check_task_comparable(
-    task: Task, measured: tuple[MeasuredTask | None, MeasuredTask | None]
+    task: Task, measured: tuple[MeasuredTaskResults | None, MeasuredTaskResults | None]
 ) -> tuple[str, bool]:
-    """Return why a task cannot be compared image by image ("" if it can), and True if it can."""
+    """Check if a task can be compared image by image between two models; also return why not."""
     old, new = measured
     if not _has_held_out_images(task, old):
         return "It has no held-out images: nothing was measured.", False
@@ -369,22 +369,24 @@ def _check_task_comparable(
     return "", True
 
 
-def _has_held_out_images(task: Task, old: MeasuredTask | None) -> bool:
+def _has_held_out_images(task: Task, old: MeasuredTaskResults | None) -> bool:
     return bool(task.n_held_out) and (old is None or old.total > 0)
 
 
 def _are_models_measured_on_same_images(
-    task: Task, measured: tuple[MeasuredTask | None, MeasuredTask | None]
+    task: Task, measured: tuple[MeasuredTaskResults | None, MeasuredTaskResults | None]
 ) -> bool:
-    """Return True if both models counted the same held-out images of a task, or it has none."""
+    """Return True if both models were measured on the same held-out images of a task, or it has
+    none.
+    """
     old, new = measured
     if not _has_held_out_images(task, old):
         return True
     return old is not None and new is not None and _have_equal_image_counts(old, new)
 
 
-def _have_equal_image_counts(old: MeasuredTask, new: MeasuredTask) -> bool:
-    """Return True if both have as many held-out images of each class.
+def _have_equal_image_counts(old: MeasuredTaskResults, new: MeasuredTaskResults) -> bool:
+    """Return True if both models counted as many held-out images of each class.
 
     Without counts by class, equal totals suffice.
     """
@@ -399,7 +401,7 @@ def _have_equal_image_counts(old: MeasuredTask, new: MeasuredTask) -> bool:
 def _describe_pending_work(
     session: Session, old: Model, new: Model, numbers: Collection[int]
 ) -> list[str]:
-    """Return sentences about what a rebase still waits for, apart from production's tasks."""
+    """Describe what a rebase still waits for, apart from production's tasks."""
     sentences = []
     if new.base_job is not None:
         sentences.append(
@@ -417,9 +419,9 @@ def _describe_pending_work(
 
 
 def _list_plan_warnings(
-    session: Session, old: Model, new: Model, planned: Collection[PlannedTask]
+    session: Session, old: Model, new: Model, planned: Collection[PlannedRebaseTask]
 ) -> list[str]:
-    """Return warnings about effects on clients and about figures that look too good."""
+    """List warnings about a rebase's effects on clients, and about figures that look too good."""
     sentences = []
     if (
         old.scenario == "class"

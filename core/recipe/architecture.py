@@ -25,7 +25,7 @@ from core.text.plain import describe_allowed_names
 def complete_architecture(
     catalogue: Catalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
 ) -> ArchitectureChoice:
-    """Return the complete architecture `{"name": …, its hyper-parameters …}`.
+    """Complete an architecture with default hyper-parameters: `{"name": …, …}`.
 
     `timm/NAME` is a short form for an architecture of timm.
 
@@ -40,7 +40,7 @@ def complete_architecture(
     architectures = catalogue["architectures"]
     if not isinstance(name, str) or name not in architectures:
         unknown = f"unknown architecture; {describe_allowed_names(name, sorted(architectures))}"
-        raise _build_error([("architecture.name", unknown)], "Unknown architecture")
+        raise _build_architecture_error([("architecture.name", unknown)], "Unknown architecture")
     entry = architectures[name]
     hyper = {**entry.get("defaults", {}), **hyper_parameters}
     known_fields = [
@@ -56,7 +56,7 @@ def complete_architecture(
     if weights is not None:
         errors += find_image_settings_unfit_for_weights(weights, image)
     if errors:
-        raise _build_error(errors, "Unusable architecture")
+        raise _build_architecture_error(errors, "Unusable architecture")
     return cast(ArchitectureChoice, {"name": name, **hyper})
 
 
@@ -66,5 +66,5 @@ def _expand_architecture_name(asked: str) -> Mapping[str, str]:
     return {"name": asked}
 
 
-def _build_error(errors: list[FieldError], what: str) -> Invalid:
+def _build_architecture_error(errors: list[FieldError], what: str) -> Invalid:
     return Invalid(describe_recipe_errors(errors, what), fields=build_listed_field_errors(errors))

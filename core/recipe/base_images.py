@@ -17,7 +17,7 @@ Deviation = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 
 
 class BaseImageSettings(BaseModel):
-    """Description of the images that a base was trained on.
+    """Description of the images that a model's base was trained on.
 
     Attributes:
         mean: mean of each channel's values in [0, 1].
@@ -37,14 +37,14 @@ class BaseImageSettings(BaseModel):
 
 
 def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSettings:
-    """Parse the description of a base's images; the result is empty if neither argument is given.
+    """Parse a description of a base's training images; empty if neither argument is given.
 
     Raises:
         Invalid: both arguments are given, or `config` is not a JSON object of the form of
             `BaseImageSettings`.
     """
     if config is not None and preset is not None:
-        raise _build_error("Say config or preset, not both.", "not beside preset")
+        raise _build_image_config_error("Say config or preset, not both.", "not beside preset")
     if preset is not None:
         return BaseImageSettings.model_validate(IMAGENET)
     try:
@@ -56,18 +56,19 @@ def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSe
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(map(str, ("config", *first["loc"])))
-        raise _build_error(
+        raise _build_image_config_error(
             f"{at}: {first['msg']}. Known: {', '.join(BaseImageSettings.model_fields)}.",
             first["msg"],
             at,
         ) from None
     # Deeply nested JSON exceeds Python's recursion limit, which is the client's error.
     except (ValueError, RecursionError):
-        raise _build_error("config is not JSON.", "not JSON") from None
+        raise _build_image_config_error("config is not JSON.", "not JSON") from None
 
 
 def read_base_images(images: ModelImageSettings, config: BaseImageSettings) -> ModelImageSettings:
-    """Return the architecture's images, overridden by the description of the base.
+    """Return a model's image settings: the architecture's, overridden by the description of the
+    base.
 
     Raises:
         Invalid: mean and std do not have one number per channel.
@@ -82,9 +83,11 @@ def read_base_images(images: ModelImageSettings, config: BaseImageSettings) -> M
     mean, std, channels = config.mean or [], config.std or [], image["channels"]
     if not len(mean) == len(std) == channels:
         requirement = f"mean and std need {channels} numbers each, one for each channel"
-        raise _build_error(f"{requirement}; there are {len(mean)} and {len(std)}.", requirement)
+        raise _build_image_config_error(
+            f"{requirement}; there are {len(mean)} and {len(std)}.", requirement
+        )
     return ModelImageSettings(image, {"mean": mean, "std": std})
 
 
-def _build_error(detail: str, message: str, field: str = "config") -> Invalid:
+def _build_image_config_error(detail: str, message: str, field: str = "config") -> Invalid:
     return Invalid(detail, fields=[{"field": field, "message": message}])

@@ -22,8 +22,8 @@ from core.settings import Settings
 WRITE_TIMEOUT_S = 120.0
 
 
-def load_catalogue(settings: Settings) -> Content:
-    """Return the catalogue of this code version.
+def load_recipe_catalogue(settings: Settings) -> Content:
+    """Load the recipe catalogue (methods, architectures, problems) of this code version.
 
     If it is missing, a subprocess writes it first (seconds).
 
@@ -33,20 +33,20 @@ def load_catalogue(settings: Settings) -> Content:
     folder = settings.make_folder("catalogue")
     path = folder / f"{compute_learning_code_digest()}.json"
     try:
-        return _read_catalogue(path)
+        return _read_recipe_catalogue(path)
     except FileNotFoundError:
         _generate_recipe_catalogue(path)
-        return _read_catalogue(path)
+        return _read_recipe_catalogue(path)
 
 
-def _read_catalogue(path: Path) -> Content:
+def _read_recipe_catalogue(path: Path) -> Content:
     # Strict, so that a file that was deleted after it was cached is noticed and written again.
-    return _parse_catalogue(path.resolve(strict=True))
+    return _parse_recipe_catalogue(path.resolve(strict=True))
 
 
 @functools.lru_cache(maxsize=2)
-def _parse_catalogue(path: Path) -> Content:
-    """Parse a catalogue file, once per process.
+def _parse_recipe_catalogue(path: Path) -> Content:
+    """Parse a recipe catalogue file, once per process.
 
     The cache is safe because the file of a code version never changes. It pays because each job
     reads the file.
@@ -74,8 +74,8 @@ def _generate_recipe_catalogue(path: Path) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-class LazyCatalogue:
-    """The catalogue, loaded on first use and cached. Concurrent first calls load it once."""
+class LazyRecipeCatalogue:
+    """The recipe catalogue, loaded on first use and cached. Concurrent first calls load it once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -84,7 +84,7 @@ class LazyCatalogue:
 
     @property
     def content_if_loaded(self) -> Content | None:
-        """The catalogue if it is loaded already, else None. Does not wait."""
+        """The recipe catalogue if it is loaded already, else None. Does not wait."""
         return self._value
 
     def __call__(self) -> Content:
@@ -95,5 +95,5 @@ class LazyCatalogue:
         """
         with self._lock:
             if self._value is None:
-                self._value = load_catalogue(self._settings)
+                self._value = load_recipe_catalogue(self._settings)
             return self._value

@@ -13,12 +13,12 @@ _LEARN = Path(__file__).parents[1] / "learning"
 
 @cache
 def compute_learning_code_digest() -> str:
-    """Return the sha256 (hexadecimal) of the learning code that this process runs."""
+    """Compute the sha256 (hexadecimal) of the learning code that this process runs."""
     return digest_python_files(_LEARN)
 
 
 def digest_python_files(folder: Path) -> str:
-    """Return the sha256 over all Python files below a folder, ordered by path.
+    """Compute the sha256 over all Python files below a folder, ordered by path.
 
     Each file adds `<path>\\0<sha256 of the content>\\n`. Paths are relative to the folder, with
     forward slashes.

@@ -35,7 +35,7 @@ _CARRIED = "must be false with rebalance, whose steps follow the optimizer's las
 def find_recipe_combination_errors(
     catalogue: Catalogue, scenario: str, recipe: RecipeOut, architecture: ArchitectureChoice | None
 ) -> Iterator[FieldError]:
-    """Yield an error for each excluded combination in a complete recipe whose values are valid.
+    """Yield an error for each pair of recipe settings that cannot be combined.
 
     Args:
         architecture: name of the model's complete architecture; None skips the checks that need
@@ -80,7 +80,7 @@ def find_recipe_combination_errors(
 
 
 def _find_merge_errors(method: MethodEntry, name: str, recipe: RecipeOut) -> Iterator[FieldError]:
-    """Yield the errors of `merge`, if the recipe has it."""
+    """Yield the errors of the recipe's `merge` settings, if it has them."""
     merge = recipe.get("merge")
     if merge is None:
         return
@@ -95,7 +95,7 @@ def _find_merge_errors(method: MethodEntry, name: str, recipe: RecipeOut) -> Ite
 def _find_rebalance_errors(
     method: MethodEntry, name: str, scenario: str, recipe: RecipeOut
 ) -> Iterator[FieldError]:
-    """Yield the errors of `rebalance`, if the recipe has it."""
+    """Yield the errors of the recipe's `rebalance` settings, if it has them."""
     if recipe.get("rebalance") is None:
         return
     if reason := method.get("no_rebalance"):
@@ -152,7 +152,7 @@ def _find_architecture_errors(
 def _find_hyper_parameter_errors(
     accepts: Accepts, scenario: str, method: Mapping[str, object]
 ) -> Iterator[FieldError]:
-    """Yield an error for each hyper-parameter that does not work in the scenario."""
+    """Yield an error for each method hyper-parameter that does not work in the model's scenario."""
     for hyper in accepts.get("task_only", []):
         if scenario != "task" and method.get(hyper):
             yield (

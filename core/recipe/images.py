@@ -22,7 +22,7 @@ IMAGE: ImageOut = {"size": 32, "channels": 3}
 
 @dataclass(frozen=True)
 class ModelImageSettings:
-    """Images of a model, and the statistics to normalise them with.
+    """A model's image format (size, channels) and pixel statistics to normalise images with.
 
     Attributes:
         image: size, channels and preparation of the images that the model reads.
@@ -40,7 +40,7 @@ DECODING = 2
 def resolve_image_settings(
     catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: ImageRequest
 ) -> ModelImageSettings:
-    """Return the images for an architecture that has not been checked yet.
+    """Resolve the image settings for an architecture that has not been checked yet.
 
     Raises:
         Invalid: the architecture names weights that do not exist.

@@ -8,7 +8,7 @@ from core.contract.document import JsonObject
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
-    """Apply `patch` to `target` as in RFC 7396: null removes a key.
+    """Apply a JSON merge patch to `target` (RFC 7396): null removes a key.
 
     Neither argument is modified.
     """
@@ -24,7 +24,7 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 
 
 def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObject:
-    """Apply a recipe patch; a method may be given as a string, its name.
+    """Merge a recipe patch into a recipe; a method may be given as a string, its name.
 
     Hyper-parameters of one method mean nothing to another, so a patch that names a different method
     replaces the whole block.
@@ -38,7 +38,7 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObj
 
 
 def _does_recipe_name_other_method(old: Any, new: Any) -> bool:
-    """Return whether `new` names a different method from `old`."""
+    """Return whether recipe `new` names a different method from `old`."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return False
     return bool(new.get("name", old.get("name")) != old.get("name"))

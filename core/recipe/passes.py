@@ -19,8 +19,8 @@ BASE_SIZE = 224
 
 
 @dataclass(frozen=True)
-class PassDuration:
-    """Seconds of one core for one image: prediction alone, and one training step.
+class ImagePassDuration:
+    """Processor seconds for one image: a prediction, and one training step.
 
     Attributes:
         size: pixels a side.
@@ -33,9 +33,12 @@ class PassDuration:
     training_s: float
 
 
-PASSES: Mapping[str, tuple[PassDuration, ...]] = {
-    imagenet_base.NAME: (PassDuration(128, 0.0078, 0.032), PassDuration(BASE_SIZE, 0.041, 0.112)),
-    packaged_base.PACKAGED: (PassDuration(32, 0.0051, 0.012),),
+PASSES: Mapping[str, tuple[ImagePassDuration, ...]] = {
+    imagenet_base.NAME: (
+        ImagePassDuration(128, 0.0078, 0.032),
+        ImagePassDuration(BASE_SIZE, 0.041, 0.112),
+    ),
+    packaged_base.PACKAGED: (ImagePassDuration(32, 0.0051, 0.012),),
 }
 """Measured passes by base, from `python -m bench.service.passes`."""
 
@@ -43,7 +46,7 @@ PASSES: Mapping[str, tuple[PassDuration, ...]] = {
 def estimate_pass_seconds(
     catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int, answered: int = 0
 ) -> float:
-    """Return the seconds of one core that a recipe's passes over images take.
+    """Estimate the processor seconds that a recipe's passes over images take.
 
     Args:
         base: a name of `PASSES`.
@@ -57,18 +60,22 @@ def estimate_pass_seconds(
     )
 
 
-def find_pass_duration_of_base(base: str, size: int) -> PassDuration:
-    """Return the pass over images of a size on a base of `PASSES`."""
+def find_pass_duration_of_base(base: str, size: int) -> ImagePassDuration:
+    """Find the measured seconds per image on a base network, scaled to an image size."""
     # The nearest size, since the time does not grow exactly with the area.
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
     area = (size / nearest.size) ** 2
-    return PassDuration(size, area * nearest.forward_s, area * nearest.training_s)
+    return ImagePassDuration(size, area * nearest.forward_s, area * nearest.training_s)
 
 
 def compute_recipe_seconds(
-    catalogue: Catalogue, base_pass: PassDuration, recipe: RecipeOut, images: int, answered: int
+    catalogue: Catalogue,
+    base_pass: ImagePassDuration,
+    recipe: RecipeOut,
+    images: int,
+    answered: int,
 ) -> float:
-    """Return the seconds that a recipe needs, given the duration of one pass; see
+    """Compute a recipe's processor seconds, given the duration of one pass; see
     `estimate_pass_seconds`.
     """
     entry = catalogue["methods"][recipe["method"]["name"]]
@@ -77,8 +84,10 @@ def compute_recipe_seconds(
     )
 
 
-def _compute_image_seconds(base_pass: PassDuration, entry: MethodEntry, recipe: RecipeOut) -> float:
-    """Return the seconds of all passes over one image.
+def _compute_image_seconds(
+    base_pass: ImagePassDuration, entry: MethodEntry, recipe: RecipeOut
+) -> float:
+    """Compute the processor seconds of all passes of a recipe over one image.
 
     Methods in closed form need a single pass.
     """
@@ -95,6 +104,6 @@ def _compute_image_seconds(base_pass: PassDuration, entry: MethodEntry, recipe: 
 
 
 def format_minutes(seconds: float) -> str:
-    """Return seconds as whole minutes in words."""
+    """Format seconds as whole minutes in words."""
     minutes = max(1, round(seconds / 60))
     return "a minute" if minutes == 1 else f"{minutes} minutes"

@@ -17,8 +17,7 @@ HEAD_ALONE = 1
 
 
 def is_base_choice_left_open(given: NewModel) -> bool:
-    """Return True if a request names no architecture, base or image size, and does not ask for grey
-    images."""
+    """Return True if a request names no architecture, base or image size, and no grey images."""
     image: ImageRequest = given.get("image") or {}
     named = given.get("architecture") or given.get("base") or image.get("size")
     # The base for photos reads three channels.
@@ -26,8 +25,9 @@ def is_base_choice_left_open(given: NewModel) -> bool:
 
 
 def find_default_base_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
-    """Return the complete recipe of a new model on this base; None if its method does not accept
-    it."""
+    """Find the complete default recipe of a model on this base; None if its method does not accept
+    it.
+    """
     patch = start.build_new_recipe(
         catalogue, build_stored_recipe_patch(given.get("recipe") or {}), imagenet_base.NAME
     )
@@ -40,6 +40,6 @@ def find_default_base_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut
 
 
 def trains_backbone(recipe: RecipeOut) -> bool:
-    """Return True if a complete recipe trains more of the network than its head."""
+    """Return True if a recipe trains the backbone, not only the head."""
     method: Mapping[str, Any] = recipe["method"]
     return recipe.get("depth") != HEAD_ALONE or method.get("adapt") is not None

@@ -16,7 +16,8 @@ NEAREST = 3
 
 
 def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWeights | None:
-    """Return the weights that an architecture names, or None if it is not a timm architecture.
+    """Find the pretrained weights that an architecture names, or None if it is not a timm
+    architecture.
 
     Raises:
         Invalid: the weights do not exist (the message suggests the nearest names) or cannot be used
@@ -33,9 +34,11 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWei
         return describe_pretrained_weights(name, row)
     refused = catalogue["unusable"].get(name)
     if refused is not None:
-        raise _build_error(f"The network of {name} cannot be used here: {refused}.", refused)
+        raise _build_weights_name_error(
+            f"The network of {name} cannot be used here: {refused}.", refused
+        )
     near = _suggest_similar_weight_names(catalogue, name)
-    raise _build_error(
+    raise _build_weights_name_error(
         f"timm has no pretrained weights {name!r}; did you mean {near}? GET /v1/architectures "
         f"recommends a dozen.",
         f"did you mean {near}?",
@@ -43,7 +46,7 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWei
 
 
 def get_pretraining_image_format(weights: PretrainedWeights) -> ImageOut:
-    """Return the images that the weights were trained on."""
+    """Return the image format that pretrained weights were trained on."""
     return {
         "size": weights.size,
         "channels": weights.channels,
@@ -53,14 +56,14 @@ def get_pretraining_image_format(weights: PretrainedWeights) -> ImageOut:
 
 
 def get_normalisation_of_weights(weights: PretrainedWeights) -> NormalisationOut:
-    """Return the mean and standard deviation of each channel of the training images."""
+    """Return the pixel mean and standard deviation that pretrained weights were trained with."""
     return {"mean": [float(m) for m in weights.mean], "std": [float(s) for s in weights.std]}
 
 
 def find_image_settings_unfit_for_weights(
     weights: PretrainedWeights, image: ImageOut
 ) -> list[tuple[str, str]]:
-    """Return (field, message) for each reason why the weights' network rejects the images."""
+    """Return (field, message) for each image setting that does not fit the pretrained weights."""
     errors = []
     if image["channels"] != weights.channels:
         grey = "; grey images are taken, too" if weights.channels == 3 else ""
@@ -71,7 +74,7 @@ def find_image_settings_unfit_for_weights(
 
 
 def _suggest_similar_weight_names(catalogue: Catalogue, name: str) -> str:
-    """Return the most similar names, comma-separated: names of the same architecture come first."""
+    """Suggest names of pretrained weights similar to a wrong one, comma-separated."""
     names = sorted(catalogue["pretrained"])
     same_architecture = [
         candidate for candidate in names if candidate.partition(".")[0] == name.partition(".")[0]
@@ -84,5 +87,5 @@ def _suggest_similar_weight_names(catalogue: Catalogue, name: str) -> str:
     return ", ".join(nearest)
 
 
-def _build_error(detail: str, message: str) -> Invalid:
+def _build_weights_name_error(detail: str, message: str) -> Invalid:
     return Invalid(detail, fields=[{"field": FIELD, "message": message}])

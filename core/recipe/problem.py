@@ -11,7 +11,7 @@ from core.text.plain import describe_allowed_names
 
 
 def resolve_requested_problem(catalogue: Catalogue, problem: str | None) -> str | None:
-    """Return a requested problem as it is stored: None for classification.
+    """Check a requested problem and return it as stored: None for classification.
 
     Raises:
         Invalid: there is no such problem.
@@ -30,7 +30,7 @@ def resolve_requested_problem(catalogue: Catalogue, problem: str | None) -> str 
 def find_recipe_fields_unfit_for_problem(
     catalogue: Catalogue, problem: str | None, recipe: RecipeOut
 ) -> Iterator[FieldError]:
-    """Yield an error for each field of a complete recipe that does not fit a problem."""
+    """Yield an error for each recipe field that does not fit the model's problem."""
     if problem is None:
         return
     entry = catalogue["problems"].get(problem)

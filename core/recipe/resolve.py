@@ -47,7 +47,7 @@ def resolve_recipe(
     stored: bool = False,
     problem: str | None = None,
 ) -> ResolvedRecipe:
-    """Return the complete recipe for patches, of which later ones override earlier ones.
+    """Resolve recipe patches to a complete, checked recipe; later patches override earlier ones.
 
     Args:
         catalogue: see `core.recipe.catalogue`.
@@ -83,7 +83,7 @@ def resolve_recipe(
         *find_recipe_fields_unfit_for_problem(catalogue, problem, complete),
     ]
     if errors:
-        raise _build_error(errors)
+        raise _build_invalid_recipe_error(errors)
     # A stored recipe has every field, as if somebody had asked for all of them.
     ineffective = [] if stored else warn_of_ineffective_fields(catalogue, patch, complete)
     return ResolvedRecipe(
@@ -94,7 +94,7 @@ def resolve_recipe(
 def complete_stored_recipe(
     catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]
 ) -> RecipeOut:
-    """Complete a stored patch with its defaults for display, without checking it again.
+    """Complete a stored recipe patch with its defaults for display, without checking it again.
 
     A patch that this code version cannot complete (for example because its method was removed) is
     returned unchanged.
@@ -108,7 +108,7 @@ def complete_stored_recipe(
 
 
 def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
-    """Return the dotted paths of all fields of a recipe, with the hyper-parameters of one method.
+    """List the dotted paths of all recipe fields, with the hyper-parameters of one method.
 
     Args:
         method: None means the default method.
@@ -125,7 +125,7 @@ def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[s
 def _complete_recipe_patch(
     catalogue: Catalogue, scenario: str | None, patch: Mapping[str, Any]
 ) -> tuple[JsonObject, str, JsonObject]:
-    """Return three values: the completed recipe, its method's name, and its hyper-parameters.
+    """Complete a recipe patch with defaults; return recipe, method name and hyper-parameters.
 
     Defaults are filled in. Names of presets and fields are checked, values are not.
 
@@ -139,7 +139,7 @@ def _complete_recipe_patch(
     if preset is not None:
         presets = catalogue["presets"]
         if not isinstance(preset, str) or preset not in presets:
-            raise _build_error(
+            raise _build_invalid_recipe_error(
                 [
                     (
                         "recipe.preset",
@@ -171,7 +171,7 @@ def _complete_recipe_patch(
 
 
 def _select_method_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
-    """Return the method's advice for the fields that a recipe leaves open.
+    """Select a method's advised values for the fields that a recipe leaves open.
 
     The advised rate for random weights holds for SGD only, so other optimizers do not get it.
     """
@@ -189,13 +189,13 @@ def _complete_method_fields(
     catalogue: Catalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
-        raise _build_error(
+        raise _build_invalid_recipe_error(
             [("recipe.method", "must be a method's name or an object with its name")]
         )
     name = method.get("name")
     methods = catalogue["methods"]
     if not isinstance(name, str) or name not in methods:
-        raise _build_error(
+        raise _build_invalid_recipe_error(
             [
                 (
                     "recipe.method.name",
@@ -218,7 +218,7 @@ def _complete_method_fields(
 
 
 def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
-    """Fill the fields that `recipe` leaves open, one level into objects (optimizer, head)."""
+    """Fill recipe fields left open with defaults, one level into objects (optimizer, head)."""
     out: JsonObject = {}
     for key, value in defaults.items():
         requested = recipe.get(key)
@@ -232,7 +232,9 @@ def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
 
 
 def _name_methods_with_hyper_parameter(catalogue: Catalogue, name: str, field: str) -> str:
-    """Return text that names the methods with a hyper-parameter which this one lacks, or ""."""
+    """Name the methods that have a hyper-parameter which the chosen method lacks, as text, or
+    "".
+    """
     block, _, hyper = field.rpartition(".")
     methods = catalogue["methods"]
     if block != "recipe.method" or hyper in list_schema_paths(methods[name]["schema"]):
@@ -243,7 +245,7 @@ def _name_methods_with_hyper_parameter(catalogue: Catalogue, name: str, field: s
     return f"; {hyper} belongs to {', '.join(methods_with_it)}" if methods_with_it else ""
 
 
-def _build_error(errors: list[FieldError]) -> InvalidRecipe:
+def _build_invalid_recipe_error(errors: list[FieldError]) -> InvalidRecipe:
     return InvalidRecipe(
         describe_recipe_errors(errors, "The recipe cannot be used"),
         fields=build_listed_field_errors(errors),

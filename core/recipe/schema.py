@@ -22,7 +22,7 @@ MAX_ERRORS = 20
 
 
 def _is_integer(_checker: object, value: object) -> bool:
-    """Return whether a value is an int.
+    """Return whether a JSON value is an integer, and no bool.
 
     JSON Schema also accepts 10.0, the learning code does not.
     """
@@ -30,7 +30,7 @@ def _is_integer(_checker: object, value: object) -> bool:
 
 
 def _is_number(_checker: object, value: object) -> bool:
-    """Return whether a value is a finite number.
+    """Return whether a JSON value is a finite number, and no bool.
 
     Python reads 1e999 as infinity, which satisfies every lower bound.
     """
@@ -48,7 +48,7 @@ _Validator = extend(
 def find_json_schema_errors(
     schema: JsonObject, value: Any, root: str, known_fields: Sequence[str]
 ) -> Iterable[FieldError]:
-    """Yield the errors of a value; their paths begin with `root`.
+    """Yield the errors of a value under a JSON Schema; their paths begin with `root`.
 
     Args:
         known_fields: the paths among which suggestions for an unknown field are looked up.
@@ -73,12 +73,12 @@ def find_json_schema_errors(
 
 
 def build_listed_field_errors(errors: Sequence[FieldError]) -> list[dict[str, str]]:
-    """Return the `errors` list of an error response: the first `MAX_ERRORS`."""
+    """Build the `errors` list of an error response from the first `MAX_ERRORS` field errors."""
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 
 
 def describe_recipe_errors(errors: Sequence[FieldError], what: str) -> str:
-    """Describe errors of a recipe in a sentence: `what`, the first, and the number of others."""
+    """Describe a recipe's errors in a sentence: the first, and the number of others."""
     field, message = errors[0]
     more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""
     return f"{what}: {field}: {message}{more}{'' if (more or message).endswith('?') else '.'}"
@@ -101,7 +101,7 @@ def _build_schema_error_message(error: jsonschema.ValidationError) -> str:
 def _choose_matching_alternative(
     error: jsonschema.ValidationError,
 ) -> list[jsonschema.ValidationError]:
-    """Return the errors of the alternative of the right type, or the error itself.
+    """Select the schema errors of the alternative (anyOf) that the value's type matches best.
 
     The alternatives matter for a value that may also be null.
     """

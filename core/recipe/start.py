@@ -39,16 +39,16 @@ BALANCED: RecipePatch = {"balanced_batches": True}
 
 
 def choose_default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
-    """Return the ImageNet base's architecture if a request names that base, else that of the small
-    base."""
+    """Choose a new model's architecture: the ImageNet base's if requested, else the small
+    base's.
+    """
     if base == imagenet_base.NAME:
         return imagenet_base.ARCHITECTURE
     return packaged_base.load_base_description().architecture
 
 
-def choose_default_base(architecture: ArchitectureChoice) -> str:
-    """Return the name of the default weights for an architecture: the package's, timm's, or random
-    ones."""
+def choose_default_base_weights(architecture: ArchitectureChoice) -> str:
+    """Choose the initial weights of an architecture: the package's, timm's, or random ones."""
     if architecture == packaged_base.load_base_description().architecture:
         return packaged_base.PACKAGED
     return PRETRAINED if architecture["name"] == ARCHITECTURE else RANDOM
@@ -57,8 +57,7 @@ def choose_default_base(architecture: ArchitectureChoice) -> str:
 def complete_recipe_for_base(
     catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase
 ) -> RecipePatch:
-    """Return the patch completed with what a model of that base needs: a method, and a gradient
-    bound.
+    """Complete a recipe patch with the method and gradient bound that a model on this base needs.
 
     A method and a preset that the patch names stay. The result is the recipe that a null resets to.
     """
@@ -74,7 +73,7 @@ def complete_recipe_for_base(
 def build_new_recipe(
     catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase
 ) -> RecipePatch:
-    """Return the recipe patch of a new model: as `complete_recipe_for_base`, with balanced batches.
+    """Build the recipe patch of a new model: as `complete_recipe_for_base`, with balanced batches.
 
     Older models do not have balanced batches.
     """

@@ -17,7 +17,7 @@ MAX_RECIPE_BYTES = 64 << 10
 def build_stored_recipe_patch(
     patch: Mapping[str, Any], before: Mapping[str, Any] | None = None
 ) -> RecipePatch:
-    """Return the patch that a model stores: `patch` over its recipe `before`, without nulls.
+    """Build the recipe patch that a model stores: `patch` over its recipe `before`, without nulls.
 
     Nulls are dropped because they set nothing and may have any name.
 
@@ -29,7 +29,7 @@ def build_stored_recipe_patch(
 
 
 def build_stored_recipe_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
-    """Return the patch that a job stores over its model's recipe.
+    """Build the recipe patch that a job stores over its model's recipe.
 
     Unlike `build_stored_recipe_patch`, it retains the nulls of known fields, since they reset a value.
 

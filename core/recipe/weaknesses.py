@@ -24,7 +24,7 @@ SUMS = "analytic"
 
 
 def list_recipe_warnings(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[str]:
-    """Return warnings about a resolved recipe in a scenario, the method's own first."""
+    """List warnings about a resolved recipe in a scenario, the method's own first."""
     methods = catalogue["methods"]
     name = recipe["method"]["name"]
     weakness = methods[name].get("weak", {}).get(scenario)
@@ -67,7 +67,7 @@ def list_recipe_warnings(catalogue: Catalogue, scenario: str, recipe: RecipeOut)
 def warn_of_ineffective_fields(
     catalogue: Catalogue, asked: Mapping[str, object], recipe: RecipeOut
 ) -> list[str]:
-    """Return a warning about requested fields that have no effect on a method without training.
+    """Warn of requested recipe fields that have no effect on a method without training.
 
     Args:
         asked: the merged patches. A gradient bound alone is ignored, since models have it by

@@ -28,7 +28,7 @@ from core.database.states import LEASED, JobAction, JobState
 from core.database.tables import Job, Model, Owner, Task
 from core.errors import PerennialError
 from core.execution import batch_lines
-from core.execution.kinds import KINDS, Done
+from core.execution.kinds import KINDS, JobOutcome
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage, words
 from core.lineage.coverage import find_missing_tasks, list_taught_tasks_after_learning
@@ -342,7 +342,7 @@ def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: flo
         return state
 
 
-def finish_job(db: Database, claim: JobClaim, done: Done) -> JobState:
+def finish_job(db: Database, claim: JobClaim, done: JobOutcome) -> JobState:
     """End a job that makes no version, and store its findings.
 
     Raises:
@@ -472,5 +472,5 @@ def _apply_job_action(
     """
     state = change_job_state(session, job, action, now, data)
     if state in ENDED:
-        lineage.update_standing_after_job(session, job, now)
+        lineage.update_task_standing_after_job(session, job, now)
     return state

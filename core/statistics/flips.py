@@ -19,7 +19,7 @@ Z95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class FlipStatistics:
-    """Counts of images by the versions that classify them correctly.
+    """Counts of images by which of two versions classifies them correctly (prediction flips).
 
     Attributes:
         both_right: images that both versions classify correctly.
@@ -35,12 +35,14 @@ class FlipStatistics:
 
     @property
     def n(self) -> int:
-        """The number of all images."""
+        """The number of all compared images."""
         return self.both_right + self.negative + self.positive + self.both_wrong
 
     @property
-    def nfr(self) -> float | None:
-        """The negative flip rate in [0, 1]; None without images."""
+    def negative_flip_rate(self) -> float | None:
+        """The negative flip rate: images that turned wrong, as a share in [0, 1]; None without
+        images.
+        """
         return self.negative / self.n if self.n else None
 
     def __add__(self, other: "FlipStatistics") -> "FlipStatistics":
@@ -52,8 +54,8 @@ class FlipStatistics:
         )
 
 
-def count_flips(old: Mask, new: Mask) -> FlipStatistics:
-    """Count the flips between two versions.
+def count_prediction_flips(old: Mask, new: Mask) -> FlipStatistics:
+    """Count prediction flips between two versions: images right in both, one or none of them.
 
     Args:
         old, new: bool [N], true for images that the old or new version classifies correctly.
@@ -62,13 +64,13 @@ def count_flips(old: Mask, new: Mask) -> FlipStatistics:
     return FlipStatistics(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
 
 
-def count_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
-    """Count the flips between two versions in each group of images.
+def count_prediction_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
+    """Count prediction flips between two versions in each group of images.
 
     Args:
         groups: int64 [N], the group of each image.
         most: number of groups; they are numbered from 0 to `most` - 1.
-        old, new: bool [N], as in `count_flips`.
+        old, new: bool [N], as in `count_prediction_flips`.
 
     Returns:
         int64 [most, 4], in the order of the fields of `FlipStatistics`.
@@ -80,7 +82,7 @@ def count_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Gro
 
 
 def compute_wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
-    """Return the 95 % interval of a share in [0, 1] (Wilson 1927), or None without trials."""
+    """Compute the 95 % Wilson confidence interval of a share in [0, 1], or None without trials."""
     if not n:
         return None
     share, z2 = successes / n, Z95 * Z95
@@ -92,7 +94,7 @@ def compute_wilson_interval(successes: int, n: int) -> tuple[float, float] | Non
 
 
 def compute_mcnemar_p(negative: int, positive: int) -> float:
-    """Return p in [0, 1] of McNemar's exact two-sided test that both flips are equally likely.
+    """Compute p of McNemar's exact two-sided test that both kinds of flips are equally likely.
 
     p is 2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947,
     Liddell 1976).
@@ -105,7 +107,7 @@ def compute_mcnemar_p(negative: int, positive: int) -> float:
 
 
 def compute_one_sided_mcnemar(negative: int, positive: int) -> float:
-    """Return p in [0, 1] of McNemar's exact one-sided test.
+    """Compute p of McNemar's exact one-sided test that losses do not outnumber gains.
 
     The null hypothesis is that negative flips are not more probable than positive ones. p is P(X ≥
     negative) of a binomial with n = negative + positive and ½.

@@ -98,7 +98,7 @@ DEFINITIONS = {
 
 
 def get_metric_definitions(problem: str | None) -> dict[str, str]:
-    """Return `DEFINITIONS`, with the cells' own of a problem that is not classification.
+    """Return the definitions of metrics in words, with the problem's own primary measure.
 
     problem: None is classification.
     """
@@ -115,7 +115,7 @@ def get_metric_definitions(problem: str | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class AccuracyMatrixRow:
-    """A version as a row of the matrix.
+    """A version as a row of the accuracy matrix: number, task, parent and taught tasks.
 
     Attributes:
         version: number of the version.
@@ -133,12 +133,14 @@ class AccuracyMatrixRow:
 def build_accuracy_matrix(
     rows: Sequence[AccuracyMatrixRow], columns: Sequence[int], cells: Cells
 ) -> list[list[float | None]]:
-    """Return one list per row with one accuracy in [0, 1], or None, per column."""
+    """Build the accuracy matrix: a list per version with an accuracy in [0, 1], or None, per
+    task.
+    """
     return [[_compute_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
 def list_lineage_rows(rows: Sequence[AccuracyMatrixRow], version: int) -> list[AccuracyMatrixRow]:
-    """Return the rows from version 0 to `version` along the parents.
+    """List the accuracy matrix's rows from version 0 to `version`, along the parents.
 
     Raises:
         KeyError: `version`, or one of its ancestors, is not among the rows.
@@ -151,7 +153,7 @@ def list_lineage_rows(rows: Sequence[AccuracyMatrixRow], version: int) -> list[A
 
 
 class LineageAccuracyMatrix:
-    """R along the ancestors of one version, and every figure derived from it.
+    """The accuracy matrix R along one version's ancestors, with the metrics derived from it.
 
     Args:
         rows: versions, among them `version` and its ancestors.
@@ -196,21 +198,21 @@ class LineageAccuracyMatrix:
         self._forward = scenario == "data" or (scenario == "task" and not zero_heads)
 
     def get_task_accuracy(self, stage: int, task: int) -> float | None:
-        """Return the accuracy of a stage on a task in [0, 1], or None if it is undefined."""
+        """Return the accuracy on a task after a stage, in [0, 1], or None if it is undefined."""
         return self._accuracies.get((self.line[stage].version, task))
 
     def list_seen_tasks(self, stage: int) -> list[int]:
-        """Return the tasks learned up to a stage, in the order in which they were first learned."""
+        """List the tasks learned up to a stage, in the order in which they were first learned."""
         return [task for task, at in self.learned.items() if at <= stage]
 
     def compute_task_mean(self, stage: int) -> float | None:
-        """Return the mean accuracy over the tasks seen."""
+        """Compute the mean accuracy over the tasks seen."""
         return average_defined_values(
             self.get_task_accuracy(stage, task) for task in self.list_seen_tasks(stage)
         )
 
     def compute_pooled_accuracy(self, stage: int) -> float | None:
-        """Return the accuracy over all images of the tasks seen, or of the common test set."""
+        """Compute the accuracy over all images of the tasks seen, or of the common test set."""
         counts = [
             self._cells.get((self.line[stage].version, task), (0, 0))
             for task in self.list_seen_tasks(stage)
@@ -220,7 +222,7 @@ class LineageAccuracyMatrix:
         )
 
     def compute_macro_accuracy(self, stage: int, per_class: ClassCells) -> float | None:
-        """Return the mean accuracy over the classes seen that have test images.
+        """Compute the mean accuracy over the classes seen that have test images.
 
         In the task scenario the classes of each head count separately.
         """
@@ -235,7 +237,9 @@ class LineageAccuracyMatrix:
         )
 
     def compute_primary_accuracy(self, stage: int) -> float | None:
-        """Return A_i: accuracy over all images, or the mean over tasks in the task scenario."""
+        """Compute the primary accuracy A_i: over all images, or the mean over tasks in the task
+        scenario.
+        """
         return (
             self.compute_task_mean(stage)
             if self.scenario == "task"
@@ -243,11 +247,11 @@ class LineageAccuracyMatrix:
         )
 
     def list_accuracies_by_stage(self) -> list[float | None]:
-        """Return A_1 … A_T."""
+        """List the primary accuracies A_1 … A_T after each stage."""
         return [self.compute_primary_accuracy(stage) for stage in range(1, self.last + 1)]
 
     def compute_backward_transfer(self) -> float | None:
-        """Return backward transfer: 1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
+        """Compute backward transfer: 1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
         return average_defined_values(
             _subtract_or_none(
                 self.get_task_accuracy(self.last, j), self.get_task_accuracy(self.learned[j], j)
@@ -256,7 +260,7 @@ class LineageAccuracyMatrix:
         )
 
     def compute_forward_transfer(self) -> float | None:
-        """Return forward transfer: 1/(T-1) Σ_{j≥2} (R[j-1][j] - R[0][j])."""
+        """Compute forward transfer: 1/(T-1) Σ_{j≥2} (R[j-1][j] - R[0][j])."""
         if not self._forward or not self._slices:
             return None
         # Before the first task there is only version 0, so the difference would be 0 by
@@ -272,7 +276,8 @@ class LineageAccuracyMatrix:
     def compute_task_forgetting(
         self, task: int, stage: int, *, literal: bool = False
     ) -> float | None:
-        """Return f_j^k = max_l R[l][j] - R[k][j], with l from j to k - 1.
+        """Compute the forgetting of a task: f_j^k = max_l R[l][j] - R[k][j], with l from j to k -
+        1.
 
         Args:
             task: j.
@@ -289,7 +294,7 @@ class LineageAccuracyMatrix:
         return _subtract_or_none(max(best, default=None), self.get_task_accuracy(stage, task))
 
     def compute_mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
-        """Return F_k: the mean of f_j^k over the tasks learned before stage k.
+        """Compute mean forgetting F_k over the tasks learned before stage k.
 
         The range is [-1, 1]; a negative value is a gain.
         """
@@ -299,13 +304,16 @@ class LineageAccuracyMatrix:
         )
 
     def compute_learning_accuracy(self) -> float | None:
-        """Return the mean of R[j][j]."""
+        """Compute learning accuracy: the mean of R[j][j], the accuracy on each task just
+        learned.
+        """
         return average_defined_values(
             self.get_task_accuracy(at, task) for task, at in self.learned.items()
         )
 
     def compute_intransigence(self, reference: Sequence[float | None]) -> list[float | None]:
-        """Return I_k = a*_k - R[k][k] for each stage k from 1.
+        """Compute intransigence I_k = a*_k - R[k][k] for each stage k from 1, against a joint
+        reference.
 
         Args:
             reference: a*_k, the accuracy on task k of a model trained jointly on the tasks 1 … k.
@@ -321,7 +329,7 @@ class LineageAccuracyMatrix:
         return [_subtract_or_none(best, r) for best, r in zip(reference, when_learned, strict=True)]
 
     def compute_gap_to_joint(self, joint: Sequence[float | None]) -> list[float | None]:
-        """Return D_i = A_i of the reference - A_i for each stage from 1; the last value is D.
+        """Compute the gap to joint training after each stage from 1: the reference's A_i minus A_i.
 
         Args:
             joint: primary accuracies of models trained jointly on the tasks 1 … i, with the same
@@ -342,7 +350,8 @@ class LineageAccuracyMatrix:
 def compute_regression_and_improvement_rates(
     changes: Iterable[Sequence[int]],
 ) -> tuple[float | None, float | None]:
-    """Return (regression rate, improvement rate) from counts on the same images.
+    """Compute (regression rate, improvement rate) from counts of prediction flips on the same
+    images.
 
     Improvement minus regression is exactly the difference of the two accuracies.
 
@@ -357,7 +366,7 @@ def compute_regression_and_improvement_rates(
 def find_single_class_tasks(
     stages: LineageAccuracyMatrix, classes: Mapping[int, Collection[str]]
 ) -> list[int]:
-    """Return the tasks whose accuracy is meaningless because there is only one possible class.
+    """Find tasks with a single possible class, on which accuracy is meaningless.
 
     Args:
         stages: the version's stages.
@@ -376,7 +385,7 @@ def find_classes_without_test_images(
     classes: Mapping[int, Collection[str]],
     ever: Collection[int] | None = None,
 ) -> list[UnmeasuredClass]:
-    """Return the learned classes without test images as {"task", "class"}, in order.
+    """Find learned classes without test images, as {"task", "class"} in order.
 
     Tasks that the version was measured on are covered, and tasks that no version was ever measured
     on, since those had no test images. Tasks that were measured when learned, and whose test images
@@ -420,7 +429,7 @@ def compute_figures_of_newest_version(
     joint: Sequence[float | None] | None = None,
     reference: Sequence[float | None] | None = None,
 ) -> MatrixSummary:
-    """Return the figures of the last stage.
+    """Compute all metrics of the newest version in the accuracy matrix.
 
     Args:
         stages: the version's stages.
@@ -463,7 +472,7 @@ def compute_figures_of_newest_version(
 
 
 def average_defined_values(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the defined values, or None if there is none."""
+    """Average the values that are not None; None if there are none."""
     defined = [value for value in values if value is not None]
     return sum(defined) / len(defined) if defined else None
 

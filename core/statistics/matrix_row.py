@@ -18,7 +18,8 @@ from core.statistics.matrix import (
 
 
 class MatrixCellCounts(NamedTuple):
-    """Counts of one task.
+    """Counts of correct predictions in one cell of the accuracy matrix, with the best earlier
+    accuracy.
 
     Attributes:
         correct: images classified correctly.
@@ -32,17 +33,17 @@ class MatrixCellCounts(NamedTuple):
 
     @property
     def accuracy(self) -> float | None:
-        """The accuracy in [0, 1]; None without images."""
+        """The cell's accuracy in [0, 1]; None without images."""
         return self.correct / self.total if self.total else None
 
     def get_best_accuracy_up_to_own_version(self) -> float | None:
-        """Return `best` of the next version's cell, if this version was taught the task."""
+        """Return the best accuracy on the task up to and including this cell's version."""
         return max((a for a in (self.best, self.accuracy) if a is not None), default=None)
 
 
 @dataclass(frozen=True)
-class RowFigures:
-    """ACC, primary accuracy and F of one version, as in `core.statistics.matrix.DEFINITIONS`.
+class MatrixRowFigures:
+    """Stored accuracy figures of one version: mean accuracy, primary accuracy and forgetting.
 
     `images`: held-out images that they rest on.
     """
@@ -55,8 +56,8 @@ class RowFigures:
 
 def compute_version_accuracy_figures(
     tasks: Sequence[int], cells: Mapping[int, MatrixCellCounts], scenario: str
-) -> RowFigures:
-    """Return the figures of a version.
+) -> MatrixRowFigures:
+    """Compute the accuracy figures of a version from its row of the accuracy matrix.
 
     Args:
         tasks: tasks that it was taught, in order.
@@ -70,13 +71,14 @@ def compute_version_accuracy_figures(
     forgetting = (
         None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row
     )
-    return RowFigures(
+    return MatrixRowFigures(
         acc, acc if scenario == "task" else pooled, average_defined_values(forgetting), total
     )
 
 
 class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
-    """Stages computed from the last version's row and the stored figures of the versions before it.
+    """An accuracy matrix that needs only the last version's row, and stored figures of earlier
+    versions.
 
     Args:
         rows: versions, among them `version` and its ancestors.
@@ -105,7 +107,7 @@ class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
         self._best_ever = self._find_best_accuracies(first)
 
     def compute_primary_accuracy(self, stage: int) -> float | None:
-        """Return the stored primary accuracy; that of the last version is computed."""
+        """Return the stored primary accuracy of a version; that of the last version is computed."""
         return (
             super().compute_primary_accuracy(stage)
             if stage == self.last
@@ -113,7 +115,7 @@ class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
         )
 
     def compute_mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
-        """Return the stored forgetting; that of the last version is computed."""
+        """Return the stored mean forgetting of a version; that of the last version is computed."""
         return (
             super().compute_mean_forgetting(stage, literal=literal)
             if stage == self.last
@@ -123,7 +125,9 @@ class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
     def compute_task_forgetting(
         self, task: int, stage: int, *, literal: bool = False
     ) -> float | None:
-        """Return f_j^k of the last stage, from the best accuracy in its cell; else None."""
+        """Compute a task's forgetting in the last version, from its best earlier accuracy; else
+        None.
+        """
         best = (self._best_ever if literal else self._best).get(task)
         now = self._now.get(task) if stage == self.last else None
         return None if best is None or now is None else best - now
@@ -132,7 +136,7 @@ class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
         return self._stored.get(self.line[stage].version, (None, None))
 
     def _find_best_accuracies(self, first: Cells) -> dict[int, float]:
-        """Return task → best accuracy, over all versions of the lineage but the base."""
+        """Find the best accuracy on each task over all versions of the lineage but the base."""
         stage_of = {row.version: stage for stage, row in enumerate(self.line)}
         best = dict(self._best)
         for (version, task), (correct, total) in first.items():

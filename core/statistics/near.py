@@ -42,7 +42,7 @@ _SHORT, _LONG = 8, 9
 
 @dataclass(frozen=True)
 class NearDuplicateMatches:
-    """Result of a search for near duplicates.
+    """Result of a search for near-duplicate images: each image's nearest match and its distance.
 
     Attributes:
         near: int64 [N], for each row the row that it nearly repeats; −1 for none.
@@ -54,7 +54,7 @@ class NearDuplicateMatches:
 
 
 def hash_images_perceptually(images: _Images) -> Hashes:
-    """Return the hashes uint64 [N, 2] of images uint8 [N, S, S, C], C 1 or 3."""
+    """Compute perceptual hashes uint64 [N, 2] of images uint8 [N, S, S, C], C 1 or 3."""
     parts = [
         _compute_perceptual_hashes(images[at : at + _CHUNK]) for at in range(0, len(images), _CHUNK)
     ]
@@ -62,12 +62,14 @@ def hash_images_perceptually(images: _Images) -> Hashes:
 
 
 def compute_hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.uint8]:
-    """Return the number of bits in which hashes [..., 2] differ, as uint8 [...]."""
+    """Compute the Hamming distance of hashes [..., 2]: the number of differing bits, as uint8
+    [...].
+    """
     return np.bitwise_count(first ^ second).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def find_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
-    """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
+def find_near_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
+    """Find for each image an earlier near duplicate in the same set of images."""
     near = np.full(len(hashes), -1, np.int64)
     distinct, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
     # Releases of NumPy differ in the shape of the inverse along an axis.
@@ -83,12 +85,12 @@ def find_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
     return NearDuplicateMatches(near, complete)
 
 
-def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> NearDuplicateMatches:
-    """Find for each image of `hashes` a near duplicate in `earlier`: `near` has its row there."""
-    return find_duplicates_in_each(hashes, [earlier])[0]
+def find_near_duplicates_between(hashes: Hashes, earlier: Hashes) -> NearDuplicateMatches:
+    """Find for each image a near duplicate among other, `earlier` images."""
+    return find_near_duplicates_in_each_group(hashes, [earlier])[0]
 
 
-def find_duplicates_in_each(
+def find_near_duplicates_in_each_group(
     new_hashes: Hashes, groups: Sequence[Hashes]
 ) -> list[NearDuplicateMatches]:
     """Find for each image a near duplicate in each of several groups of images, in one search.
@@ -129,9 +131,8 @@ def find_duplicates_in_each(
     return [NearDuplicateMatches(rows, complete) for rows in near]
 
 
-def group_duplicates(hashes: Hashes) -> Rows:
-    """Return the same number for images that are near duplicates, directly or through others, int64
-    [N].
+def group_near_duplicate_hashes(hashes: Hashes) -> Rows:
+    """Group near-duplicate images, directly or through others: a group number per image, int64 [N].
 
     Frames of one burst are one group although the first and the last may differ by more than
     `MOST_BITS`.
@@ -151,7 +152,7 @@ def group_duplicates(hashes: Hashes) -> Rows:
     return number[of.reshape(-1)]
 
 
-def find_contradicting_labels(
+def find_near_duplicates_with_other_label(
     hashes: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
 ) -> list[tuple[int, int]]:
     """Find images with a near duplicate under another label.
@@ -200,7 +201,8 @@ def find_contradicting_labels(
 
 
 def find_rows_with_common_hash_band(hashes: Hashes, others: Hashes) -> Rows:
-    """Return the rows of `hashes` that have a band in common with any of `others`, rising.
+    """Find the rows of `hashes` that share a band of bits with any of `others`, which may be near
+    duplicates.
 
     All others are no near duplicates of these.
     """
@@ -215,7 +217,7 @@ def find_rows_with_common_hash_band(hashes: Hashes, others: Hashes) -> Rows:
 
 
 def _iterate_hash_band_values(hashes: Hashes) -> Iterator[Rows]:
-    """Yield the value of each band, [N]."""
+    """Yield the value of each band of bits of perceptual hashes, [N]."""
     for band in range(BANDS):
         word, at = divmod(band * BAND_BITS, 64)
         key = (hashes[:, word] >> np.uint64(at)) & np.uint64((1 << BAND_BITS) - 1)
@@ -244,7 +246,7 @@ def _compute_perceptual_hashes(images: _Images) -> Hashes:
 
 @cache
 def _build_area_averaging_matrix(size: int, to: int) -> npt.NDArray[np.float32]:
-    """Return the matrix [to, size] that averages the area covered by each new pixel."""
+    """Build the matrix [to, size] that shrinks a row of pixels by averaging areas."""
     edges = np.arange(to + 1) * size / to
     low, high = (
         np.maximum(edges[:-1, None], np.arange(size)),
@@ -255,7 +257,7 @@ def _build_area_averaging_matrix(size: int, to: int) -> npt.NDArray[np.float32]:
 
 
 def _find_near_pairs(hashes: Hashes) -> tuple[Rows, Rows, bool]:
-    """Find the pairs of near duplicates among distinct hashes.
+    """Find all pairs of near duplicates among distinct perceptual hashes.
 
     The last value of the result is True if no pair was missed.
     """
@@ -277,7 +279,7 @@ def _call_with_near_duplicate_pairs(
     visit: Callable[[Rows, Rows], None],
     labels: Rows | None = None,
 ) -> bool:
-    """Call `visit` with each pair of near duplicates, some pairs at a time.
+    """Call `visit` with each pair of near-duplicate hashes, some pairs at a time.
 
     Args:
         hashes: hashes [N, 2].
@@ -316,7 +318,7 @@ _Pairs = Iterator[tuple[Rows, Rows] | None]
 
 
 def _iterate_row_pairs_of_equal_keys(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
-    """Pair each row with all rows of its key: [N] keys of one band."""
+    """Yield all pairs of rows with the same key, given keys [N] of one hash band."""
     window = max(1, COMPARISONS // (BANDS * max(1, len(key))))
     order = np.argsort(key, kind="stable")
     key = key[order]

@@ -31,7 +31,7 @@ Beyond it, further images change the result little, and the sums become long.
 
 @dataclass(frozen=True)
 class DetectableLostShare:
-    """The smallest loss that a number of images reveals, and the effect of more images.
+    """The smallest loss of images that the gate can detect, and how many more images halve it.
 
     Attributes:
         images: held-out images that were compared.
@@ -49,23 +49,29 @@ class DetectableLostShare:
 
 @lru_cache(maxsize=256)
 def find_detectable_loss(images: int, limit: float) -> DetectableLostShare:
-    """Return the loss that `images` held-out images reveal, and the number for half of it."""
-    loss = find_smallest_visible_loss(images, limit)
+    """Find the loss that the gate detects with `images` held-out images, and the images for half of
+    it.
+    """
+    loss = find_smallest_detectable_loss(images, limit)
     # A loss that the gains and the limit nearly cancel is not detected with any number of images.
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
     # No number of images reveals a notably smaller loss.
     if loss is not None and loss - goal < _STEP:
         return DetectableLostShare(images, loss, None, None)
-    needed = _find_revealing_image_count(goal, limit, images)
+    needed = _find_image_count_to_detect_loss(goal, limit, images)
     if needed is None:
         return DetectableLostShare(images, loss, None, None)
     return DetectableLostShare(
-        images, loss, needed - images, find_smallest_visible_loss(needed, limit)
+        images, loss, needed - images, find_smallest_detectable_loss(needed, limit)
     )
 
 
-def find_smallest_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
-    """Return the smallest share of lost images that is detected, in steps of 0.001, or None."""
+def find_smallest_detectable_loss(
+    images: int, limit: float, gained: float = GAINED
+) -> float | None:
+    """Find the smallest share of lost images that is detected reliably, in steps of 0.001, or
+    None.
+    """
     images = min(images, _MOST_IMAGES)
     # The probability rises with the loss, so that bisection finds the smallest one.
     low, high = 0, math.floor((1.0 - gained) / _STEP)
@@ -83,7 +89,7 @@ def find_smallest_visible_loss(images: int, limit: float, gained: float = GAINED
 def compute_loss_detection_probability(
     images: int, lost: float, gained: float, limit: float
 ) -> float:
-    """Return the probability that the gate detects a loss.
+    """Compute the probability that the gate detects a loss of images.
 
     Args:
         images: held-out images that are compared.
@@ -107,8 +113,8 @@ def compute_loss_detection_probability(
     return min(1.0, total)
 
 
-def _find_revealing_image_count(loss: float, limit: float, above: int) -> int | None:
-    """Return the number of images above `above`, in tens, that reveals a loss.
+def _find_image_count_to_detect_loss(loss: float, limit: float, above: int) -> int | None:
+    """Find the number of images above `above`, in tens, with which a loss is detected.
 
     None means more than `_MOST_IMAGES`.
     """
@@ -128,16 +134,16 @@ def _find_revealing_image_count(loss: float, limit: float, above: int) -> int | 
 
 
 def _find_most_gains_of_detected_loss(flips: int, least: float) -> int:
-    """Return the most gains among `flips` with which a loss is detected, or -1.
+    """Find the most gains among `flips` with which a loss is still detected, or -1.
 
     The loss is detected if it is significant and its net number exceeds `least`.
     """
-    return min(_find_significant_gains(flips), math.ceil((flips - least) / 2) - 1)
+    return min(_find_most_gains_of_significant_loss(flips), math.ceil((flips - least) / 2) - 1)
 
 
 # Each step of a bisection asks for nearly the same numbers of flips.
 @lru_cache(maxsize=1 << 15)
-def _find_significant_gains(flips: int) -> int:
+def _find_most_gains_of_significant_loss(flips: int) -> int:
     # A guess by the normal approximation; the loops below make it exact.
     guess = max(-1, math.floor(flips / 2 - 1.3 * math.sqrt(flips)))
     while guess >= 0 and compute_one_sided_mcnemar(flips - guess, guess) >= SIGNIFICANT:
@@ -150,7 +156,7 @@ def _find_significant_gains(flips: int) -> int:
 
 
 def _compute_binomial_probability(k: int, n: int, p: float) -> float:
-    """Return P(X = k) of a binomial."""
+    """Compute the binomial probability P(X = k)."""
     if p <= 0.0 or p >= 1.0:
         return float(k == (0 if p <= 0.0 else n))
     logarithm = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
@@ -159,7 +165,7 @@ def _compute_binomial_probability(k: int, n: int, p: float) -> float:
 
 
 def _compute_binomial_tail(k: int, n: int, p: float) -> float:
-    """Return P(X ≤ k) of a binomial.
+    """Compute the binomial tail probability P(X ≤ k).
 
     The smaller tail is summed from its largest term on, each term computed from the previous one.
     """

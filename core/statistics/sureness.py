@@ -25,8 +25,8 @@ _LATEST_SHARE, _LATEST_TIMES = 3, 4
 
 
 @dataclass(frozen=True)
-class SureThreshold:
-    """Threshold of sure answers and its effect on held-out images.
+class ConfidenceThreshold:
+    """Confidence threshold of sure answers, and its coverage and precision on held-out images.
 
     Attributes:
         threshold: least probability of a sure answer; None if no answer is sure.
@@ -39,8 +39,8 @@ class SureThreshold:
     right: int
 
 
-def compute_images_required_for_promise(precision: float) -> int:
-    """Return the least number of held-out images for a promise, if all are right.
+def compute_images_required_for_promised_precision(precision: float) -> int:
+    """Compute the least number of held-out images to promise a precision, if all are right.
 
     That is the smallest n with precision to the power of n ≤ `RISK`.
     """
@@ -48,26 +48,28 @@ def compute_images_required_for_promise(precision: float) -> int:
     return math.ceil(math.log(RISK) / math.log(precision) - 1e-9)
 
 
-def choose_confidence_threshold(curve: Curve, precision: float) -> SureThreshold:
-    """Return the threshold of the greatest coverage that keeps the promise."""
+def choose_confidence_threshold(curve: Curve, precision: float) -> ConfidenceThreshold:
+    """Choose the confidence threshold with the greatest coverage that keeps the promised
+    precision.
+    """
     images = curve[-1].images if curve else 0
     chosen, next_test = (
-        SureThreshold(None, 0, 0),
+        ConfidenceThreshold(None, 0, 0),
         _compute_first_threshold_test_size(images, precision),
     )
     for point in curve:
         # Not every number of images has a point: the first from a planned number on is tested.
         if point.images < next_test:
             continue
-        if not is_share_surely_above(point.right, point.images, precision):
+        if not is_share_significantly_above(point.right, point.images, precision):
             break
-        chosen = SureThreshold(point.probability, point.images, point.right)
+        chosen = ConfidenceThreshold(point.probability, point.images, point.right)
         next_test = point.images + max(1, images // _STEPS)
     return chosen
 
 
-def is_share_surely_above(right: int, images: int, precision: float) -> bool:
-    """Return True if the one-sided 95 % lower bound of a share is `precision` or more."""
+def is_share_significantly_above(right: int, images: int, precision: float) -> bool:
+    """Return True if the one-sided 95 % lower bound of a share is at least `precision`."""
     errors, error_share = images - right, 1 - precision
     if not images or errors > error_share * images:
         return False
@@ -78,10 +80,11 @@ def is_share_surely_above(right: int, images: int, precision: float) -> bool:
         total += term
         if total > RISK or term < 1e-12:
             break
-    # The same tolerance as in `compute_images_required_for_promise`: that many images, all right, must suffice.
+    # The same tolerance as in `compute_images_required_for_promised_precision`: that many images,
+    # all right, must suffice.
     return total <= RISK + 1e-12
 
 
 def _compute_first_threshold_test_size(images: int, precision: float) -> int:
-    needed = compute_images_required_for_promise(precision)
+    needed = compute_images_required_for_promised_precision(precision)
     return max(needed, min(images // _LATEST_SHARE, _LATEST_TIMES * needed))

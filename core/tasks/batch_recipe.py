@@ -13,8 +13,8 @@ from core.tasks.batch_plan import BatchRecipePlan, ModelHistory
 from core.tasks.expected_job import estimate_job_seconds
 from core.tasks.sent_batch import SpooledBatch
 from core.trials.plan import Check, PlannedTrial, plan_trials
-from core.trials.plan import TrialBatch as TrialBatch
-from core.trials.rows import has_selection_images
+from core.trials.plan import TrialBatchProperties as TrialBatchProperties
+from core.trials.rows import has_trial_selection_images
 
 
 def resolve_batch_recipe(
@@ -78,10 +78,10 @@ def _plan_trials(
         raise InvalidRecipe("Send one recipe, or trials of several, not both.")
     directory, model = batch.directory, past.model
     is_large = max(directory.classes.values(), default=0) >= LEAST_FOR_SELECTION
-    trial_batch = TrialBatch(
+    trial_batch = TrialBatchProperties(
         is_first=model.next_task == 1,
         images=directory.n_train,
-        has_selection=is_large or has_selection_images(session, model.id),
+        has_selection=is_large or has_trial_selection_images(session, model.id),
     )
     return plan_trials(catalogue, model, batch.trials, trial_batch, check)
 

@@ -19,14 +19,14 @@ from core.database.states import JobState
 from core.database.tables import Job, Model, Task
 from core.recipe.passes import (
     PASSES,
-    PassDuration,
+    ImagePassDuration,
     compute_recipe_seconds,
     find_pass_duration_of_base,
 )
 
 MEASURED_JOBS = 5
 """Maximum number of the model's newest jobs that are considered."""
-_UNKNOWN = PassDuration(1, 1.0, 3.0)
+_UNKNOWN = ImagePassDuration(1, 1.0, 3.0)
 """Pass of an unmeasured network: learning an image takes three times as long as predicting it."""
 
 

@@ -45,7 +45,7 @@ from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
-from core.trials.rows import convert_to_single_recipe, start_trials_again
+from core.trials.rows import convert_job_to_single_recipe, reset_all_trials
 from core.usage import quota
 
 
@@ -203,7 +203,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
         model.gate,
     )
     if again.override is not None:
-        convert_to_single_recipe(session, job)
+        convert_job_to_single_recipe(session, job)
     elif job.choose is not None:
         _start_trials_again(again, was_held)
     if was_held and job.recipe.get("data_report") != "hold":
@@ -236,7 +236,7 @@ def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
         patch = {**override, "data_report": "warn"} if was_held else override
         return patch, _resolve_relearn_recipe(again, patch)
 
-    start_trials_again(again.session, again.job, resolve_changed_recipe)
+    reset_all_trials(again.session, again.job, resolve_changed_recipe)
 
 
 def _mark_findings_settled(task: Task) -> None:
@@ -326,7 +326,7 @@ def find_newest_job(session: Session, task: Task) -> Job:
 
 
 def _require_stored_images(task: Task, job: Job) -> None:
-    if words.can_relearn(task):
+    if words.can_relearn_task(task):
         return
     gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at
     when = "" if gone is None else f" on {words.format_date(gone)}"

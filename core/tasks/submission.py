@@ -32,7 +32,7 @@ from core.jobs.job_response import build_job_response as shown_job
 from core.jobs.job_response import is_model_stopped
 from core.lineage.outlook import describe_task_outlook
 from core.lineage.standing import TaskStanding
-from core.lineage.words import can_relearn
+from core.lineage.words import can_relearn_task
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_recipe_override
 from core.requests import idempotency
@@ -326,7 +326,7 @@ class BatchSubmission:
         job, is_new = repeats.find_current_task_job(session, same_task), False
         repeated_json = repeats.repeated_task_to_json(same_task, job)
         if same_task.is_held and self._does_request_name_other_recipe(model, job):
-            if not can_relearn(same_task.task):
+            if not can_relearn_task(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
             override = build_stored_recipe_override(self.catalogue, self.batch.override)
             request = retries.RelearnRequest(

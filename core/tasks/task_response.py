@@ -123,7 +123,7 @@ def task_to_json(
         "accuracy_when_learned": learned.accuracy_then,
         "accuracy_now": learned.accuracy_now,
         "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
-        "can_relearn": words.can_relearn(task),
+        "can_relearn": words.can_relearn_task(task),
         "data_deleted_at": format_rfc3339(task.data_deleted_at),
         "created_at": format_rfc3339(task.created_at),
         "warnings": list(task.warnings),

@@ -13,14 +13,14 @@ LEAST_TO_TRAIN = 50
 
 @dataclass(frozen=True)
 class TrialSuggestion:
-    """A recipe override, and the reason for trying it in a sentence."""
+    """A suggested trial: a recipe override, and the reason for trying it in a sentence."""
 
     patch: RecipePatch
     reason: str
 
 
 def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[TrialSuggestion]:
-    """Return recipes for a batch of a model, those that are worth most first.
+    """Suggest recipes to try on a batch of a model, the most promising first.
 
     Some of them may not fit the model, which the caller checks.
 
@@ -28,19 +28,19 @@ def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[Tr
         is_first: True if the model was taught nothing yet.
         images: training images of the batch.
     """
-    suggestions = [] if model.base == RANDOM else list(_iterate_heads())
+    suggestions = [] if model.base == RANDOM else list(_suggest_closed_form_trials())
     if images >= LEAST_TO_TRAIN:
-        suggestions += _iterate_trained(model, is_first)
-    return [*suggestions, *_iterate_variants()]
+        suggestions += _suggest_trained_trials(model, is_first)
+    return [*suggestions, *_suggest_closed_form_variants()]
 
 
 def retains_training_images(model: Model) -> bool:
-    """Return True if the settings of a model let it keep training images after a batch."""
+    """Return True if a model's settings let it keep training images after a batch."""
     may_stay = model.keep_training_data or model.training_data_days > 0
     return may_stay and model.held_out != COUNTS
 
 
-def _iterate_heads() -> Iterator[TrialSuggestion]:
+def _suggest_closed_form_trials() -> Iterator[TrialSuggestion]:
     yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "lda"}},
         "A discriminant in closed form takes one pass, forgets nothing, and answers rare classes "
@@ -53,7 +53,7 @@ def _iterate_heads() -> Iterator[TrialSuggestion]:
     )
 
 
-def _iterate_trained(model: Model, is_first: bool) -> Iterator[TrialSuggestion]:
+def _suggest_trained_trials(model: Model, is_first: bool) -> Iterator[TrialSuggestion]:
     if is_first:
         epochs, depth = (10, 5) if model.base == RANDOM else (5, 2)
         yield TrialSuggestion(
@@ -79,7 +79,7 @@ def _iterate_trained(model: Model, is_first: bool) -> Iterator[TrialSuggestion]:
         )
 
 
-def _iterate_variants() -> Iterator[TrialSuggestion]:
+def _suggest_closed_form_variants() -> Iterator[TrialSuggestion]:
     yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "ncm"}},
         "The nearest mean of a class needs the fewest images of each.",

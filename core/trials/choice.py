@@ -13,7 +13,7 @@ from core.contract.jobs.trial import TrialFigures
 
 @dataclass(frozen=True)
 class MeasuredTrial:
-    """A measured candidate: its number, its figures, and the seconds that it took."""
+    """A measured trial of a recipe: its number, its figures, and the seconds that it took."""
 
     number: int
     figures: TrialFigures
@@ -21,12 +21,12 @@ class MeasuredTrial:
 
     @property
     def tie_breaking_costs(self) -> tuple[int, int, float, int]:
-        """Costs by which equally good candidates are ordered; the number decides at last."""
+        """Costs by which equally good trials are ordered, and the trial's number last."""
         return self.figures.images, self.figures.bytes, self.seconds, self.number
 
 
-def choose_best_candidate(candidates: Sequence[MeasuredTrial]) -> MeasuredTrial:
-    """Return the best of one candidate or more."""
+def choose_best_measured_trial(candidates: Sequence[MeasuredTrial]) -> MeasuredTrial:
+    """Choose the best of one or more measured trials."""
     passing = [each for each in candidates if each.figures.passed] or list(candidates)
     scored = [each for each in passing if each.figures.score is not None]
     if not scored:
@@ -41,7 +41,7 @@ def choose_best_candidate(candidates: Sequence[MeasuredTrial]) -> MeasuredTrial:
 
 
 def explain_why_trial_lost(loser: MeasuredTrial, winner: MeasuredTrial) -> str:
-    """Return why one candidate was not chosen and another one was, in a sentence."""
+    """Explain in a sentence why a trial was not chosen and another one was."""
     figures, better = loser.figures, winner.figures
     if better.passed and not figures.passed:
         return f"Its version would be held by the gate: {figures.held}."

@@ -12,7 +12,7 @@ from core.errors import NotFound, WrongState
 from core.jobs.jobs import lock_visible_job
 from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.trials.listing import build_trials_response, require_trials
+from core.trials.listing import build_trials_response, require_job_has_trials
 from core.trials.rows import TrialState, find_best_trial, read_trials
 
 
@@ -28,7 +28,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
     """
     with db.write() as session:
         job = lock_visible_job(session, actor, job_id)
-        require_trials(job)
+        require_job_has_trials(job)
         if job.chosen_trial == number:
             return build_trials_response(session, job), False
         if job.state != JobState.CHOOSING:
@@ -59,7 +59,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
 
 
 def choose_best_of_overdue_trials(db: Database) -> list[str]:
-    """Choose the best trial of each job for which nobody chose in time, and return the jobs' ids."""
+    """Choose the best trial for jobs whose user did not choose in time; return the jobs' ids."""
     chosen: list[str] = []
     with db.read() as session:
         waits = select(Job.id).where(Job.choose_until < db.now(session)).limit(1)

@@ -18,7 +18,7 @@ from core.trials.rows import TrialState, find_best_trial, list_measured_trials, 
 
 
 def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:
-    """Return the trials of a job.
+    """Read the trials of a job, as a response.
 
     Raises:
         NotFound: the caller sees no such job, or it has one recipe.
@@ -31,7 +31,7 @@ def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:
 
 
 def find_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut | None:
-    """Return the trials of a job; None if it has one recipe, or the caller sees no such job."""
+    """Find the trials of a job; None if it has a single recipe, or the caller sees no such job."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
         if job is None or job.choose is None or not actor.can_see(job.owner_id):
@@ -40,12 +40,12 @@ def find_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut | None
 
 
 def build_trials_response(session: Session, job: Job) -> TrialsOut:
-    """Return the trials of a job.
+    """Build the response that lists the trials of a job.
 
     Raises:
         NotFound: the job has one recipe.
     """
-    require_trials(job)
+    require_job_has_trials(job)
     assert job.choose is not None, "required above"
     session.flush()
     trials = read_trials(session, job.id)
@@ -68,8 +68,8 @@ def build_trials_response(session: Session, job: Job) -> TrialsOut:
     }
 
 
-def require_trials(job: Job) -> None:
-    """Check that a job has trials. Raises NotFound."""
+def require_job_has_trials(job: Job) -> None:
+    """Raise NotFound unless a job has trials."""
     if job.choose is None:
         raise NotFound(
             f"Job {job.id} learns one recipe and has no trials. Send a batch with trials=auto to "
@@ -95,9 +95,9 @@ def _trial_to_json(
         "state": trial.state,
         "score": None if figures is None else _score_to_json(figures.score),
         "passes_gate": None if figures is None else figures.passed,
-        "accuracy": {} if figures is None else _compute_share_by_name(figures.accuracy),
+        "accuracy": {} if figures is None else _compute_accuracy_by_task(figures.accuracy),
         "acc": None if figures is None else figures.acc,
-        "held_out": None if figures is None else _count_images(figures.accuracy),
+        "held_out": None if figures is None else _sum_image_counts(figures.accuracy),
         "forgetting": None if figures is None else figures.forgetting,
         "forecast": None if figures is None else figures.forecast,
         "seconds": trial.seconds,
@@ -109,7 +109,7 @@ def _trial_to_json(
 
 
 def _explain_skipped_trial(budget_s: float | None) -> str:
-    """Return why a trial was not run, in a sentence."""
+    """Explain why a trial was not run, in a sentence."""
     return f"It was not run: the budget of {budget_s or 0:g} s was used up before it."
 
 
@@ -124,9 +124,9 @@ def _score_to_json(score: TrialScore | None) -> TrialScoreOut | None:
     }
 
 
-def _count_images(counts: Mapping[str, Sequence[int]]) -> int:
+def _sum_image_counts(counts: Mapping[str, Sequence[int]]) -> int:
     return sum(total for _, total in counts.values())
 
 
-def _compute_share_by_name(counts: Mapping[str, Sequence[int]]) -> dict[str, float | None]:
+def _compute_accuracy_by_task(counts: Mapping[str, Sequence[int]]) -> dict[str, float | None]:
     return {task: right / total if total else None for task, (right, total) in counts.items()}

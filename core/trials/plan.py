@@ -28,7 +28,7 @@ LISTED = "It was listed in the request."
 
 @dataclass(frozen=True)
 class TrialsRequest:
-    """Trials of a request.
+    """A user's request to learn a batch with several recipes as trials.
 
     Attributes:
         recipes: recipe overrides, or "auto" for some that fit.
@@ -43,7 +43,9 @@ class TrialsRequest:
 
 @dataclass(frozen=True)
 class PlannedTrial:
-    """A candidate: override, complete recipe with its warnings, and the reason for it."""
+    """A planned trial: recipe override, complete recipe with its warnings, and the reason for
+    it.
+    """
 
     override: RecipePatch
     resolved_recipe: ResolvedRecipe
@@ -51,8 +53,8 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True)
-class TrialBatch:
-    """A batch as the choice of candidates sees it.
+class TrialBatchProperties:
+    """The properties of a batch that decide which trials are planned for it.
 
     Attributes:
         is_first: True if the model was taught nothing yet, and no batch waits.
@@ -70,9 +72,13 @@ Check = Callable[[ResolvedRecipe], list[str]]
 
 
 def plan_trials(
-    catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: TrialBatch, check: Check
+    catalogue: Catalogue,
+    model: Model,
+    asked: TrialsRequest,
+    batch: TrialBatchProperties,
+    check: Check,
 ) -> list[PlannedTrial]:
-    """Return the candidates of a batch.
+    """Plan the trials of a batch: check listed recipes, or choose some that fit.
 
     Args:
         check: see `Check`; raises InvalidRecipe, JobTooLarge.
@@ -82,10 +88,10 @@ def plan_trials(
         InvalidRecipe: a recipe cannot be used.
     """
     if model.problem is not None:
-        raise _make_error(f"Models of the problem {model.problem} have no trials.")
+        raise _make_trials_error(f"Models of the problem {model.problem} have no trials.")
     source: Source = "selection" if model.selection else "left-out"
     if source == "selection" and not batch.has_selection:
-        raise _make_error(
+        raise _make_trials_error(
             "No image can compare recipes: no class of this batch has 8 images or more, and no "
             "earlier batch has selection images. Send a larger batch, or one recipe."
         )
@@ -96,7 +102,7 @@ def plan_trials(
         if source == "left-out" and not computes_left_out_predictions(
             trial.resolved_recipe.recipe["method"], batch.is_first
         ):
-            raise _make_error(
+            raise _make_trials_error(
                 f"Recipe {number} ({trial.resolved_recipe.recipe['method']['name']}) cannot be compared: "
                 f"this model keeps no selection images, and only the method analytic has exact "
                 f'left-out answers, with the head "auto", "lda" or "ridge" and without training '
@@ -107,7 +113,7 @@ def plan_trials(
 
 
 def computes_left_out_predictions(method: Mapping[str, Any], is_first: bool) -> bool:
-    """Return True if a method computes exact left-out answers of images that it learns.
+    """Return True if a method computes exact leave-one-out predictions of its training images.
 
     Args:
         method: the method of a complete recipe.
@@ -118,7 +124,7 @@ def computes_left_out_predictions(method: Mapping[str, Any], is_first: bool) -> 
 
 
 def describe_planned_trials(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
-    """Return the planned trials as a response lists them: number, recipe override and reason."""
+    """Describe planned trials for a response: number, recipe override and reason."""
     return [
         {"trial": number, "recipe": trial.override, "reason": trial.reason}
         for number, trial in enumerate(planned, start=1)
@@ -129,7 +135,9 @@ def _plan_listed_trials(
     catalogue: Catalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
 ) -> list[PlannedTrial]:
     if not LEAST <= len(recipes) <= MOST:
-        raise _make_error(f"{len(recipes)} recipes are listed. Trials compare {LEAST} to {MOST}.")
+        raise _make_trials_error(
+            f"{len(recipes)} recipes are listed. Trials compare {LEAST} to {MOST}."
+        )
     planned: list[PlannedTrial] = []
     for number, patch in enumerate(recipes, start=1):
         try:
@@ -140,7 +148,7 @@ def _plan_listed_trials(
             raise InvalidRecipe(detail, fields=error.fields) from error
         for other, known in enumerate(planned, start=1):
             if known.resolved_recipe.recipe == trial.resolved_recipe.recipe:
-                raise _make_error(f"Recipes {other} and {number} of the list are equal.")
+                raise _make_trials_error(f"Recipes {other} and {number} of the list are equal.")
         resolved = ResolvedRecipe(
             trial.resolved_recipe.recipe, [*trial.resolved_recipe.warnings, *warnings]
         )
@@ -169,7 +177,7 @@ def _build_trial_recipe(
 
 
 def _find_trial_candidates(
-    catalogue: Catalogue, model: Model, batch: TrialBatch, check: Check
+    catalogue: Catalogue, model: Model, batch: TrialBatchProperties, check: Check
 ) -> list[PlannedTrial]:
     planned: list[PlannedTrial] = []
     for suggestion in list_trial_suggestions(model, batch.is_first, batch.images):
@@ -191,12 +199,12 @@ def _find_trial_candidates(
             break
     if len(planned) < LEAST:
         more = "" if model.selection else ', or create the model with "selection": true'
-        raise _make_error(
+        raise _make_trials_error(
             f"Fewer than {LEAST} recipes fit this model and can be compared. List the recipes that "
             f"trials shall compare{more}."
         )
     return planned
 
 
-def _make_error(detail: str) -> Invalid:
+def _make_trials_error(detail: str) -> Invalid:
     return Invalid(detail, fields=[{"field": "trials", "message": detail}])

@@ -12,7 +12,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.jobs import build_unfinished_condition, change_job_state
 from core.database.states import JobAction, JobState
 from core.database.tables import Job, Task, Trial, TrialFile
-from core.trials.choice import MeasuredTrial, choose_best_candidate
+from core.trials.choice import MeasuredTrial, choose_best_measured_trial
 from core.trials.plan import PlannedTrial, TrialsRequest
 
 _OF_ALL = frozenset({"data", "time"})
@@ -20,7 +20,7 @@ _OF_ALL = frozenset({"data", "time"})
 
 
 class TrialState(StrEnum):
-    """State of a candidate."""
+    """State of a trial."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -34,7 +34,7 @@ _ENDED = frozenset({TrialState.FAILED, TrialState.SKIPPED})
 
 
 def read_trials(session: Session, job_id: str) -> list[Trial]:
-    """Return the trials of a job, in order."""
+    """Read the trials of a job, in order."""
     query = select(Trial).where(Trial.job_id == job_id).order_by(Trial.number)
     return list(session.scalars(query))
 
@@ -42,7 +42,7 @@ def read_trials(session: Session, job_id: str) -> list[Trial]:
 def add_trials(
     session: Session, job: Job, planned: Sequence[PlannedTrial], asked: TrialsRequest | None
 ) -> None:
-    """Add the trials of a new job, if it has any."""
+    """Add the planned trials of a new job to the database, if it has any."""
     job.choose = None if asked is None else asked.choose
     job.trial_budget_s = None if asked is None else asked.max_seconds
     session.add_all(
@@ -63,8 +63,8 @@ def add_trials(
     )
 
 
-def has_selection_images(session: Session, model_id: str) -> bool:
-    """Return True if a task of a model has images that trials are compared on."""
+def has_trial_selection_images(session: Session, model_id: str) -> bool:
+    """Return True if a model has images set aside for comparing trials."""
     query = select(Task.id).where(
         Task.model_id == model_id,
         Task.selection_sha256.is_not(None),
@@ -74,7 +74,7 @@ def has_selection_images(session: Session, model_id: str) -> bool:
 
 
 def list_measured_trials(trials: Sequence[Trial]) -> list[MeasuredTrial]:
-    """Return the measured trials."""
+    """List the measured trials of a job."""
     return [
         MeasuredTrial(trial.number, trial.figures, trial.seconds or 0.0)
         for trial in trials
@@ -83,13 +83,13 @@ def list_measured_trials(trials: Sequence[Trial]) -> list[MeasuredTrial]:
 
 
 def find_best_trial(trials: Sequence[Trial]) -> int | None:
-    """Return the number of the best measured trial; None without one."""
+    """Find the number of the best measured trial; None without one."""
     candidates = list_measured_trials(trials)
-    return choose_best_candidate(candidates).number if candidates else None
+    return choose_best_measured_trial(candidates).number if candidates else None
 
 
 def fail_running_trial(session: Session, job: Job, problem: JobError) -> bool:
-    """Record that the running trial of a job failed; return True if the job goes on with another.
+    """Record that a job's running trial failed; return True if the job goes on with another.
 
     Errors of the batch concern all trials, and so does the time that the job may take.
     """
@@ -104,10 +104,10 @@ def fail_running_trial(session: Session, job: Job, problem: JobError) -> bool:
     return any(trial.state not in _ENDED for trial in trials)
 
 
-def start_trials_again(
+def reset_all_trials(
     session: Session, job: Job, change: Callable[[RecipePatch], tuple[RecipePatch, RecipeOut]]
 ) -> None:
-    """Let all trials of a job be learned again.
+    """Reset all trials of a job, so that they are learned again.
 
     Args:
         change: returns the override and the resolved recipe in place of an override.
@@ -120,13 +120,13 @@ def start_trials_again(
 
 
 def forget_trial_measurements(trial: Trial) -> None:
-    """Forget what was measured of a trial."""
+    """Forget a trial's measurements, and set it back to waiting."""
     trial.state = str(TrialState.WAITING)
     trial.parent = trial.began_s = trial.seconds = trial.figures = trial.error = None
 
 
-def convert_to_single_recipe(session: Session, job: Job) -> None:
-    """Turn a job into one with a single recipe, if it has trials."""
+def convert_job_to_single_recipe(session: Session, job: Job) -> None:
+    """Convert a job with trials into one with a single recipe."""
     if job.choose is None:
         return
     job.choose = job.chosen_trial = job.choose_until = job.trial_budget_s = None
@@ -135,7 +135,7 @@ def convert_to_single_recipe(session: Session, job: Job) -> None:
 
 
 def delete_trial_files(session: Session, job_id: str) -> set[str]:
-    """Delete the rows of files of a job's trials, and return the files' digests."""
+    """Delete the database rows of trial files of a job, and return the files' digests."""
     rows = list(session.scalars(select(TrialFile).where(TrialFile.job_id == job_id)))
     for row in rows:
         session.delete(row)
@@ -143,7 +143,7 @@ def delete_trial_files(session: Session, job_id: str) -> set[str]:
 
 
 def lock_trial_jobs(session: Session, model_id: str) -> None:
-    """Lock the unfinished jobs with trials of a model.
+    """Lock a model's unfinished jobs with trials.
 
     Before `forget_trial_results` and before the model's row: another order could deadlock.
     """
@@ -157,7 +157,7 @@ def _select_trial_jobs(model_id: str) -> Select[Job]:
 
 
 def forget_trial_results(session: Session, model_id: str, now: float) -> set[str]:
-    """Forget the results of unfinished trials of a model, since data of it is deleted.
+    """Forget the results of a model's unfinished trials, since data of the model is deleted.
 
     They are learned again without that data. The caller holds the lock on the model's row.
 

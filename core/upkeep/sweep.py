@@ -31,7 +31,7 @@ from core.database.tables import (
     Task,
     Version,
 )
-from core.execution.snapshots import parse_fence_and_number
+from core.execution.snapshots import parse_snapshot_key
 from core.files import spool
 from core.retention import archives, references, retention
 from core.retention.unused import delete_unreferenced_copies
@@ -240,7 +240,7 @@ def _find_superseded_keys(job: Job, registered: StoredState | None, keys: list[s
         current = (job.fence, 0)
     else:
         return keys
-    return [key for key in keys if parse_fence_and_number(key) < current]
+    return [key for key in keys if parse_snapshot_key(key) < current]
 
 
 def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bool:

@@ -86,7 +86,7 @@ def set_alias(
     _check_alias_name(alias)
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
-        target = lineage.find_numbered_version(session, row, version)
+        target = lineage.find_version_by_number(session, row, version)
         if target is None:
             raise Invalid(
                 f"Model {row.name!r} has no version {version}.",
@@ -342,7 +342,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
         .order_by(AliasMove.id)
     ).all()
     for number in reversed(list_earlier_targets(list(moves))):
-        target = lineage.find_numbered_version(session, model, number)
+        target = lineage.find_version_by_number(session, model, number)
         if number == current.version or target is None or not target.gate.get("passed", True):
             continue
         if current.name != PRODUCTION or list_taught_tasks(target.manifest):
@@ -356,7 +356,7 @@ def _find_requested_rollback_target(
     session: Session, model: Model, current: Alias, number: int
 ) -> Version:
     """Return the version of that number if the alias can roll back to it."""
-    target = lineage.find_numbered_version(session, model, number)
+    target = lineage.find_version_by_number(session, model, number)
     if target is None:
         raise Invalid(
             f"Model {model.name!r} has no version {number}.",
@@ -450,7 +450,7 @@ def _production_to_json(
     covered_classes: set[str] = set()
     # In the task scenario each task has its own classes, so no other task covers them.
     if gone and model.scenario != "task":
-        production = lineage.find_numbered_version(session, model, alias.version)
+        production = lineage.find_version_by_number(session, model, alias.version)
         covered = list_taught_tasks(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
         covered_classes = {label for classes in session.scalars(query) for label in classes}
@@ -471,7 +471,7 @@ def _production_to_json(
                 "training_data_until": format_rfc3339(
                     words.find_training_image_deletion_time(model, task)
                 ),
-                "can_relearn": words.can_relearn(task),
+                "can_relearn": words.can_relearn_task(task),
             }
             for task in gone
         ],

@@ -20,10 +20,10 @@ from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
 from core.database.tables import ExportedDownload, Part
 from core.errors import ExportUnavailable, Unavailable
-from core.export.format import Format, PartFile, Version
+from core.export.format import DownloadFormat, PartFile, VersionToExport
 from core.export.registry import FORMATS
 from core.files.merged import DamagedPart
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.sure import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classification_model
 from core.requests.resources import UseCaseResources
@@ -59,7 +59,7 @@ class RequestedDownload:
 
 @dataclass(frozen=True)
 class _ExportedVersion:
-    format: Format
+    format: DownloadFormat
     version_id: str
     filename: str
     manifest: Manifest
@@ -124,10 +124,10 @@ def _find_export_source(
         damage.refuse_damaged_parts(
             session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in parts}
         )
-        refusal = form.explain_refusal(row.manifest)
+        refusal = form.explain_unavailability(row.manifest)
         if refusal is not None:
             raise ExportUnavailable(refusal)
-        sure = choose_sure_threshold(session, owner, row.number)
+        sure = choose_threshold_for_promised_precision(session, owner, row.number)
         return _ExportedVersion(
             form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure
         )
@@ -204,7 +204,7 @@ def _write_export_file(
     ]
     try:
         source.format.write_download(
-            target, Version(source.manifest, parts, catalogue, sure=source.sure)
+            target, VersionToExport(source.manifest, parts, catalogue, sure=source.sure)
         )
     except DamagedPart as error:
         damaged = next(part.sha256 for part in parts if part.path == error.path)

@@ -23,7 +23,7 @@ from core.database.bulk import build_column_aggregates, parse_aggregated_lists
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.database.tables import Model, VersionMeasurement, VersionTaskResult
 from core.lineage.row import read_matrix_row
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics import matrix
 from core.statistics.matrix_row import MatrixCellCounts, StoredLineageAccuracyMatrix
 
@@ -162,7 +162,7 @@ def build_version_summary(
         **matrix.compute_figures_of_newest_version(stages, per_class),
         **_build_stage_figures(recorded, lineage[1:]),
         **_read_figures_of_one_version(session, model, version, recorded["knn_probe"].get(version)),
-        "sure": choose_sure_threshold(session, model, version),
+        "sure": choose_threshold_for_promised_precision(session, model, version),
         "adp_mean": _read_anytime_accuracy_means(session, model, recorded["adp"], lineage[1:]),
         "seconds": [published[number].seconds for number in lineage[1:]],
         "bytes": [published[number].bytes for number in lineage[1:]],

@@ -24,7 +24,7 @@ CARD = "application/vnd.microsoft.card.adaptive"
 
 @dataclass
 class ChatMessage:
-    """A message about an event.
+    """A chat message about a webhook event.
 
     Attributes:
         title: a sentence.
@@ -42,7 +42,7 @@ class ChatMessage:
 
 
 def build_chat_body(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
-    """Return the body of a POST for a chat service.
+    """Build the body of a POST that sends an event to a chat service.
 
     Args:
         format: slack or teams.
@@ -58,7 +58,7 @@ def build_chat_body(format: str, payload: WebhookPayload, public_url: str = "") 
 
 
 def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -> ChatMessage:
-    """Return a payload as a message in words."""
+    """Build a chat message in words from a webhook event."""
     data, name = payload["data"], payload["data"].get("name", "")
     if payload["type"] == TEST:
         return ChatMessage(
@@ -89,7 +89,7 @@ def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -
 
 
 def _describe_job_event(type: str, name: str, data: WebhookData) -> ChatMessage:
-    """Describe an event of a job."""
+    """Describe a job event as a chat message."""
     state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
     message = ChatMessage(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
     if (error := data.get("error")) is not None:
@@ -101,7 +101,7 @@ def _describe_job_event(type: str, name: str, data: WebhookData) -> ChatMessage:
 
 
 def _describe_version_event(type: str, name: str, data: WebhookData) -> ChatMessage:
-    """Describe an event of a version, with the checks that failed."""
+    """Describe a version event as a chat message, with the checks that failed."""
     number = data.get("version")
     if type == "version.held":
         message = ChatMessage(
@@ -121,7 +121,7 @@ def _describe_version_event(type: str, name: str, data: WebhookData) -> ChatMess
 
 
 def _describe_failed_check(check: Mapping[str, Any]) -> str:
-    """Describe a failed check."""
+    """Describe a failed gate check for a chat message."""
     if check.get("detail"):
         return f"{check['name']}: {check['detail']}"
     value, limit = check.get("value"), check.get("limit")
@@ -130,7 +130,7 @@ def _describe_failed_check(check: Mapping[str, Any]) -> str:
 
 
 def _describe_alias_move(type: str, name: str, data: WebhookData) -> ChatMessage:
-    """Describe a move of an alias."""
+    """Describe the move of a model alias as a chat message."""
     alias, version, previous = data.get("alias", ""), data.get("version"), data.get("previous")
     if version is None:
         return ChatMessage(f"{name}: the alias {alias} is deleted.")
@@ -139,12 +139,12 @@ def _describe_alias_move(type: str, name: str, data: WebhookData) -> ChatMessage
 
 
 def _describe_data_deletion(type: str, name: str, data: WebhookData) -> ChatMessage:
-    """Describe the deletion of a task's images."""
+    """Describe the deletion of a task's images as a chat message."""
     return ChatMessage(f"{name}: the images of task {data.get('task')} are deleted.")
 
 
 def _describe_finished_export(type: str, name: str, data: WebhookData) -> ChatMessage:
-    """Describe a finished export."""
+    """Describe a finished export as a chat message."""
     version, format = data.get("version"), data.get("format", "")
     message = ChatMessage(f"{name}: version {version} can be downloaded as {format}.")
     message.command = (
@@ -154,7 +154,7 @@ def _describe_finished_export(type: str, name: str, data: WebhookData) -> ChatMe
 
 
 def _describe_other_event(type: str, name: str, data: WebhookData) -> ChatMessage:
-    """Describe an event of another type."""
+    """Describe an event of any other type as a chat message."""
     return ChatMessage(f"{name}: {type}")
 
 
@@ -165,12 +165,12 @@ def _read_gate_verdict(data: WebhookData) -> str | None:
 
 
 def _build_page_url(public_url: str, path: str) -> str | None:
-    """Return the address of a page, or None without a public URL."""
+    """Build the URL of a page of the service, or None without a public URL."""
     return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
 
 
 def _format_slack_message(message: ChatMessage) -> dict[str, Any]:
-    """Return the message in Slack's form."""
+    """Format a chat message as a Slack payload."""
     paragraphs = [f"*{_escape_slack_line(message.title)}*"]
     paragraphs += [f"{name}: {_escape_slack_line(value)}" for name, value in message.facts]
     paragraphs += [f"• {_escape_slack_line(reason)}" for reason in message.reasons]
@@ -190,12 +190,12 @@ def _format_slack_message(message: ChatMessage) -> dict[str, Any]:
 
 
 def _escape_slack_line(text: str) -> str:
-    """Return a text escaped for Slack's markup, and cut to one line."""
+    """Escape text for Slack's markup, and cut it to one line."""
     return _shorten_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _join_lines_that_fit(paragraphs: list[str]) -> str:
-    """Join as many whole lines as fit into a section."""
+    """Join as many whole lines as fit into a section of a Slack message."""
     text = ""
     for paragraph in paragraphs:
         joined = f"{text}\n{paragraph}" if text else paragraph
@@ -206,7 +206,7 @@ def _join_lines_that_fit(paragraphs: list[str]) -> str:
 
 
 def _format_teams_message(message: ChatMessage) -> dict[str, Any]:
-    """Return the message in the form of Teams."""
+    """Format a chat message as a Microsoft Teams payload."""
     body = [_build_teams_message_paragraph(message.title, weight="Bolder", size="Medium")]
     body += [_build_teams_message_paragraph(f"{name}: {value}") for name, value in message.facts]
     body += [_build_teams_message_paragraph(f"• {reason}") for reason in message.reasons]
@@ -230,7 +230,7 @@ def _format_teams_message(message: ChatMessage) -> dict[str, Any]:
 
 
 def _build_teams_message_paragraph(text: str, **style: str) -> dict[str, Any]:
-    """Return a paragraph of plain text; a TextBlock would interpret Markdown."""
+    """Build a paragraph of plain text for Teams; a TextBlock would interpret Markdown."""
     return {
         "type": "RichTextBlock",
         "inlines": [{"type": "TextRun", "text": _shorten_line(text), **style}],
@@ -238,7 +238,7 @@ def _build_teams_message_paragraph(text: str, **style: str) -> dict[str, Any]:
 
 
 def _shorten_line(text: str) -> str:
-    """Join the words of a text by single spaces, and cut it to the maximum length."""
+    """Shorten a text to one line of a maximum length."""
     cut = " ".join(text.split())
     return cut if len(cut) <= MOST_CHARS else f"{cut[: MOST_CHARS - 1]}…"
 

@@ -37,7 +37,7 @@ USER_AGENT = "Perennial-Webhooks/1"
 
 
 class WebhookDeliverer:
-    """Looks for webhooks with due deliveries, and serves them.
+    """Delivers due webhook events to their receivers, in threads of a worker.
 
     Args:
         db: database with the outbox.
@@ -61,19 +61,19 @@ class WebhookDeliverer:
         self._end = threading.Event()
         self._failing = False
         self._thread = threading.Thread(
-            target=self._serve_webhooks_until_ended, name="deliver", daemon=True
+            target=self._deliver_until_stopped, name="deliver", daemon=True
         )
 
     def start_delivery_thread(self) -> None:
-        """Start the thread that looks for due deliveries."""
+        """Start the thread that delivers due webhook events."""
         self._thread.start()
 
     def stop_delivering(self) -> None:
-        """Begin no further deliveries of webhooks."""
+        """Stop beginning further deliveries of webhooks."""
         self._end.set()
 
     def close(self) -> None:
-        """Stop, and wait a short time for deliveries under way.
+        """Stop delivering webhooks, and wait a short time for deliveries under way.
 
         An interrupted one is sent again under the same id.
         """
@@ -84,8 +84,10 @@ class WebhookDeliverer:
         with self._changed:
             self._changed.wait_for(lambda: not self._serving, CLOSE_S)
 
-    def serve_due_webhooks(self) -> int:
-        """Take due webhooks while there are places, serve each in a thread, return their number."""
+    def deliver_due_webhooks(self) -> int:
+        """Lease due webhooks while threads are free, deliver each in a thread, and return their
+        number.
+        """
         with self._changed:
             # A copy, since threads discard their leases at any time.
             serving = set(self._serving)
@@ -103,7 +105,7 @@ class WebhookDeliverer:
                 # Before the thread begins, because it discards the lease when it ends.
                 self._serving.add(lease)
             threading.Thread(
-                target=self._serve_webhook,
+                target=self._deliver_leased_webhook,
                 args=(lease,),
                 name="delivery",
                 # Threads that hang in a request must not keep the worker from ending.
@@ -111,12 +113,12 @@ class WebhookDeliverer:
             ).start()
         return len(leases)
 
-    def _serve_webhooks_until_ended(self) -> None:
+    def _deliver_until_stopped(self) -> None:
         while not self._end.is_set():
-            self._run_logging_errors("look", self.serve_due_webhooks)
+            self._run_logging_errors("look", self.deliver_due_webhooks)
             self._end.wait(LOOK_S)
 
-    def _serve_webhook(self, lease: LeasedWebhook) -> None:
+    def _deliver_leased_webhook(self, lease: LeasedWebhook) -> None:
         try:
             self._run_logging_errors("serve", lambda: self._send_due_deliveries(lease))
         finally:
@@ -126,7 +128,7 @@ class WebhookDeliverer:
                 self._changed.notify_all()
 
     def _send_due_deliveries(self, lease: LeasedWebhook) -> None:
-        """Send one delivery after another until none is due or the webhook's time is over."""
+        """Send a webhook's deliveries one after another until none is due or its time is over."""
         until = time.monotonic() + TURN_S
         while not self._end.is_set() and time.monotonic() < until:
             outgoing = outbox.lease_next_delivery(self._db, lease, self._lease_s)
@@ -145,12 +147,12 @@ class WebhookDeliverer:
                     status=outcome.status,
                 )
         # A long queue gives up its place after its turn, so that others are served too.
-        outbox.release_webhook(self._db, lease)
+        outbox.release_webhook_lease(self._db, lease)
 
     def _attempt_delivery(
         self, lease: LeasedWebhook, outgoing: OutgoingDelivery
     ) -> DeliveryOutcome:
-        """Send a delivery once, and return the outcome."""
+        """Attempt to send a webhook delivery once, and return the outcome."""
         # imported here, since a worker without webhooks never needs it
         from core.network.guarded_http import (
             RequestNotSentError,
@@ -178,7 +180,7 @@ class WebhookDeliverer:
         return DeliveryOutcome(status, error, response_body, time.monotonic() - begin)
 
     def _build_delivery_body(self, outgoing: OutgoingDelivery) -> bytes:
-        """Return the body to send: the stored payload, or a chat message with its content."""
+        """Build the HTTP body of a delivery: the stored payload, or a chat message."""
         if outgoing.format == "standard":
             return outgoing.payload.encode()
         return chat_messages.build_chat_body(
@@ -188,7 +190,7 @@ class WebhookDeliverer:
     def _build_delivery_headers(
         self, webhook_id: str, outgoing: OutgoingDelivery, body: bytes
     ) -> dict[str, str]:
-        """Return the headers of Standard Webhooks, signed with each secret that is valid now.
+        """Build the HTTP headers of a delivery by Standard Webhooks, signed with each valid secret.
 
         Raises:
             WebhooksUnavailable: the secrets cannot be made here.
@@ -213,7 +215,7 @@ class WebhookDeliverer:
         }
 
     def _run_logging_errors(self, action: str, work: Callable[[], object]) -> None:
-        """Do a piece of work, and log errors so that the thread continues."""
+        """Run a piece of work, and log errors so that the thread continues."""
         try:
             work()
         except (SQLAlchemyError, PerennialError, OSError) as error:
@@ -227,7 +229,7 @@ class WebhookDeliverer:
 
 
 def explain_rejected_delivery(status: int) -> str | None:
-    """Return why a response does not count as accepted, or None if it does."""
+    """Explain why a receiver's HTTP response does not accept a delivery, or None if it does."""
     if 200 <= status < 300:
         return None
     if 300 <= status < 400:

@@ -10,7 +10,7 @@ from core.requests.times import format_rfc3339
 
 
 def build_delivery_response(row: Delivery) -> DeliveryOut:
-    """Return a delivery as responses show it."""
+    """Convert a webhook delivery to a response."""
     return {
         "id": row.id,
         "webhook": row.webhook_id,
@@ -28,7 +28,7 @@ def build_delivery_response(row: Delivery) -> DeliveryOut:
 
 
 def build_delivery_detail(actor: Actor, row: Delivery) -> DeliveryDetail:
-    """Return a delivery with its payload.
+    """Convert a webhook delivery with its payload to a response.
 
     The receiver's response is included for administrators alone, since it may come from an internal
     service.

@@ -44,7 +44,7 @@ _DELETED = 1000
 
 @dataclass(frozen=True)
 class LeasedWebhook:
-    """A webhook that a worker has leased."""
+    """A webhook that a worker has leased to deliver its events."""
 
     webhook_id: str
     owner_id: str
@@ -54,7 +54,7 @@ class LeasedWebhook:
 
 @dataclass(frozen=True)
 class OutgoingDelivery:
-    """A delivery to send next.
+    """The next delivery to send to a webhook.
 
     Attributes:
         payload: JSON, which is sent in `format` (`core.webhooks.chat_messages`).
@@ -73,7 +73,7 @@ class OutgoingDelivery:
 
 @dataclass(frozen=True)
 class DeliveryOutcome:
-    """Outcome of an attempt.
+    """Outcome of an attempt to deliver a webhook event.
 
     Attributes:
         status: HTTP status; None without a response.
@@ -95,7 +95,7 @@ def lease_webhooks(
     slow_places: int,
     lease_s: float = LEASE_S,
 ) -> list[LeasedWebhook]:
-    """Lease webhooks with due deliveries, those served longest ago first.
+    """Lease webhooks with due deliveries to this worker, those served longest ago first.
 
     Args:
         serving: leases that this worker holds already.
@@ -132,7 +132,7 @@ def lease_webhooks(
 def lease_next_delivery(
     db: Database, lease: LeasedWebhook, lease_s: float = LEASE_S
 ) -> OutgoingDelivery | None:
-    """Return the delivery to send to a webhook now, and renew the lease.
+    """Find the delivery to send to a leased webhook now, and renew the lease.
 
     If nothing is due or the lease is lost, return None and release the webhook.
     """
@@ -152,8 +152,8 @@ def lease_next_delivery(
         )
 
 
-def release_webhook(db: Database, lease: LeasedWebhook) -> None:
-    """Release a webhook; any worker may send its remaining deliveries."""
+def release_webhook_lease(db: Database, lease: LeasedWebhook) -> None:
+    """Release a leased webhook, so that any worker may send its remaining deliveries."""
     with db.write() as session:
         hook = _lock_leased_webhook(session, lease)
         if hook is not None:
@@ -163,7 +163,7 @@ def release_webhook(db: Database, lease: LeasedWebhook) -> None:
 def record_delivery_outcome(
     db: Database, lease: LeasedWebhook, sent: OutgoingDelivery, outcome: DeliveryOutcome
 ) -> None:
-    """Record the outcome of an attempt.
+    """Record the outcome of an attempt to deliver a webhook event.
 
     It has no effect if the lease is lost, since another worker sends again.
     """
@@ -201,7 +201,7 @@ def record_delivery_outcome(
 
 
 def remove_old_deliveries(db: Database, days: float) -> None:
-    """Remove deliveries finished `days` days ago, and old ones waiting at a disabled webhook."""
+    """Remove webhook deliveries finished `days` days ago, and old ones of disabled webhooks."""
     with db.read() as session:
         before = db.now(session) - days * DAY_S
     disabled = select(Webhook.id).where(
@@ -221,7 +221,7 @@ def remove_old_deliveries(db: Database, days: float) -> None:
 def _find_due_webhooks(
     session: Session, now: float, places: int, slow_places: int, served: Counter[str]
 ) -> list[str]:
-    """Return ids of webhooks to take: few of each owner, those served longest ago first."""
+    """Find the ids of webhooks to lease: few of each owner, those served longest ago first."""
     webhook_ids: list[str] = []
     slow = or_(Webhook.failing_since.is_not(None), Webhook.last_s > SLOW_S)
     quick = and_(
@@ -246,7 +246,7 @@ def _find_due_webhooks(
 
 
 def _build_due_webhook_conditions(now: float) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions for an enabled webhook that is due and not leased."""
+    """Build the SQL conditions for an enabled webhook that is due and not leased."""
     return (
         Webhook.disabled_at.is_(None),
         Webhook.due_at.is_not(None),
@@ -260,13 +260,13 @@ def _is_slow_webhook(hook: Webhook) -> bool:
 
 
 def _lock_leased_webhook(session: Session, lease: LeasedWebhook) -> Webhook | None:
-    """Return the webhook's row, locked, if this worker still has the lease."""
+    """Lock the webhook's row if this worker still has its lease."""
     query = select(Webhook).where(Webhook.id == lease.webhook_id, Webhook.fence == lease.fence)
     return session.scalars(query.with_for_update(key_share=True)).one_or_none()
 
 
 def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery | None:
-    """Return the oldest due delivery that does not wait for an earlier one of its model."""
+    """Find the oldest due delivery that does not wait for an earlier one of its model."""
     query = select(Delivery).where(
         Delivery.webhook_id == hook.id,
         WAITS,
@@ -277,7 +277,7 @@ def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery
 
 
 def _build_no_earlier_delivery_condition() -> ColumnElement[bool]:
-    """Return the condition that no earlier delivery of the same model must be sent first."""
+    """Build the SQL condition that no earlier delivery of the same model must be sent first."""
     earlier = aliased(Delivery)
     waits = and_(
         earlier.webhook_id == Delivery.webhook_id,
@@ -290,7 +290,7 @@ def _build_no_earlier_delivery_condition() -> ColumnElement[bool]:
 
 
 def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
-    """End the lease of a webhook.
+    """End a worker's lease of a webhook.
 
     The webhook is due again with its first delivery that does not wait for another.
     """
@@ -304,12 +304,12 @@ def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
 
 
 def _finish_delivery(row: Delivery, state: str, now: float) -> None:
-    """Finish a delivery in a final state."""
+    """Mark a webhook delivery as finished, in a final state."""
     row.state, row.next_at, row.finished_at = state, None, now
 
 
 def _disable_webhook(session: Session, hook: Webhook, why: str, now: float) -> None:
-    """Disable a webhook, and record it in the audit trail."""
+    """Disable a failing webhook, and record it in the audit trail."""
     hook.disabled_at, hook.disabled_because, hook.due_at = now, why, None
     about = {"object": hook.id, "model_id": hook.model_id, "data": {"reason": why}}
     session.add(

@@ -46,7 +46,7 @@ def list_deliveries(
 
 
 def read_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
-    """Return one delivery with its payload.
+    """Read one webhook delivery with its payload.
 
     Raises:
         NotFound: the caller sees no such webhook or delivery.
@@ -57,7 +57,7 @@ def read_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> De
 
 
 def resend_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
-    """Send a delivery again, at once and counting attempts from 0.
+    """Queue a webhook delivery again, due at once and with attempts counted from 0.
 
     Its id stays, so that a receiver recognises it.
 

@@ -21,7 +21,7 @@ MIN_KEY_BYTES = 32
 
 
 def load_webhook_key(settings: Settings) -> bytes:
-    """Return the key from which all secrets are derived; on one machine it is made on first use.
+    """Load the key from which webhook secrets are derived; on one machine it is made on first use.
 
     Raises:
         WebhooksUnavailable: several machines have no common key, or the file cannot be read or is
@@ -51,26 +51,26 @@ def load_webhook_key(settings: Settings) -> bytes:
 
 
 def derive_webhook_secret(key: bytes, webhook_id: str, generation: int) -> str:
-    """Return the secret of a webhook: `whsec_` and 32 bytes in base64."""
+    """Derive the secret of a webhook from the key: `whsec_` and 32 bytes in base64."""
     # With the generation, so that a rotation makes another secret of the same key.
     raw = hmac.digest(key, f"webhook {webhook_id} {generation}".encode(), "sha256")
     return PREFIX + base64.b64encode(raw).decode()
 
 
 def hash_webhook_secret(secret: str) -> str:
-    """Return the secret's digest for the database: sha256 in hexadecimal."""
+    """Hash a webhook secret for the database: sha256 in hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def sign_delivery_body(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
-    """Return `v1,` and the HMAC-SHA-256 of id, time (seconds since 1970) and body, in base64."""
+    """Sign a webhook delivery: `v1,` and the HMAC-SHA-256 of id, time and body, in base64."""
     signed = f"{delivery_id}.{timestamp}.".encode() + body
     code = hmac.digest(base64.b64decode(secret.removeprefix(PREFIX)), signed, "sha256")
     return f"v1,{base64.b64encode(code).decode()}"
 
 
 def build_changed_webhook_key_error() -> WebhooksUnavailable:
-    """Return the error for a derived secret that differs from the one given to the user."""
+    """Build the error for a derived webhook secret that differs from the one given to the user."""
     return WebhooksUnavailable(
         "The service's key file of webhooks is not the one with which this webhook was made: "
         "whoever runs the service puts that one back, or the webhook is rotated."
@@ -78,7 +78,9 @@ def build_changed_webhook_key_error() -> WebhooksUnavailable:
 
 
 def _make_webhook_key_file(path: Path) -> None:
-    """Write a key file if there is none; of several processes, the first one's file stays."""
+    """Create the webhook key file if there is none; of several processes, the first one's file
+    stays.
+    """
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,7 @@ _LISTED = 20
 
 @dataclass(frozen=True)
 class RequestedWebhook:
-    """A webhook as its creation asks for it.
+    """A webhook that a user asks to create.
 
     Attributes:
         events: some of `core.contract.webhook.EVENTS`.
@@ -97,7 +97,7 @@ def create_webhook(
         record_audit_entry(
             session, actor, AuditedChange("webhook.create", row.id, data, model=row.model_id), now
         )
-        _require_few_webhooks(session, row, settings.max_webhooks)
+        _require_webhook_limit_kept(session, row, settings.max_webhooks)
         return {**build_webhook_responses(session, [row])[0], "secret": secret}
 
 
@@ -113,7 +113,7 @@ def list_webhooks(db: Database, actor: Actor, *, limit: int, cursor: str | None)
 
 
 def read_webhook(db: Database, actor: Actor, webhook: str) -> WebhookOut:
-    """Return one webhook.
+    """Return one webhook as a response.
 
     Raises:
         NotFound: the caller sees no such webhook.
@@ -226,7 +226,7 @@ def send_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDeta
 
 
 def find_webhook(session: Session, actor: Actor, webhook: str, *, lock: bool = False) -> Webhook:
-    """Return the webhook of that id.
+    """Find a webhook the caller sees by its id.
 
     Raises:
         NotFound: the caller sees no such webhook.
@@ -241,7 +241,7 @@ def find_webhook(session: Session, actor: Actor, webhook: str, *, lock: bool = F
 
 
 def require_webhook_enabled(row: Webhook) -> None:
-    """Check that a webhook is enabled.
+    """Raise an error unless a webhook is enabled.
 
     Raises:
         WrongState: it is disabled.
@@ -255,7 +255,7 @@ def require_webhook_enabled(row: Webhook) -> None:
 
 
 def require_room_for_delivery(session: Session, row: Webhook) -> None:
-    """Check that the owner may have another waiting delivery.
+    """Raise an error if the owner has too many waiting webhook deliveries.
 
     Raises:
         TooManyRequests: too many are waiting.
@@ -269,7 +269,7 @@ def require_room_for_delivery(session: Session, row: Webhook) -> None:
 
 
 def build_webhook_responses(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
-    """Return webhooks as responses show them, in four queries for any number."""
+    """Build responses for webhooks, in four queries for any number."""
     ids = [row.id for row in rows]
     counts = select(Delivery.webhook_id, func.count()).where(
         Delivery.webhook_id.in_(ids), deliveries.WAITS
@@ -334,7 +334,7 @@ def _build_last_delivery(row: Delivery) -> LastDelivery:
 
 
 def _check_webhook_url(settings: Settings, url: str) -> public_address.RequestTarget:
-    """Return the target of a URL after checking that it is an allowed address.
+    """Check that a webhook's URL is an allowed address, and return its target.
 
     Raises:
         Invalid: it is not.
@@ -350,7 +350,7 @@ def _check_webhook_url(settings: Settings, url: str) -> public_address.RequestTa
 
 
 def _check_event_types(events: Sequence[str]) -> list[str]:
-    """Return event types in their usual order, each once.
+    """Check webhook event types, and return them in their usual order, each once.
 
     Raises:
         Invalid: an event is unknown, or there is none.
@@ -370,7 +370,7 @@ def _check_event_types(events: Sequence[str]) -> list[str]:
 def _find_only_model_of_webhook(
     session: Session, actor: Actor, row: Webhook, model: str | None
 ) -> str | None:
-    """Return the id of the only model that a webhook is notified of; None for all models."""
+    """Find the only model whose events a webhook receives; None for all models."""
     if model is None:
         return None
     model_row = find_model(session, actor, model)
@@ -400,7 +400,7 @@ def _record_change_in_audit(
     changed: list[str],
     now: float,
 ) -> None:
-    """Add a change of a webhook to the audit trail."""
+    """Record a change of a webhook in the audit trail."""
     # Null is a value here: it means all models.
     if "model" in patch and "model" not in changed:
         changed.append("model")
@@ -416,8 +416,8 @@ def _record_change_in_audit(
     )
 
 
-def _require_few_webhooks(session: Session, row: Webhook, most: int) -> None:
-    """Check that the webhook added by this transaction is not one too many for its owner.
+def _require_webhook_limit_kept(session: Session, row: Webhook, most: int) -> None:
+    """Check that an owner does not have too many webhooks.
 
     Call this last in the transaction, since it locks the owner's row.
     """

@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.database.states import JobAction
 from core.database.tables import Owner
 from core.keys import keys
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.code_version import compute_learning_code_digest
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -42,7 +42,7 @@ def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
     link_catalogue_for_tests(lent)
-    load_catalogue(Settings(data_dir=lent))
+    load_recipe_catalogue(Settings(data_dir=lent))
     shutil.copy(lent / "catalogue" / f"{compute_learning_code_digest()}.json", folder)
     return folder
 

@@ -94,9 +94,11 @@ def test_the_report_is_that_of_a_submit(
     client: TestClient, worker: Worker, archive: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from core.execution.kinds import KINDS
-    from core.execution.validate import validate_archive
+    from core.execution.validate import decode_archive_and_start_job
 
-    monkeypatch.setitem(KINDS, "learn", _decoding_only(KINDS["learn"], validate_archive))
+    monkeypatch.setitem(
+        KINDS, "learn", _decoding_only(KINDS["learn"], decode_archive_and_start_job)
+    )
     body = with_bad_images(archive(a=30, b=30, tshirt=2), 2)
     checked = ended(client, worker, check(client, body)["id"])["report"]
     assert client.post(TASKS, content=body).status_code == 202

@@ -96,12 +96,12 @@ class Post:
         outbox.record_delivery_outcome(
             self.db, lease, outgoing, DeliveryOutcome(status, "no", None, 0.1)
         )
-        outbox.release_webhook(self.db, lease)
+        outbox.release_webhook_lease(self.db, lease)
 
     def empty(self, seconds: float = 60.0) -> None:
         """Deliver what is due until nothing is."""
         sender = WebhookDeliverer(self.db, self.settings)
         end = time.monotonic() + seconds
-        while sender.serve_due_webhooks() or sender._serving:
+        while sender.deliver_due_webhooks() or sender._serving:
             assert time.monotonic() < end
             time.sleep(0.01)

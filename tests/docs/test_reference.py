@@ -13,7 +13,7 @@ from documents import ROOT
 from pydantic_core import PydanticUndefined
 
 from api.app import create_app
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
 
@@ -65,14 +65,14 @@ def pages() -> dict[str, Path]:
 
 
 def test_every_method_has_its_page_and_no_page_has_another() -> None:
-    assert set(pages()) == set(build_catalogue()["methods"])
+    assert set(pages()) == set(build_recipe_catalogue()["methods"])
 
 
-@pytest.mark.parametrize("name", sorted(build_catalogue()["methods"]))
+@pytest.mark.parametrize("name", sorted(build_recipe_catalogue()["methods"]))
 def test_every_hyper_parameter_has_a_row_with_default_and_range(name: str) -> None:
     page = pages()[name].read_text()
     section = page.split(f"## Hyper-parameters of `{name}`\n")[1].split("\n## ")[0]
-    entry = build_catalogue()["methods"][name]
+    entry = build_recipe_catalogue()["methods"][name]
     assert tables.rows_in(section) == tables.rows_of(entry["schema"], entry["defaults"])
 
 
@@ -87,7 +87,7 @@ def test_the_list_of_methods_says_where_each_works_and_where_it_is_weak() -> Non
         for name, _, works, weak in rows
     }
     assert listed == {
-        n: (m["scenarios"], set(m["weak"])) for n, m in build_catalogue()["methods"].items()
+        n: (m["scenarios"], set(m["weak"])) for n, m in build_recipe_catalogue()["methods"].items()
     }
     assert {name: page for name, page, _, _ in rows} == {
         name: page.name for name, page in pages().items()
@@ -100,12 +100,15 @@ def test_the_recipe_of_a_method_can_be_sent(page: Path) -> None:
     recipe = json.loads(example)
     method = recipe["method"] if isinstance(recipe["method"], str) else recipe["method"]["name"]
     assert pages()[method] == page
-    scenario = build_catalogue()["methods"][method]["scenarios"][0]
-    assert resolve_recipe(build_catalogue(), scenario, recipe).recipe["method"]["name"] == method
+    scenario = build_recipe_catalogue()["methods"][method]["scenarios"][0]
+    assert (
+        resolve_recipe(build_recipe_catalogue(), scenario, recipe).recipe["method"]["name"]
+        == method
+    )
 
 
 def test_every_field_of_a_recipe_has_a_row_with_default_and_range() -> None:
-    entry = build_catalogue()["recipe"]
+    entry = build_recipe_catalogue()["recipe"]
     parts, defaults = entry["schema"]["$defs"], entry["defaults"]
     assert tables.rows_in((REFERENCE / "recipe.md").read_text().split("## Presets")[0]) == [
         *tables.rows_of(entry["schema"], defaults),
@@ -125,7 +128,7 @@ def test_every_preset_is_listed() -> None:
         for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
         for name in re.findall(r"`([^`]+)`", line)
     }
-    assert listed == set(build_catalogue()["presets"])
+    assert listed == set(build_recipe_catalogue()["presets"])
 
 
 def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> None:
@@ -146,7 +149,7 @@ def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> N
 
 def test_every_architecture_is_listed_and_those_of_timm_that_are_recommended() -> None:
     page = (ROOT / "docs" / "reference" / "architectures.md").read_text()
-    entries = build_catalogue()["architectures"]
+    entries = build_recipe_catalogue()["architectures"]
     before, _, recommended = page.partition("## timm's")
     assert [name for name in entries if f"`{name}`" not in before] == []
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", recommended, re.MULTILINE))

@@ -32,7 +32,7 @@ from core.ingest.limits import Limits
 from core.jobs import jobs
 from core.keys.keys import ensure_admin_key
 from core.models import models
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.settings import Settings
@@ -373,7 +373,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The catalogue of the learning code, made once."""
     folder = tmp_path_factory.mktemp("catalogue")
     link_catalogue_for_tests(folder)
-    return load_catalogue(Settings(data_dir=folder))
+    return load_recipe_catalogue(Settings(data_dir=folder))
 
 
 @pytest.fixture(scope="session")

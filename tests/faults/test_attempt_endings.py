@@ -62,7 +62,7 @@ def run(
         is_device_lost: bool = True,
         device_warning: str | None = None,
     ) -> Any:
-        monkeypatch.setattr(learn, "validate_archive", raise_or(validating, None))
+        monkeypatch.setattr(learn, "decode_archive_and_start_job", raise_or(validating, None))
         monkeypatch.setattr(learn, "write_job_inputs", raise_or(ending, Path("/spec")))
         monkeypatch.setattr(attempts, "supervise_job_process", lambda *_given: ending)
         child = SimpleNamespace(pid=1)

@@ -296,7 +296,7 @@ def main() -> None:
     """Print the table; a fresh process for each attack."""
     from core.database.migrate import upgrade_schema
     from core.database.session import Database
-    from core.recipe.catalogue import load_catalogue
+    from core.recipe.catalogue import load_recipe_catalogue
     from core.settings import Settings
 
     with tempfile.TemporaryDirectory() as name:
@@ -304,7 +304,7 @@ def main() -> None:
         db = Database(settings.resolved_database_url)
         upgrade_schema(db)
         db.close()
-        load_catalogue(settings)
+        load_recipe_catalogue(settings)
         print(f"{'':18} MiB before, most, after   neighbour   descriptors")
         chosen = [attack for attack in (*ATTACKS, all_at_once) if attack.__name__ in sys.argv[1:]]
         for attack in chosen or (*ATTACKS, all_at_once):

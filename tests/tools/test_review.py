@@ -14,9 +14,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from core.contract.manifest import Manifest
-from core.export.format import PartFile, Version
-from core.export.formats.safetensors_zip import SafetensorsZip
-from core.learning.catalogue import build_catalogue
+from core.export.format import PartFile, VersionToExport
+from core.export.formats.safetensors_zip import SafetensorsZipFormat
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from tools import review
@@ -50,8 +50,9 @@ def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) 
         "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,
         "heads": [{"task": t, "classes": c} for t, c in of.head_classes.items()], **changes,
     }  # fmt: skip
-    SafetensorsZip().write_download(
-        folder / name, Version(Manifest.from_json(manifest), parts, build_catalogue())
+    SafetensorsZipFormat().write_download(
+        folder / name,
+        VersionToExport(Manifest.from_json(manifest), parts, build_recipe_catalogue()),
     )
     return folder / name
 

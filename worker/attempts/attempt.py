@@ -38,7 +38,7 @@ from core.errors import (
     WrongState,
 )
 from core.execution import progress
-from core.execution.kinds import KINDS, Done, Work
+from core.execution.kinds import KINDS, ClaimedJobContext, JobOutcome
 from core.failpoints import hit_failpoint
 from core.files import disk
 from core.ingest.ingest import IngestStopped
@@ -191,7 +191,7 @@ class JobAttempt:
         tools = self._tools
         # The database's clock may be set; the limit of this attempt must not move with it.
         self._ends_at = time.monotonic() + self._compute_seconds_left()
-        work = Work(
+        work = ClaimedJobContext(
             tools.db,
             tools.store,
             tools.settings,
@@ -404,7 +404,7 @@ class JobAttempt:
             ),
         )
 
-    def _finish_successful_attempt(self, done: Done) -> None:
+    def _finish_successful_attempt(self, done: JobOutcome) -> None:
         self._report_outcome(lambda: claims.finish_job(self._tools.db, self._claim, done))
         log.info("finished")
         _count_attempt_end("finished")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from core.contract.jobs.job_event import JobEvent
 
 if TYPE_CHECKING:
-    from core.learning.training.control import PipeControl
+    from core.learning.training.control import PipeControlRequests
 
 Emit = Callable[[JobEvent], None]
 
@@ -88,11 +88,11 @@ def main(arguments: list[str]) -> int:
         os.close(events)
         return _run_follower_rank(spec_path)
     from core.learning.training.child import run_and_report_events
-    from core.learning.training.control import PipeControl
+    from core.learning.training.control import PipeControlRequests
     from worker.attempts.job_points import hit_event_failpoint
 
     def run_first_rank(emit: Emit) -> None:
-        _run_job_share_of_rank(spec_path, emit, PipeControl(CONTROL_FD))
+        _run_job_share_of_rank(spec_path, emit, PipeControlRequests(CONTROL_FD))
 
     return run_and_report_events(events, hit_event_failpoint, run_first_rank)
 
@@ -107,7 +107,9 @@ def _run_follower_rank(spec_path: str) -> int:
     return 0
 
 
-def _run_job_share_of_rank(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
+def _run_job_share_of_rank(
+    spec_path: str, emit: Emit, control: "PipeControlRequests | None"
+) -> None:
     """Run this rank's share of the job, on the device with its number."""
     from core.learning.distributed.ranks import TorchrunRanks
     from core.learning.precision import choose_torch_device

@@ -35,15 +35,19 @@ from core.edits import record, rewrite
 from core.edits.recount import recount_matrix_cells
 from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid
-from core.execution.editing.data import EditedData, build_edited_data, select_fallback_temperature
+from core.execution.editing.data import (
+    EditedTaskData,
+    build_edited_task_data,
+    select_fallback_temperature,
+)
 from core.execution.editing.facts import EditFacts
-from core.execution.editing.line import EditedVersionState, renumber_edited_version
+from core.execution.editing.line import EditedVersionState, renumber_classes_of_edited_version
 from core.execution.editing.renaming import write_result_with_renamed_classes
 from core.execution.prepare import (
-    adapt_stored_recipe,
-    fetch_blob_if_sound,
+    fetch_blob_if_undamaged,
     fetch_files_of_earlier_task,
     fetch_version_parts,
+    fill_in_older_recipe,
     find_held_out_features,
 )
 from core.ingest.dataset import write_dataset
@@ -55,8 +59,8 @@ from core.settings import Settings
 from core.storage import Blobs
 
 
-class EditChain:
-    """The processes of one attempt at an edit.
+class EditProcessChain:
+    """The chain of learning processes with which a job carries out an edit.
 
     Args:
         folder: scratch space of the attempt.
@@ -73,7 +77,7 @@ class EditChain:
     ) -> None:
         self._db, self._blobs, self._settings, self._claim = db, blobs, settings, claim
         self._facts, self._folder = facts, folder
-        self._edited: dict[int, EditedData] = {}
+        self._edited: dict[int, EditedTaskData] = {}
         self._carrier: int | None = None
         # Parts of earlier tasks that the new version stores, since its ancestors' are outdated.
         self._renewed: set[str] = set()
@@ -82,19 +86,19 @@ class EditChain:
 
     @property
     def relearned_tasks(self) -> list[int]:
-        """Tasks to learn again, in order."""
+        """Numbers of the tasks that the edit job learns again, in order."""
         dropped = self._facts.changes.dropped
         again = [number for number in self._facts.recipes if number not in dropped]
         return [self._carrier] if self._carrier is not None else again
 
     @property
     def _taught_tasks(self) -> list[int]:
-        """Tasks of the new version, in order."""
+        """Numbers of the tasks that the edited version is taught, in order."""
         dropped = self._facts.changes.dropped
         return [number for number in self._facts.taught if number not in dropped]
 
     def store_edited_files(self) -> None:
-        """Make and store the edited files of all tasks that the edit changes.
+        """Build and store the edited data files of all tasks that the edit changes.
 
         Raises:
             Invalid: no task would be left, or none that has to be learned again.
@@ -123,7 +127,7 @@ class EditChain:
             self._store_edited_task_files(self._carrier)
 
     def _require_trained_classes(self) -> None:
-        """Refuse a class that would have held-out images, and no training image in any task."""
+        """Refuse an edit that leaves a class with held-out images but without training images."""
         facts, edited = self._facts, self._edited
         trained = {
             name
@@ -144,17 +148,17 @@ class EditChain:
 
     def _store_edited_task_files(self, number: int) -> None:
         folder = self._folder / f"task-{number}"
-        self._edited[number] = build_edited_data(self._blobs, self._facts, number, folder)
+        self._edited[number] = build_edited_task_data(self._blobs, self._facts, number, folder)
 
     def write_renamed_version(self) -> Path:
-        """Write the result of an edit that only renames classes, and return its folder."""
+        """Write the job result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
         write_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
-        self._write_row_changes(out)
+        self._write_database_changes(out)
         return out
 
-    def get_first_parent(self) -> EditedVersionState:
-        """Return the version that an edit's first learning process starts from."""
+    def load_first_starting_version(self) -> EditedVersionState:
+        """Return the version state from which an edit's first learning process starts."""
         start = self._fetch_starting_version_state()
         return self._reorder_head_classes(start) if self._facts.is_learned_from_features else start
 
@@ -173,7 +177,7 @@ class EditChain:
         return EditedVersionState(manifest, named, version.class_numbers)
 
     def _select_probe_of_unchanged_tasks(self) -> KnnProbeResult | None:
-        """Return the head's k-NN probe of the tasks that stay as they are."""
+        """Return the head version's k-NN probe of the tasks that the edit does not change."""
         probe = self._facts.probe
         if probe is None:
             return None
@@ -181,14 +185,14 @@ class EditChain:
         return probe.model_copy(update={"tasks": unchanged})
 
     def write_patch_spec(self) -> tuple[EditedVersionState, Path]:
-        """Return the head, and the specification of the process that patches it."""
+        """Write the spec of a process that patches the head version to merge or drop classes."""
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
         folder.mkdir()
         head = self._fetch_starting_version_state()
         head = replace(head, parts=self._add_features_no_job_reads(head.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
-        recipe = adapt_stored_recipe(
+        recipe = fill_in_older_recipe(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
         )
         history = self._list_other_tasks(None)
@@ -214,17 +218,17 @@ class EditChain:
         return head, _write_process_spec(folder, spec)
 
     def _write_empty_training_part(self, folder: Path) -> Path:
-        """Write a training part without images: a patch learns from none."""
+        """Write an empty training dataset, since patching a version learns from no images."""
         image, path = self._facts.model.image, folder / "train.safetensors"
         shape = (image["size"], image["size"], image["channels"])
         write_dataset(path, np.zeros(0, np.int64), shape, [])
         return path
 
     def write_task_spec(self, line: EditedVersionState, number: int) -> Path:
-        """Write the job specification of a process that learns a task again, and return its path."""
+        """Write the spec of a process that learns one task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
-        task = self._describe_learned_task(number, folder)
+        task = self._build_task_to_learn(number, folder)
         # Results in between are not measured, since no version is made of them.
         is_last = number == self.relearned_tasks[-1]
         history = self._list_other_tasks(number) if is_last else []
@@ -273,12 +277,10 @@ class EditChain:
             gpu_memory_share=settings.gpu_memory_share,
         )
 
-    def get_next_parent(
+    def build_next_starting_version(
         self, line: EditedVersionState, number: int, out: Path
     ) -> EditedVersionState:
-        """Return the version that the next learning process starts from, after one has learned a
-        task.
-        """
+        """Return the version state from which the edit's next learning process starts."""
         document = _read_job_result(out)
         recipe = self._find_task_recipe(number)
         dropped = self._facts.changes.dropped
@@ -310,8 +312,8 @@ class EditChain:
         return replace(line, manifest=manifest, parts=parts)
 
     def complete_result_with_unchanged_tasks(self, line: EditedVersionState, out: Path) -> None:
-        """Complete the last result of an edit with parts of unchanged tasks and the changed class
-        rows.
+        """Complete the final result of an edit with parts of unchanged tasks and with database
+        changes.
 
         Args:
             line: the version after the last process.
@@ -333,9 +335,9 @@ class EditChain:
         changed = document.model_copy(update=fields).to_json()
         changed.pop("changes", None)
         (out / "result.json").write_text(json.dumps(changed, ensure_ascii=False, sort_keys=True))
-        self._write_row_changes(out)
+        self._write_database_changes(out)
 
-    def _write_row_changes(self, out: Path) -> None:
+    def _write_database_changes(self, out: Path) -> None:
         changes = self._build_edit_result().to_json()
         (out / record.FILE).write_text(json.dumps(changes, ensure_ascii=False))
         (out / record.STORED).mkdir()
@@ -383,7 +385,7 @@ class EditChain:
             class_numbers=self._class_numbers,
         )
 
-    def _describe_learned_task(self, number: int, folder: Path) -> TaskToLearn:
+    def _build_task_to_learn(self, number: int, folder: Path) -> TaskToLearn:
         data, task = self._edited.get(number), self._facts.tasks[number]
         if data is None:
             assert task.train_sha256 is not None, "checked when the facts were read"
@@ -414,12 +416,12 @@ class EditChain:
         )
 
     def _find_task_recipe(self, number: int) -> Recipe:
-        """Return the recipe of a task; the newest one if the task has none."""
+        """Return the recipe with which a task was learned; the newest recipe if it has none."""
         recipes = self._facts.recipes
         return recipes.get(number) or next(reversed(recipes.values()))
 
     def _list_other_tasks(self, own: int | None) -> list[EarlierTask]:
-        """Return the other tasks of the edited version, on which it is measured."""
+        """Return the tasks of the edited version other than `own`, on which it is measured."""
         facts = self._facts
         listed = []
         for number in self._taught_tasks:
@@ -443,15 +445,15 @@ class EditChain:
                 )
         return listed
 
-    def _fetch_held_out_features(self, data: EditedData) -> Path | None:
-        """Return the stored features of a task's held-out images; None if these change."""
+    def _fetch_held_out_features(self, data: EditedTaskData) -> Path | None:
+        """Fetch stored features of a task's held-out images; None if the edit changes these."""
         digest = self._held_out_features.get(data.after.number)
         if digest is None or data.after.held_out != data.before.held_out:
             return None
-        return fetch_blob_if_sound(self._blobs, digest)
+        return fetch_blob_if_undamaged(self._blobs, digest)
 
     def _reorder_head_classes(self, line: EditedVersionState) -> EditedVersionState:
-        """Return the network head with the edited classes in the order of their first appearance.
+        """Renumber the head version's classes in the order of first appearance after the edit.
 
         Sums and features of the edited tasks are left out: they are learned again.
         """
@@ -469,25 +471,25 @@ class EditChain:
         numbers = [GONE if name is None else position.get(name, GONE) for name in named]
         self._record_class_numbers(numbers)
         manifest = line.manifest.model_copy(update={"classes": new})
-        return renumber_edited_version(
+        return renumber_classes_of_edited_version(
             replace(line, manifest=manifest, parts=current_parts), numbers, folder
         )
 
     def _record_class_numbers(self, numbers: list[int]) -> None:
-        """Record the new number of each class, if any class has another one."""
+        """Record the map from former to new class numbers, if any number changed."""
         if numbers != list(range(len(numbers))):
             self._class_numbers = numbers
 
     def _add_features_no_job_reads(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
-        """Return the parts with those features that no job reads: they have numbers of classes."""
+        """Add feature parts that no job reads, since their class numbers must be edited too."""
         facts = self._facts
         unread = [part for name, part in facts.features.items() if name not in parts]
         fetched = fetch_version_parts(self._blobs, facts.start, unread, facts.numbers)
         return {**parts, **{part.name: part for part in fetched.parts}}
 
     def _list_edited_classes(self) -> list[str]:
-        """Return the classes after the edit, in the order of a model that learned the edited
-        batches."""
+        """Return the class names after the edit, in the order in which they first appear in the
+        edited tasks."""
         facts = self._facts
         if facts.model.scenario == "data":
             return list(facts.model.classes or [])

@@ -14,15 +14,15 @@ from core.database.label_names import list_label_names
 from core.database.tables import Task
 from core.edits import record, rewrite
 from core.edits.checks import EditChanges, make_emptied_task_error
-from core.edits.rewrite import EditedLabels, FeatureRows
+from core.edits.rewrite import EditedLabels, StoredTaskFeatures
 from core.errors import Invalid, StoreCorrupt
 from core.execution.editing.facts import EditFacts
 from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class EditedData:
-    """The edited data of a task.
+class EditedTaskData:
+    """The data of one task after an edit: labels, files, and features.
 
     Attributes:
         before, after: what the task's row has before and after the edit.
@@ -40,13 +40,13 @@ class EditedData:
     names: list[str]
     train: EditedLabels | None
     held_out: EditedLabels | None
-    rows: FeatureRows | None
+    rows: StoredTaskFeatures | None
     files: dict[str, Path]
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
 
     def describe_report(self, changes: EditChanges) -> EditedReport:
-        """Return what the task's report shows after the edit."""
+        """Return the figures of the edited data that the task's report shows."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
             (None, []) if self.train is None else self.train.list_changed_rows(changes.classes)
@@ -56,12 +56,14 @@ class EditedData:
         )
 
     def list_trained_classes(self) -> set[str]:
-        """Return the classes that the task has training images of after the edit."""
+        """Return the classes of which the edited task has training images."""
         return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
-def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
-    """Apply an edit to a task's data, store the new files, and return them.
+def build_edited_task_data(
+    blobs: Blobs, facts: EditFacts, number: int, folder: Path
+) -> EditedTaskData:
+    """Apply an edit to one task's data, store the new files, and describe them.
 
     Args:
         folder: for the files.
@@ -74,7 +76,11 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
     task, changes = facts.tasks[number], facts.changes
     before = record.describe_task_for_edit_journal(task)
     names = list_label_names(facts.model, task.classes)
-    rows = _read_feature_rows(blobs, facts, number) if facts.is_learned_from_features else None
+    rows = (
+        _read_stored_features_of_task(blobs, facts, number)
+        if facts.is_learned_from_features
+        else None
+    )
     train_path = None if before.train is None else blobs.fetch_verified_file(before.train)
     train = _edit_train_labels(facts, number, train_path, rows, names)
     held_out_path = (
@@ -95,7 +101,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
         gone = EditedTask(number=number, classes={}, n_train=0, n_held_out=0)
         sized = before.model_copy(update={"bytes": {}})
         paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
-        return EditedData(sized, gone, names, train, held_out, rows, {}, paths)
+        return EditedTaskData(sized, gone, names, train, held_out, rows, {}, paths)
     classes = _count_images_of_labels(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
@@ -140,7 +146,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
         for split, path in (("train", train_path), ("held_out", held_out_path))
         if path is not None
     }
-    return EditedData(
+    return EditedTaskData(
         before.model_copy(update={"bytes": {**former, "traces": task.traces_bytes or 0}}),
         after,
         new_names,
@@ -157,12 +163,14 @@ def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
     return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
-def _read_feature_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
+def _read_stored_features_of_task(
+    blobs: Blobs, facts: EditFacts, number: int
+) -> StoredTaskFeatures:
     main, rest = (
         facts.features.get(name) for name in rewrite.get_names_of_task_feature_parts(number)
     )
     assert main is not None, "checked when the facts were read"
-    rows = rewrite.read_feature_rows(
+    rows = rewrite.read_stored_task_features(
         number,
         blobs.fetch_verified_file(main.sha256),
         None if rest is None else blobs.fetch_verified_file(rest.sha256),
@@ -177,10 +185,10 @@ def _edit_train_labels(
     facts: EditFacts,
     number: int,
     path: Path | None,
-    rows: FeatureRows | None,
+    rows: StoredTaskFeatures | None,
     names: Sequence[str],
 ) -> EditedLabels | None:
-    """Return the labels of a task's training images, in the order in which it is learned."""
+    """Apply an edit to the labels of a task's training images, in learning order."""
     if rows is None and path is None:
         return None
     edits = facts.changes.images.get((number, "train"), {})
@@ -208,7 +216,7 @@ def _edit_train_labels(
 def _count_images_after_edit(
     facts: EditFacts, number: int, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> tuple[int, int | None]:
-    """Return the numbers of training and held-out images after the edit.
+    """Return the numbers of a task's training and held-out images after the edit.
 
     Where images are gone, those of dropped classes are known by their numbers alone.
     """
@@ -229,7 +237,7 @@ def _count_images_after_edit(
 def _count_images_of_labels(
     task: Task, changes: EditChanges, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
-    """Return the number of images of each label after the edit."""
+    """Count the images of each label after the edit."""
     if train is not None and (held_out is not None or not task.n_held_out):
         labels = [
             *train.remaining_labels,
@@ -262,7 +270,7 @@ def _read_removed_paths(
     parts: tuple[EditedLabels | None, EditedLabels | None],
     changes: EditChanges,
 ) -> list[str]:
-    """Return the paths of removed images, as far as traces are stored.
+    """Read the paths of images that the edit removes, as far as trace files list them.
 
     Args:
         parts: labels of the training and held-out part; None where only the traces have them.
@@ -271,16 +279,16 @@ def _read_removed_paths(
         return []
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _complete_edited_labels(path, parts, changes)
+        train, held_out = _apply_edit_to_trace_labels(path, parts, changes)
         return rewrite.read_paths_of_removed_images(path, train, held_out)
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return []
 
 
-def _complete_edited_labels(
+def _apply_edit_to_trace_labels(
     traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: EditChanges
 ) -> tuple[EditedLabels, EditedLabels]:
-    stored = rewrite.read_traced_labels(traces)
+    stored = rewrite.read_labels_from_trace_file(traces)
     train, held_out = (
         rewrite.apply_edit_to_labels(labels, {}, changes.classes) if part is None else part
         for labels, part in zip(stored, parts, strict=True)
@@ -295,7 +303,8 @@ def _store_edited_traces(
     parts: tuple[EditedLabels | None, EditedLabels | None],
     changes: EditChanges,
 ) -> tuple[str | None, int]:
-    """Return digest and size of the edited traces; None and 0 if they cannot be edited.
+    """Store edited traces (image hashes); return digest and size, or None and 0 if they cannot be
+    edited.
 
     Args:
         target: the file to write.
@@ -303,8 +312,8 @@ def _store_edited_traces(
     """
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _complete_edited_labels(path, parts, changes)
-        if not rewrite.write_edited_traces(path, target, train, held_out):
+        train, held_out = _apply_edit_to_trace_labels(path, parts, changes)
+        if not rewrite.write_edited_trace_file(path, target, train, held_out):
             return None, 0
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return None, 0
@@ -313,11 +322,11 @@ def _store_edited_traces(
 
 def select_fallback_temperature(
     facts: EditFacts,
-    edited: Mapping[int, EditedData],
+    edited: Mapping[int, EditedTaskData],
     taught: Sequence[int],
     of_start: Temperature | None,
 ) -> Temperature | None:
-    """Return the temperature of a result that none can be fitted to.
+    """Choose the softmax temperature of an edited version that has too few images to fit one.
 
     With too few held-out images, no version that was sent the corrected batches has fitted one. The
     start's was fitted to images that the edit may have removed.

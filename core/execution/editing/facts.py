@@ -13,16 +13,16 @@ from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Part, Task, Version, VersionTaskResult
 from core.edits.accept import (
+    find_stored_feature_parts,
     find_version_to_relearn_from,
-    read_feature_parts,
-    read_taught_tasks,
+    read_tasks_taught_first,
 )
 from core.edits.checks import EditChanges, check_operations
 from core.edits.operations import Operation
 from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.prepare import adapt_stored_recipe, find_tasks_with_deleted_data
+from core.execution.prepare import fill_in_older_recipe, list_tasks_with_deleted_data
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
@@ -34,7 +34,7 @@ from core.storage import Blobs
 
 @dataclass(frozen=True)
 class EditFacts:
-    """Rows that the job of an edit needs.
+    """Database rows and figures that an edit job needs.
 
     Attributes:
         changes: what the edit changes.
@@ -73,12 +73,12 @@ class EditFacts:
 
     @property
     def is_learned_from_features(self) -> bool:
-        """True if the edited tasks are learned from stored features."""
+        """True if the edit learns its tasks again from stored features instead of images."""
         return self.edit.way == "recompute"
 
 
 def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFacts:
-    """Read the rows that an edit's job needs, and check that the edit can still be made.
+    """Read the database rows that an edit job needs, and check that the edit is still possible.
 
     Raises:
         LeaseLost: the claim is not the job's any more.
@@ -89,8 +89,8 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
         job = lock_claimed_job(session, claim)
         model = session.get_one(Model, job.model_id)
         edit = session.scalars(select(Edit).where(Edit.job_id == job.id)).one()
-        head = lineage.find_numbered_version(session, model, claim.parent)
-        base = lineage.find_numbered_version(session, model, 0)
+        head = lineage.find_version_by_number(session, model, claim.parent)
+        base = lineage.find_version_by_number(session, model, 0)
         assert head is not None and base is not None, "a job starts from a version of its model"
         taught = list_taught_tasks(head.manifest)
         changes = _check_edit_operations_again(session, model, edit, head)
@@ -102,14 +102,14 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
             again, start = edit.tasks, head
             features = {
                 name: each.part
-                for name, each in read_feature_parts(session, model, head, taught).items()
+                for name, each in find_stored_feature_parts(session, model, head, taught).items()
             }
             for number in again:
                 if get_names_of_task_feature_parts(number)[0] not in features:
-                    raise _make_gone_error(f"The features of task {number} were deleted")
+                    raise _make_edit_data_gone_error(f"The features of task {number} were deleted")
         elif edit.way in ("rename", "patch"):
             again, start = [], head
-            feature_parts = read_feature_parts(session, model, head, taught)
+            feature_parts = find_stored_feature_parts(session, model, head, taught)
             features = {name: each.part for name, each in feature_parts.items()}
         else:
             start, features = find_version_to_relearn_from(session, model, head, edit.tasks[0]), {}
@@ -117,7 +117,9 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
             for number in again:
                 task = tasks[number]
                 if task.train_deleted_at is not None or task.data_deleted_at is not None:
-                    raise _make_gone_error(f"The training images of task {number} were deleted")
+                    raise _make_edit_data_gone_error(
+                        f"The training images of task {number} were deleted"
+                    )
         parts, base_parts = (
             list_parts_needed_to_continue(session, start),
             list_parts_of_version_itself(session, base),
@@ -145,16 +147,16 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
             tasks=tasks,
             taught=taught,
             recipes={
-                number: adapt_stored_recipe(settings, model, recipe.to_json())
+                number: fill_in_older_recipe(settings, model, recipe.to_json())
                 for number, recipe in stored.items()
             },
-            erased=find_tasks_with_deleted_data(session, model.id),
+            erased=list_tasks_with_deleted_data(session, model.id),
             probe=_read_knn_probe(session, start) if edit.way == "recompute" else None,
         )
 
 
 def _read_knn_probe(session: Session, version: Version) -> KnnProbeResult | None:
-    """Return the k-NN probe of a version; None if it was not measured."""
+    """Read the k-NN probe of a version; None if it was not measured."""
     found = read_version_measurements(session, version.model_id, [version.number], {PROBE})
     document = found[version.number].get(PROBE)
     return None if document is None else KnnProbeResult.from_json(document)
@@ -163,9 +165,9 @@ def _read_knn_probe(session: Session, version: Version) -> KnnProbeResult | None
 def _check_edit_operations_again(
     session: Session, model: Model, edit: Edit, head: Version
 ) -> EditChanges:
-    """Check the operations of an edit against the present lineage head."""
+    """Check an edit's operations again, against the present head of the lineage."""
     operations = [Operation.model_validate(one) for one in edit.operations]
-    tasks = read_taught_tasks(session, model, head.manifest)
+    tasks = read_tasks_taught_first(session, model, head.manifest)
     # The edit's own job makes its last task look as if it were queued.
     tasks = {
         number: task if number not in head.manifest.tasks else task.copy_with_standing_learned()
@@ -199,7 +201,7 @@ def _count_held_out_images_by_class(session: Session, head: Version) -> dict[int
 def _read_recorded_recipes(
     session: Session, model: Model, edit: Edit, head: Version, again: Sequence[int]
 ) -> dict[int, Recipe]:
-    """Return the recorded recipe of each task that is learned again, in order.
+    """Read the recorded recipe of each task that an edit learns again, in order.
 
     Sums are solved by the recipe of the newest version, as after its own task.
     """
@@ -222,5 +224,5 @@ def _read_recorded_recipes(
     return {number: recipes.get(number) or head.manifest.recipe for number in again}
 
 
-def _make_gone_error(text: str) -> Invalid:
+def _make_edit_data_gone_error(text: str) -> Invalid:
     return Invalid(f"{text} since the edit was accepted, so it cannot be made any more.")

@@ -15,7 +15,7 @@ _OF_CLASSES = ("head", "own")
 
 @dataclass(frozen=True)
 class EditedVersionState:
-    """The version that the next process continues.
+    """A version between two processes of an edit job: manifest, local parts and class numbers.
 
     Attributes:
         manifest: its manifest.
@@ -28,10 +28,10 @@ class EditedVersionState:
     class_numbers: list[list[int]]
 
 
-def renumber_edited_version(
+def renumber_classes_of_edited_version(
     line: EditedVersionState, numbers: Sequence[int], folder: Path
 ) -> EditedVersionState:
-    """Return a line whose classes have other numbers, with as many as its manifest names.
+    """Renumber the classes of a version within an edit, moving the rows of its classifier.
 
     The classifier's rows are moved. Sums and features stay as they are stored, and the job process
     reads their numbers through a map: there may be hundreds of tasks.

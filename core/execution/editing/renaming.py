@@ -17,7 +17,7 @@ from core.storage import Blobs
 def write_result_with_renamed_classes(
     db: Database, blobs: Blobs, facts: EditFacts, out: Path
 ) -> JobResult:
-    """Write the lineage head as a job result with renamed classes.
+    """Write the lineage head as a job result with renamed classes, without learning.
 
     Nothing is learned or measured: its predictions are those of the head.
 
@@ -67,7 +67,7 @@ def _apply_new_class_names(facts: EditFacts, names: list[str]) -> list[str]:
 
 
 def _read_matrix_row_with_renamed_classes(db: Database, facts: EditFacts) -> list[MeasuredCell]:
-    """Return the lineage head's row of the accuracy matrix, under the new class names."""
+    """Return the lineage head's row of the accuracy matrix with classes renamed."""
     query = select(VersionTaskResult).where(
         VersionTaskResult.model_id == facts.model.id,
         VersionTaskResult.version == facts.head.number,

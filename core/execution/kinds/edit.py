@@ -7,29 +7,29 @@ together. A lost attempt starts over, from the same rows.
 from pathlib import Path
 
 from core.database.kinds import JobKind as Name
-from core.execution.editing.chain import EditChain
+from core.execution.editing.chain import EditProcessChain
 from core.execution.editing.facts import read_edit_facts
-from core.execution.kinds.kind import Kind, Work
+from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
 from core.retention.damage import DatabaseDamageMarks, explain_damage_errors_of_model
 from core.storage import Blobs
 
 
-def _run_edit_job(work: Work) -> None:
+def _run_edit_job(work: ClaimedJobContext) -> None:
     work.begin("prepare")
     facts = read_edit_facts(work.db, work.settings, work.claim)
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
-    chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
+    chain = EditProcessChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
     with explain_damage_errors_of_model(work.db, facts.model.id):
         chain.store_edited_files()
         if facts.edit.way == "rename":
             work.publish(chain.write_renamed_version())
             return
         patch = chain.write_patch_spec() if facts.edit.way == "patch" else None
-        line = chain.get_first_parent() if patch is None else patch[0]
+        line = chain.load_first_starting_version() if patch is None else patch[0]
     hit_failpoint("edit-prepared")
     made: Path | None = work.folder
     if patch is not None:
@@ -42,7 +42,7 @@ def _run_edit_job(work: Work) -> None:
         made = work.process(spec)
         if made is None:
             return
-        line = chain.get_next_parent(line, number, made)
+        line = chain.build_next_starting_version(line, number, made)
         hit_failpoint("edit-learned")
     if made is None:
         return
@@ -52,6 +52,6 @@ def _run_edit_job(work: Work) -> None:
     work.publish(made)
 
 
-EDIT = Kind(
+EDIT = JobKindDefinition(
     str(Name.EDIT), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run_edit_job
 )

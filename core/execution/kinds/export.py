@@ -17,13 +17,18 @@ from core.database.tables import ExportedDownload, Model
 from core.errors import Unavailable
 from core.execution import exporters
 from core.execution.exporting import ExportRequest, prepare_export, read_requested_export
-from core.execution.kinds.kind import Done, JobLimitAdvice, Kind, Work
-from core.export.format import PartFile, Version
+from core.execution.kinds.kind import (
+    ClaimedJobContext,
+    JobKindDefinition,
+    JobLimitAdvice,
+    JobOutcome,
+)
+from core.export.format import PartFile, VersionToExport
 from core.export.registry import FORMATS
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
 from core.jobs.fence import lock_claimed_job
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.retention import damage, references
 from core.storage import Blobs
 from core.telemetry import EXPORT_BYTES, EXPORT_SECONDS
@@ -35,7 +40,7 @@ ADVICE = JobLimitAdvice(
 )
 
 
-def _run_export_job(work: Work) -> Done | None:
+def _run_export_job(work: ClaimedJobContext) -> JobOutcome | None:
     """Run a claimed export job, unless too many are exporting."""
     exporters.begin_export_or_put_off(work.db, work.claim, work.settings.max_exports)
     try:
@@ -45,8 +50,8 @@ def _run_export_job(work: Work) -> Done | None:
         exporters.end_export_and_release_waiting(work.db, work.claim)
 
 
-def _export_version_to_download(work: Work) -> Done | None:
-    """Export a version to a download and return its report; None if the process was stopped."""
+def _export_version_to_download(work: ClaimedJobContext) -> JobOutcome | None:
+    """Export a version to a download file and return the report; None if the export was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
     blobs = Blobs(
@@ -81,13 +86,13 @@ def _export_version_to_download(work: Work) -> Done | None:
         f"probability differs from the version's by more than {result.max_difference:.1e}, over "
         f"{result.images + result.held_out_images} images."
     )
-    return Done(report, [("info", summary)])
+    return JobOutcome(report, [("info", summary)])
 
 
 def _store_version_download(
-    work: Work, blobs: Blobs, order: ExportRequest, made: Path
+    work: ClaimedJobContext, blobs: Blobs, order: ExportRequest, made: Path
 ) -> tuple[str, int]:
-    """Pack the output, store and register it, and return its digest and size in bytes.
+    """Zip an export's output, store and register it, and return its digest and size in bytes.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
@@ -99,7 +104,10 @@ def _store_version_download(
         PartFile(name, blobs.fetch_verified_file(sha256), sha256) for name, _, sha256 in order.parts
     ]
     form.write_download(
-        file, Version(order.manifest, parts, load_catalogue(work.settings), made, order.sure)
+        file,
+        VersionToExport(
+            order.manifest, parts, load_recipe_catalogue(work.settings), made, order.sure
+        ),
     )
     sha256, size = blobs.put_file(file, move=True)
     hit_failpoint("export-stored")
@@ -135,7 +143,7 @@ def _store_version_download(
     return sha256, size
 
 
-EXPORT = Kind(
+EXPORT = JobKindDefinition(
     str(Name.EXPORT),
     priority=2,
     longest_s=lambda settings: settings.max_export_s,

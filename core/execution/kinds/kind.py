@@ -14,8 +14,9 @@ from core.storage import ObjectStorage
 
 
 @dataclass(frozen=True)
-class Work:
-    """One attempt at a claimed job, as its kind sees it.
+class ClaimedJobContext:
+    """One attempt of a worker at a claimed job: database, store, claim, and callbacks of the
+    worker.
 
     Attributes:
         folder: scratch space of this attempt; the worker deletes it.
@@ -46,8 +47,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Done:
-    """Result of finished work.
+class JobOutcome:
+    """The outcome of a job attempt: findings for the response, and last log lines.
 
     Attributes:
         report: findings in the job's response.
@@ -60,7 +61,7 @@ class Done:
 
 @dataclass(frozen=True)
 class JobLimitAdvice:
-    """Advice for a person about a job that reached its limit of time or memory.
+    """Advice for the user about a job that reached its time or memory limit.
 
     The advice about time also names the setting of the limit.
     """
@@ -76,8 +77,8 @@ class JobLimitAdvice:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of job.
+class JobKindDefinition:
+    """A kind of job (learn, export …): its name, priority, time limit and function.
 
     Attributes:
         name: `Job.kind`, at most 12 characters.
@@ -95,6 +96,6 @@ class Kind:
     name: str
     priority: int
     longest_s: Callable[[Settings], float]
-    run: Callable[[Work], Done | None]
+    run: Callable[[ClaimedJobContext], JobOutcome | None]
     able: Callable[[], bool] = lambda: True
     advice: JobLimitAdvice = JobLimitAdvice()

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from core.database.kinds import JobKind as Name
 from core.database.states import JobState
-from core.execution.kinds.kind import Kind, Work
+from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
 from core.execution.prepare import write_job_inputs
 from core.execution.trials import ClaimedJobTrials, has_trials
-from core.execution.validate import validate_archive
+from core.execution.validate import decode_archive_and_start_job
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import DecodingMonitor, IngestStopped
 from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs
 
 
-def _run_learn_job(work: Work) -> None:
+def _run_learn_job(work: ClaimedJobContext) -> None:
     if work.claim.state is JobState.VALIDATING:
         _decode_job_archive(work)
     # Fetching datasets and parts may take long, and a stopped job needs none.
@@ -31,8 +31,8 @@ def _run_learn_job(work: Work) -> None:
         work.train(_write_job_spec(work, work.folder / "job"))
 
 
-def _write_job_spec(work: Work, folder: Path) -> Path:
-    """Write the specification of the learning process into a folder, and return its path."""
+def _write_job_spec(work: ClaimedJobContext, folder: Path) -> Path:
+    """Fetch a learning job's inputs and write its spec to a folder; return the path."""
     work.begin("prepare")
     spec = write_job_inputs(work.db, work.store, work.claim, work.settings, folder)
     hit_failpoint("prepare-done")
@@ -41,8 +41,8 @@ def _write_job_spec(work: Work, folder: Path) -> Path:
     return spec
 
 
-def _learn_trials(work: Work) -> None:
-    """Learn and measure the trials that are left, and publish the chosen one."""
+def _learn_trials(work: ClaimedJobContext) -> None:
+    """Learn and measure the remaining trials of a job, and publish the chosen one."""
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
@@ -62,12 +62,12 @@ def _learn_trials(work: Work) -> None:
     if chosen is None:
         return
     hit_failpoint("trial-chosen")
-    digests = trials.list_digests()
+    digests = trials.list_result_digests()
     work.publish(trials.copy_trial_result(chosen, work.folder / "chosen"))
-    trials.delete_results(digests)
+    trials.delete_unused_results(digests)
 
 
-def _decode_job_archive(work: Work) -> None:
+def _decode_job_archive(work: ClaimedJobContext) -> None:
     folder = work.folder / "ingest"
     folder.mkdir()
 
@@ -76,12 +76,14 @@ def _decode_job_archive(work: Work) -> None:
 
     try:
         monitor = DecodingMonitor(report_progress, work.must_stop)
-        validate_archive(work.db, work.store, work.claim, work.settings, folder, monitor)
+        decode_archive_and_start_job(
+            work.db, work.store, work.claim, work.settings, folder, monitor
+        )
     finally:
         # Before training, which may need the room on the disk.
         shutil.rmtree(folder, ignore_errors=True)
 
 
-LEARN = Kind(
+LEARN = JobKindDefinition(
     str(Name.LEARN), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run_learn_job
 )

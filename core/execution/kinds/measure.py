@@ -20,7 +20,7 @@ from core.database.kinds import JobKind as Name
 from core.database.states import JobAction
 from core.database.tables import Job, Model, Task
 from core.execution import batch_lines
-from core.execution.kinds.kind import Kind, Work
+from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.execution.parent_parts import list_parts_of_version_itself
 from core.ingest.ingest import IngestedBatch, IngestStopped
@@ -34,7 +34,7 @@ from core.usage import stored_bytes
 SPEC = "measure.json"
 
 
-def _run_measure_job(work: Work) -> None:
+def _run_measure_job(work: ClaimedJobContext) -> None:
     try:
         _decode_held_out(work)
     finally:
@@ -49,8 +49,8 @@ def _run_measure_job(work: Work) -> None:
     work.train(spec)
 
 
-def _decode_held_out(work: Work) -> None:
-    """Decode the claimed job's archive, and store its images as the held-out part of the task.
+def _decode_held_out(work: ClaimedJobContext) -> None:
+    """Decode a measure job's archive, and store its images as the task's held-out data.
 
     Raises:
         Rejected: the batch is unusable.
@@ -95,8 +95,8 @@ def _decode_held_out(work: Work) -> None:
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
 
 
-def _prepare_measurement(work: Work) -> Path:
-    """Fetch the files that a measuring process reads, write its specification, and return its path.
+def _prepare_measurement(work: ClaimedJobContext) -> Path:
+    """Fetch the input files of a measuring process, write its spec, and return the path.
 
     Raises:
         StoreCorrupt: a part or the images are missing or damaged.
@@ -107,7 +107,7 @@ def _prepare_measurement(work: Work) -> Path:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
         task = _find_measured_task(session, job)
-        version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
+        version = lineage.find_version_by_number(session, model, ADOPTED_VERSION)
         assert version is not None and task.held_out_sha256 is not None, "they came with the model"
         parts = list_parts_of_version_itself(session, version)
     with damage.explain_damage_errors_of_model(work.db, model.id):
@@ -134,7 +134,7 @@ def _prepare_measurement(work: Work) -> Path:
 
 
 def _find_measured_task(session: Session, job: Job, *, lock: bool = False) -> Task:
-    """Return the task that a job measures."""
+    """Find the task whose held-out images a measure job was given."""
     query = select(Task).where(Task.model_id == job.model_id, Task.number == job.task_number)
     query = query.execution_options(populate_existing=True)
     return session.scalars(query.with_for_update() if lock else query).one()
@@ -143,7 +143,7 @@ def _find_measured_task(session: Session, job: Job, *, lock: bool = False) -> Ta
 def _record_decoded_task(
     task: Task, made: IngestedBatch, report: BatchCheck, digests: list[str]
 ) -> None:
-    """Write the result of decoding; digests: of the held-out part and the traces."""
+    """Write the decoding result to the task's row; digests: of the held-out part and the traces."""
     task.sha256, task.bytes, task.media_type = (
         report["sha256"],
         report["bytes"],
@@ -159,7 +159,7 @@ def _record_decoded_task(
     task.held_out_deleted_at = None
 
 
-MEASURE = Kind(
+MEASURE = JobKindDefinition(
     str(Name.MEASURE),
     priority=1,
     longest_s=lambda settings: settings.max_job_s,

@@ -11,14 +11,14 @@ from core.contract.reports.report import BatchCheck
 from core.database.tables import Job, Model
 from core.edits.listing import read_class_aliases
 from core.errors import Rejected
-from core.execution.kinds.kind import Work
+from core.execution.kinds.kind import ClaimedJobContext
 from core.execution.validate import StoredArchive, decode_batch, fetch_archive
 from core.ingest.ingest import DecodingMonitor, IngestedBatch
 
 
 @dataclass(frozen=True)
 class DecodedUpload:
-    """A decoded batch.
+    """A batch decoded from an uploaded archive, with its job, model and report.
 
     Attributes:
         report: report of the request that sent it.
@@ -32,7 +32,7 @@ class DecodedUpload:
 
 
 def decode_uploaded_batch(
-    work: Work, folder: Path, find_fixed: Callable[[Session, Job], list[str] | None]
+    work: ClaimedJobContext, folder: Path, find_fixed: Callable[[Session, Job], list[str] | None]
 ) -> DecodedUpload:
     """Decode the archive that was uploaded for a job.
 

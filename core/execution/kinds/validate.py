@@ -6,8 +6,8 @@ from core.contract.reports.report import BatchCheck
 from core.database.job_log import Line
 from core.database.kinds import JobKind as Name
 from core.execution import batch_lines
-from core.execution.batch_traces import compare_batch_with_earlier_tasks
-from core.execution.kinds.kind import Done, Kind, Work
+from core.execution.batch_traces import report_duplicates_of_earlier_tasks
+from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition, JobOutcome
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.ingest.findings.contradictions import require_no_contradictions
 from core.retention.damage import DatabaseDamageMarks
@@ -20,8 +20,8 @@ LEARNED_LATER = (
 )
 
 
-def _run_validate_job(work: Work) -> Done:
-    """Decode a batch and add the findings to its validation report."""
+def _run_validate_job(work: ClaimedJobContext) -> JobOutcome:
+    """Run a validate job: decode a batch, and report its problems without learning it."""
     begin = time.monotonic()
     decoded = decode_uploaded_batch(work, work.folder, lambda _session, _job: None)
     job, model, report, made = decoded.job, decoded.model, decoded.report, decoded.made
@@ -29,7 +29,7 @@ def _run_validate_job(work: Work) -> Done:
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
-    made = compare_batch_with_earlier_tasks(
+    made = report_duplicates_of_earlier_tasks(
         work.db, blobs, model, None, made, near=is_looked_through
     )
     # As for a submission, contradictions with earlier tasks show only after decoding.
@@ -52,11 +52,11 @@ def _run_validate_job(work: Work) -> Done:
         "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
     }
     summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
-    return Done(completed_report, [*batch_lines.list_decoding_log_lines(made), summary])
+    return JobOutcome(completed_report, [*batch_lines.list_decoding_log_lines(made), summary])
 
 
 # The first priority, since a check may overtake older batches (`docs/operations.md`).
-VALIDATE = Kind(
+VALIDATE = JobKindDefinition(
     str(Name.VALIDATE),
     priority=0,
     longest_s=lambda settings: settings.max_job_s,

@@ -14,23 +14,25 @@ from core.contract.jobs.export_job import GRAPH, GRAPH_DATA
 from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import model_card, onnx_card
-from core.export.format import Format, Version
+from core.export.format import DownloadFormat, VersionToExport
 from core.export.image_reader import build_image_reader_files
 from core.export.zip_entries import add_text_to_zip, add_zip_entry
 
 _COPY_BYTES = 1 << 20
 
 
-class OnnxZip(Format):
-    """A graph that a job has made, with labels, configuration and model card."""
+class OnnxZipFormat(DownloadFormat):
+    """The ONNX download format: a zip of the graph, labels, configuration and model card."""
 
     name = "onnx"
     media_type = "application/zip"
     suffix = "onnx.zip"
     by_job = True
 
-    def explain_refusal(self, manifest: Manifest) -> str | None:
-        """Return a sentence for a version without classes, which has no probabilities to export."""
+    def explain_unavailability(self, manifest: Manifest) -> str | None:
+        """Explain that a version without classes has no probabilities to export; None for
+        others.
+        """
         if manifest.version == 0 or not onnx_card.collect_labels_of_graph_outputs(manifest):
             return (
                 f"Version {manifest.version} has learned no classes yet, so it has no "
@@ -38,7 +40,7 @@ class OnnxZip(Format):
             )
         return None
 
-    def write_download(self, target: Path, version: Version) -> None:
+    def write_download(self, target: Path, version: VersionToExport) -> None:
         """Write the zip of an ONNX graph and its files, in a fixed order and with fixed times.
 
         Raises:

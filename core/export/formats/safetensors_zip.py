@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.export import model_card
 from core.export.card_code import find_architecture_family
-from core.export.format import Format, Version
+from core.export.format import DownloadFormat, VersionToExport
 from core.export.image_reader import build_image_reader_files
 from core.export.zip_entries import add_text_to_zip, add_zip_entry
 from core.files.merged import MergedTensors
@@ -23,15 +23,17 @@ No backbone has these tensors.
 """
 
 
-class SafetensorsZip(Format):
-    """All tensors of a version in one file, with configuration and model card."""
+class SafetensorsZipFormat(DownloadFormat):
+    """The safetensors download format: all tensors in one file, with configuration and model
+    card.
+    """
 
     name = "safetensors"
     media_type = "application/zip"
     suffix = "zip"
 
-    def write_download(self, target: Path, version: Version) -> None:
-        """Write the zip of a version's weights, one part after another.
+    def write_download(self, target: Path, version: VersionToExport) -> None:
+        """Write the zip of a version's weights, copying the tensors of one part after another.
 
         Raises:
             StoreCorrupt: the parts do not fit together.
@@ -42,7 +44,7 @@ class SafetensorsZip(Format):
         )
 
         def get_merged_tensor_name(name: str) -> str | None:
-            """Return the merged name of a base's tensor, or None for its classifier.
+            """Return a base tensor's name in the merged weights file, or None for its classifier.
 
             An uploaded base has the backbone's own names.
             """

@@ -52,9 +52,9 @@ def find_near_duplicates(
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
             earlier one; it counts as a duplicate instead.
     """
-    within_batch = near.find_duplicates_within(traces.all_hashes)
+    within_batch = near.find_near_duplicates_within(traces.all_hashes)
     rows = np.flatnonzero((within_batch.near >= 0) & ~digests_repeat)
-    leaked = near.find_duplicates_between(traces.held_out, traces.train)
+    leaked = near.find_near_duplicates_between(traces.held_out, traces.train)
     leaked_rows = np.flatnonzero(leaked.near >= 0)
     names = traces.names
     return {
@@ -86,7 +86,7 @@ def add_earlier_duplicates(
 
     def compare_task_group() -> None:
         nonlocal complete, images
-        matches = near.find_duplicates_in_each(
+        matches = near.find_near_duplicates_in_each_group(
             traces.all_hashes, [theirs.all_hashes for _, theirs in group]
         )
         for (number, theirs), match in zip(group, matches, strict=True):
@@ -126,7 +126,7 @@ def _find_duplicates_in_task(
     """Return near duplicates of the batch in one task, first training images that were held out
     there."""
     trained = rows[rows < len(traces.train)]
-    held_out_rows = near.find_duplicates_between(traces.train[trained], earlier.held_out).near
+    held_out_rows = near.find_near_duplicates_between(traces.train[trained], earlier.held_out).near
     flattered = held_out_rows >= 0
     # Named in place of a training image that is as similar, because accuracy on it is flattered.
     like[: len(trained)][flattered] = len(earlier.train) + held_out_rows[flattered]

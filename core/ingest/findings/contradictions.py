@@ -122,7 +122,7 @@ def find_batch_contradictions(
     for first, row in starmap(
         order_row_pair,
         _remove_equal_pairs(
-            near.find_contradicting_labels(traces.all_hashes, labels), pixels, pixels
+            near.find_near_duplicates_with_other_label(traces.all_hashes, labels), pixels, pixels
         ),
     ):
         contradictions.near.add_conflict_picture(
@@ -160,7 +160,9 @@ def add_earlier_contradictions(
 
     for first, row in _find_contradicting_pairs(their_pixels, their_labels, pixels, labels):
         contradictions.equal.add_conflict_picture(build_conflict(first, row), partial(picture, row))
-    pairs = near.find_contradicting_labels(traces.all_hashes, labels, hashes, their_labels)
+    pairs = near.find_near_duplicates_with_other_label(
+        traces.all_hashes, labels, hashes, their_labels
+    )
     for first, row in _remove_equal_pairs(pairs, their_pixels, pixels):
         contradictions.near.add_conflict_picture(build_conflict(first, row), partial(picture, row))
 

@@ -20,18 +20,19 @@ from core.learning.analytic.sums import FeatureSums
 
 
 def balance_class_sums(sums: FeatureSums) -> FeatureSums:
-    """Return the class-balanced sums, with the same N; a class without examples keeps zeros."""
+    """Weigh feature sums so that every class counts equally; a class without examples keeps
+    zeros.
+    """
     counts, mu = sums.counts, discriminant.compute_class_means(sums)
     present = counts > 0
-    each = sums.examples / int(present.sum())
+    each = sums.example_count / int(present.sum())
     gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
     # Rounding leaves the matrix slightly asymmetric.
     return FeatureSums((gram + gram.T) / 2, each * mu.T, counts)
 
 
 class RidgeLeaveOneOut:
-    """Scores examples by `ridge.solve_ridge_regression(balance(·), λ)` of all examples but themselves, for any
-    λ.
+    """Leave-one-out scores of class-balanced ridge regression, in closed form for any strength λ.
 
     Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
     μ_c moves along h − μ_c. Both changes are of rank two in h and μ_c, on a matrix that all
@@ -51,7 +52,7 @@ class RidgeLeaveOneOut:
         within = sums.gram - sums.cross @ mu
         # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
         # becomes 1.
-        self._unit = int((counts > 0).sum()) / (sums.examples - 1)
+        self._unit = int((counts > 0).sum()) / (sums.example_count - 1)
         # One decomposition serves all λ: trying another one costs no further matrix.
         values, basis = torch.linalg.eigh(self._unit * (within + within.T) / 2 + mu.T @ mu)
         self._values = values.clamp(min=0)  # below zero by rounding only
@@ -69,7 +70,7 @@ class RidgeLeaveOneOut:
         )
 
     def select_examples(self, rows: Tensor | slice) -> RidgeLeaveOneOut:
-        """Return the left-out statistics of some examples.
+        """Return the leave-one-out statistics of selected examples.
 
         `rows`: bool, int64 indices, or a slice.
         """
@@ -79,7 +80,8 @@ class RidgeLeaveOneOut:
         return selected
 
     def choose_strength(self, balanced: FeatureSums) -> float:
-        """Choose λ by the least squared error of left-out scores, in the mean over classes.
+        """Choose the ridge strength λ with the least squared leave-one-out error, averaged over
+        classes.
 
         Generalised cross-validation needs no examples, but mistakes an exact fit of repeated images
         for a good one: with fewer examples than features it then prefers the smallest λ. There must
@@ -102,14 +104,15 @@ class RidgeLeaveOneOut:
         return min(strengths, key=lambda strength: (compute_weighted_error(strength), -strength))
 
     def compute_scores(self, strength: float) -> Tensor:
-        """Return the left-out scores at λ = `strength`, float64 [n, C]."""
+        """Compute leave-one-out scores at ridge strength λ = `strength`, float64 [n, C]."""
         blocks = split_into_row_blocks(self._h)
         return torch.cat(
             [self.select_examples(rows)._compute_scores_of_block(strength) for rows in blocks]
         )
 
     def measure_squared_errors_of_examples(self, strength: float) -> Tensor:
-        """Return the squared distance of each example's scores from its one-hot target, float64.
+        """Compute the squared distance of each example's leave-one-out scores from its one-hot
+        target.
 
         The shape is [n].
         """
@@ -140,7 +143,8 @@ class RidgeLeaveOneOut:
         return errors
 
     def _sum_squared_scores_jointly(self, strength: float) -> Tensor:
-        """Return the same without single scores: Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v.
+        """Sum each example's squared scores for all classes at once, since Σ_k (vᵀμ_k)² = vᵀ(Σ_k
+        μ_k μ_kᵀ)v.
 
         With more classes than half the features this takes less time.
         """
@@ -160,7 +164,9 @@ class RidgeLeaveOneOut:
         return errors
 
     def _score_other_classes(self, strength: float) -> tuple[Tensor, Tensor]:
-        """Return the scores [n, C], which hold for other classes, and those of the own class [n]."""
+        """Compute leave-one-out scores: [n, C] for classes other than an example's own, and [n] for
+        its own.
+        """
         inverse = self._compute_inverse_diagonal(strength)
         weighted = inverse[:, None] * self._mu.T  # B⁻¹μ_k, [K, C]
         h_mu = self._h @ weighted
@@ -175,12 +181,13 @@ class RidgeLeaveOneOut:
         return scores, own_scores
 
     def _compute_inverse_diagonal(self, strength: float) -> Tensor:
-        """Return the diagonal of B⁻¹ in the basis of eigenvectors, [K]."""
+        """Return the diagonal of the regularised inverse B⁻¹ in its eigenvector basis, [K]."""
         inverse: Tensor = 1 / (self._values + strength * self._unit)
         return inverse
 
     def _compute_left_out_change(self, hh: Tensor, hm: Tensor, mm: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what leaving an example out subtracts from its scores, and its own class's score.
+        """Compute the change of an example's scores when it is left out, and the score of its own
+        class.
 
         Args:
             hh: hᵀB⁻¹h, [n].

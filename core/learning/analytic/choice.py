@@ -14,7 +14,8 @@ from core.learning.evaluation.calibration.temperature import fit_temperature
 
 @dataclass(frozen=True)
 class ClassifierChoice:
-    """The classifier chosen to predict.
+    """The classification head (ridge, discriminant …) chosen for prediction, with the compared
+    accuracies.
 
     Attributes:
         head: its name.
@@ -30,7 +31,7 @@ class ClassifierChoice:
 
 @dataclass(frozen=True)
 class LeftOutExamples:
-    """Retained examples that evaluate a classifier.
+    """Training examples with their leave-one-out scores, by which classifiers are compared.
 
     Attributes:
         h: float64 [n, K], the features that sums are taken over.
@@ -45,13 +46,13 @@ class LeftOutExamples:
     excluded: Tensor | None = None
 
     def mask_other_heads(self, scores: Tensor) -> Tensor:
-        """Return scores [n, C] with those of other heads at −inf."""
+        """Replace the scores [n, C] of other tasks' heads by −inf."""
         return scores if self.excluded is None else scores.masked_fill(self.excluded, -torch.inf)
 
 
 @dataclass(frozen=True)
 class ExampleLimit:
-    """Limit of the examples that are scored, so that updates cost nearly the same for any number of
+    """Limit of the examples scored to compare classifiers, so that the cost hardly grows with the
     classes.
 
     Attributes:
@@ -64,14 +65,14 @@ class ExampleLimit:
     most: int
 
     def count_examples(self, classes: int) -> int:
-        """Return the number of examples to score against each of `classes`."""
+        """Return the number of examples to score when there are so many `classes`."""
         return min(self.most, max(self.least, self.scores // classes))
 
 
 def choose_better_head(
     scores: Mapping[str, Tensor], labels: Tensor, current: str | None
 ) -> ClassifierChoice:
-    """Choose the head with the better balanced accuracy.
+    """Choose the head with the better balanced accuracy on left-out examples.
 
     Where two are within one standard error of their difference, the current head stays, so that
     equally good heads do not alternate. Without a current head, the one with the lower
@@ -99,7 +100,7 @@ def choose_better_head(
 
 
 def average_over_classes(values: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Return the mean over classes of their means, and its standard error.
+    """Average values over each class and then over the classes; also return the standard error.
 
     Both are NaN without examples.
 
@@ -124,10 +125,10 @@ def average_over_classes(values: Tensor, labels: Tensor) -> tuple[float, float]:
 
 
 def _compute_cross_entropy(scores: Tensor, labels: Tensor) -> float:
-    """Return the mean cross-entropy at the temperature that fits these scores best."""
+    """Return the mean cross-entropy of scores at the softmax temperature that fits them best."""
     return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
 
 
 def _find_second_best_head(accuracy: Mapping[str, float], best: str) -> str:
-    """Return the most accurate head other than `best`."""
+    """Return the most accurate classification head other than `best`."""
     return max((name for name in accuracy if name != best), key=lambda name: accuracy[name])

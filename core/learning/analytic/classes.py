@@ -26,7 +26,8 @@ SUMS = ("gram", "cross", "counts", "rows")
 def renumber_sums_of_tasks(
     tensors: Mapping[str, Tensor], tasks: Sequence[int], classes: ClassMap
 ) -> dict[str, Tensor]:
-    """Return the sums of tasks after a patch, without tasks that have no class left.
+    """Renumber the classes in the feature sums of several tasks after classes were merged or
+    dropped.
 
     Args:
         tensors: sums of all tasks, `<task>.<name>`.
@@ -49,7 +50,8 @@ def renumber_sums_of_tasks(
 def renumber_sums_of_task(
     sums: FeatureSums, rows: Tensor, classes: ClassMap
 ) -> tuple[FeatureSums, Tensor] | None:
-    """Return the sums of a task after a patch, and the new numbers of its classes, ascending.
+    """Renumber the classes in one task's feature sums after a merge or drop; also return the new
+    numbers.
 
     Return None if no class of the task is left.
 
@@ -71,7 +73,9 @@ def renumber_sums_of_task(
 
 
 def drop_classes_from_sums(sums: FeatureSums, kept: Tensor) -> FeatureSums:
-    """Return the sums over the classes `kept`, int64, with the scatter of the others estimated."""
+    """Return feature sums without dropped classes, whose share of the within-class scatter is
+    estimated.
+    """
     cross, counts = sums.cross[:, kept], sums.counts[kept]
     between = sums.cross @ discriminant.compute_class_means(sums)
     remaining = FeatureSums(sums.gram, cross, counts)
@@ -85,7 +89,7 @@ def drop_classes_from_sums(sums: FeatureSums, kept: Tensor) -> FeatureSums:
 def renumber_retained_features(
     tensors: Mapping[str, Tensor], task: int, classes: ClassMap
 ) -> LabelledFeatureRows | None:
-    """Return the retained features of a task after a patch, in the order of its dataset.
+    """Renumber the classes of a task's stored features after classes were merged or dropped.
 
     Return None if none are retained.
 
@@ -112,5 +116,5 @@ def renumber_retained_features(
 
 
 def _count_degrees_of_freedom(sums: FeatureSums) -> int:
-    """Return the degrees of freedom of the scatter within classes."""
-    return sums.examples - int((sums.counts > 0).sum())
+    """Return the degrees of freedom of the within-class scatter: examples minus classes."""
+    return sums.example_count - int((sums.counts > 0).sum())

@@ -24,20 +24,22 @@ SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 
 def compute_class_means(sums: FeatureSums) -> Tensor:
-    """Return the class means μ, float64 [C, K]; zeros for a class without examples."""
+    """Compute the mean feature vector μ of each class, float64 [C, K]; zeros for a class without
+    examples.
+    """
     return (sums.cross / sums.counts.clamp(min=1)).T
 
 
 def compute_shared_covariance(sums: FeatureSums) -> Tensor:
-    """Return the shared covariance Σ about the class means, float64 [K, K]."""
+    """Compute the covariance Σ about the class means that all classes share, float64 [K, K]."""
     between = sums.cross @ compute_class_means(sums)
     # Each class mean costs a degree of freedom; with one image of each class none is left.
-    freedom = max(sums.examples - int((sums.counts > 0).sum()), 1)
+    freedom = max(sums.example_count - int((sums.counts > 0).sum()), 1)
     return (sums.gram - between) / freedom
 
 
 def compute_oas_shrinkage(sigma: Tensor, examples: int) -> float:
-    """Return the shrinkage ρ in [0, 1] by OAS.
+    """Compute the covariance shrinkage ρ in [0, 1] by oracle approximating shrinkage (OAS).
 
     ρ is the share of (tr Σ / K)·I in the shrunk covariance.
 
@@ -53,7 +55,7 @@ def compute_oas_shrinkage(sigma: Tensor, examples: int) -> float:
 
 
 def shrink_covariance(sigma: Tensor, share: float) -> Tensor:
-    """Return the shrunk covariance (1 − ρ) Σ + ρ (tr Σ / K) I, ρ = `share`."""
+    """Shrink a covariance towards a multiple of I: (1 − ρ) Σ + ρ (tr Σ / K) I, ρ = `share`."""
     # Features that are all constant have no variance: any positive scale keeps the matrix
     # invertible.
     scale = float(sigma.trace()) / len(sigma) or 1.0
@@ -63,7 +65,8 @@ def shrink_covariance(sigma: Tensor, share: float) -> Tensor:
 
 
 def factor_covariance(sigma: Tensor, size: float) -> Tensor:
-    """Return the Cholesky factor of Σ, plus a small multiple of I where Σ is not positive definite.
+    """Return the Cholesky factor of a covariance Σ; a small multiple of I is added if Σ is
+    singular.
 
     Features that do not vary within classes leave only rounding errors in Σ, which may be negative.
     The multiple starts at the rounding of `size` and grows by powers of ten until a factor exists.
@@ -86,7 +89,8 @@ def factor_covariance(sigma: Tensor, size: float) -> Tensor:
 def solve_discriminant(
     sums: FeatureSums, prior: Prior = "uniform", share: float | None = None
 ) -> LinearWeights:
-    """Return the linear classifier with logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c.
+    """Solve linear discriminant analysis: the classifier with logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log
+    prior_c.
 
     Their mean over the classes with examples is subtracted; a class without examples gets −inf. The
     part common to all classes is many times larger than their differences. It changes no
@@ -98,21 +102,20 @@ def solve_discriminant(
         share: ρ; None: by OAS.
     """
     sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
-    share = compute_oas_shrinkage(sigma, sums.examples) if share is None else share
+    share = compute_oas_shrinkage(sigma, sums.example_count) if share is None else share
     lower = factor_covariance(shrink_covariance(sigma, share), float(sums.gram.diagonal().mean()))
     weight = torch.cholesky_solve(mu.T, lower).T
     bias = -0.5 * (weight * mu).sum(1)
     present = sums.counts > 0
     if prior == "empirical":
-        bias = bias + (sums.counts / sums.examples).log()
+        bias = bias + (sums.counts / sums.example_count).log()
     # Classes without examples are left out of the mean: their zero rows would shift all others.
     weight, bias = weight - weight[present].mean(0), bias - bias[present].mean()
     return LinearWeights(weight.contiguous(), bias.masked_fill(~present, -torch.inf))
 
 
 class DiscriminantLeaveOneOut:
-    """Scores examples by `solve_discriminant(·, "uniform", ρ)` of all examples but themselves, for
-    any ρ.
+    """Leave-one-out scores of linear discriminant analysis, in closed form for any shrinkage ρ.
 
     Without example h of class c both its mean and Σ change. With r = h − μ_c, μ_c moves by −r /
     (n_c − 1), and Σ becomes ((N − C) Σ − n_c / (n_c − 1) r rᵀ) / (N − 1 − C). In the eigenvectors
@@ -128,9 +131,9 @@ class DiscriminantLeaveOneOut:
 
     def __init__(self, sums: FeatureSums, h: Tensor, labels: Tensor) -> None:
         sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
-        freedom = sums.examples - int((sums.counts > 0).sum())
+        freedom = sums.example_count - int((sums.counts > 0).sum())
         values, basis = torch.linalg.eigh(sigma)
-        self._oas = compute_oas_shrinkage(sigma, sums.examples)
+        self._oas = compute_oas_shrinkage(sigma, sums.example_count)
         self._sums, self._labels, self._n = sums, labels, sums.counts.to(h.dtype)[labels]
         self._h, self._mu = h @ basis, mu @ basis
         self._residual = self._h - self._mu[labels]
@@ -148,7 +151,7 @@ class DiscriminantLeaveOneOut:
         self._least = max(floor, torch.finfo(h.dtype).tiny)
 
     def select_examples(self, rows: Tensor | slice) -> DiscriminantLeaveOneOut:
-        """Return the left-out statistics of some examples.
+        """Return the leave-one-out statistics of selected examples.
 
         `rows`: bool, int64 indices, or a slice.
         """
@@ -158,7 +161,8 @@ class DiscriminantLeaveOneOut:
         return selected
 
     def choose_shrinkage(self) -> float:
-        """Choose ρ by the least cross-entropy of left-out scores at their best temperature.
+        """Choose the shrinkage ρ whose leave-one-out scores have the least cross-entropy at their
+        best temperature.
 
         OAS assumes one Gaussian for all examples, and shrinks network features too little: with
         fewer examples than features that costs up to four points of accuracy
@@ -179,7 +183,7 @@ class DiscriminantLeaveOneOut:
         return min((self._oas, *SHARES), key=compute_tempered_loss)
 
     def compute_scores(self, share: float) -> Tensor:
-        """Return the left-out scores at ρ = `share`, float64 [n, C]."""
+        """Compute leave-one-out discriminant scores at shrinkage ρ = `share`, float64 [n, C]."""
         return torch.cat(
             [
                 self.select_examples(rows)._score_block(share)

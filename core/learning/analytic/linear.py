@@ -17,7 +17,7 @@ CACHE_BYTES = 2**20
 
 @dataclass(frozen=True)
 class LinearWeights:
-    """Weights that score C classes from K features.
+    """The weights of a linear classifier that scores C classes from K features.
 
     Attributes:
         weight: float64 [C, K].
@@ -33,14 +33,14 @@ class LinearWeights:
 
 
 def draw_projection_matrix(columns: int, width: int, seed: int) -> Tensor:
-    """Draw the random projection matrix R, float32 [M, D], the same for the same seed."""
+    """Draw the random projection matrix R, float32 [M, D], deterministically from a seed."""
     # On the CPU and from a generator of its own: the same matrix on every device, whatever was
     # drawn before.
     return torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
 
 
 def project_to_random_features(features: Tensor, projection: Tensor) -> Tensor:
-    """Return the random features h, float32 [B, M], of features φ [B, D]."""
+    """Map features φ [B, D] to random features h = relu(φ Rᵀ), float32 [B, M]."""
     return (features.float() @ projection.T.to(features.device)).relu()
 
 
@@ -50,7 +50,7 @@ def append_column_of_ones(features: Tensor) -> Tensor:
 
 
 def split_into_row_blocks(h: Tensor) -> list[slice]:
-    """Split the rows of [n, K] into blocks for arithmetic row by row; at least one, empty if n is 0.
+    """Split the rows of a matrix [n, K] into blocks to bound memory; at least one, empty if n is 0.
 
     On the CPU, operations on a block in the cache take a third of the time of operations on all
     rows, whose intermediate results go through main memory. On other devices the block is whole.

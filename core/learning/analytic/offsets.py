@@ -27,8 +27,7 @@ SHORTEST = 2.0**-20
 
 
 def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
-    """Return what is added to the scores of each class, float64 [C]; 0 at an average of the
-    classes.
+    """Fit an offset for each class's scores to its share of images, float64 [C]; 0 on average.
 
     Args:
         scores: float64 [n, C], each by the solution without the example; −inf at classes that it
@@ -66,7 +65,7 @@ def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Derivatives:
-    """A loss with its first and second derivatives by scale and slope."""
+    """The value of a loss with its first and second derivatives by scale and slope."""
 
     loss: float
     by_scale: float
@@ -76,7 +75,7 @@ class _Derivatives:
     by_slope_twice: float
 
     def compute_newton_step(self) -> tuple[float, float] | None:
-        """Return Newton's step of scale and slope; None where the loss is flat in a direction."""
+        """Return Newton's step of scale and slope; None if the loss is flat in a direction."""
         determinant = self.by_scale_twice * self.by_slope_twice - self.by_both**2
         if determinant <= 0:
             return None
@@ -86,7 +85,7 @@ class _Derivatives:
         )
 
     def compute_newton_step_of_scale(self) -> tuple[float, float] | None:
-        """Return Newton's step of the scale alone; None where the loss is flat."""
+        """Return Newton's step of the scale alone; None if the loss is flat."""
         return (-self.by_scale / self.by_scale_twice, 0.0) if self.by_scale_twice > 0 else None
 
 
@@ -109,7 +108,7 @@ class _WeightedCrossEntropy:
     weights: Tensor
 
     def compute_derivatives(self, scale: float, slope: float) -> _Derivatives:
-        """Compute the loss and its derivatives: means and covariances under the probabilities."""
+        """Compute the weighted cross-entropy and its derivatives by scale and slope."""
         sums = self.scores.new_zeros(6)
         for rows in split_into_row_blocks(self.scores):
             sums += self._sum_derivatives(rows, scale, slope)
@@ -145,7 +144,7 @@ class _WeightedCrossEntropy:
     def find_minimum(
         self, scale: float, slope: float, *, moves_slope: bool = True
     ) -> tuple[float, float]:
-        """Return the scale and slope with the least loss, by Newton's method from these.
+        """Minimise the loss over scale and slope by Newton's method from a starting point.
 
         Without `moves_slope`, only the scale is changed.
         """
@@ -158,20 +157,20 @@ class _WeightedCrossEntropy:
             if promised < CLOSE:
                 # Not compared with the loss before, from which it differs by rounding.
                 return scale + step[0], slope + step[1]
-            found = self._shorten_step((scale, slope), step, at.loss, promised)
+            found = self._halve_newton_step((scale, slope), step, at.loss, promised)
             if found is None:
                 break
             (scale, slope), at = found
         return scale, slope
 
-    def _shorten_step(
+    def _halve_newton_step(
         self,
         point: tuple[float, float],
         step: tuple[float, float],
         loss: float,
         promised: float,
     ) -> tuple[tuple[float, float], _Derivatives] | None:
-        """Halve a step until the loss falls enough; return None if it never does."""
+        """Halve a Newton step until the loss falls enough; return None if it never does."""
         share = 1.0
         while share >= SHORTEST:
             moved = point[0] + share * step[0], point[1] + share * step[1]

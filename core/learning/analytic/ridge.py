@@ -17,7 +17,7 @@ EXPONENTS = range(-8, 5)
 
 
 def solve_ridge_regression(sums: FeatureSums, strength: float) -> Tensor:
-    """Return the ridge solution W, float64 [K, C].
+    """Solve ridge regression from feature sums, and return the weights W, float64 [K, C].
 
     Args:
         sums: sums over the examples.
@@ -34,7 +34,8 @@ def solve_ridge_regression(sums: FeatureSums, strength: float) -> Tensor:
 
 
 def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
-    """Return the λ with the least GCV on the grid and its W, float64 [K, C]; of equal λ the larger.
+    """Choose the ridge strength λ with the least generalised cross-validation error; return λ and
+    W.
 
     One eigendecomposition G = V diag(e) Vᵀ serves all: with A = VᵀQ, tr WᵀQ = Σ ‖A_i‖² / (e_i + λ),
     tr WᵀGW = Σ e_i ‖A_i‖² / (e_i + λ)² and tr H = Σ e_i / (e_i + λ).
@@ -48,7 +49,7 @@ def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
         list_ridge_strengths(scale),
         # Of equal scores the larger λ wins: its solution is the smoother.
         key=lambda strength: (
-            _compute_cross_validation_score(strength, values, energy, sums.examples),
+            _compute_cross_validation_score(strength, values, energy, sums.example_count),
             -strength,
         ),
     )
@@ -56,7 +57,9 @@ def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
 
 
 def list_ridge_strengths(scale: float) -> list[float]:
-    """Return the values of λ to try, all positive, for a mean `scale` of G's diagonal."""
+    """Return the candidate ridge strengths λ, all positive, for a mean `scale` of the Gram matrix's
+    diagonal.
+    """
     # Features that are all zero have no scale; any positive λ will do.
     return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]
 
@@ -64,7 +67,9 @@ def list_ridge_strengths(scale: float) -> list[float]:
 def _compute_cross_validation_score(
     strength: float, values: Tensor, energy: Tensor, examples: int
 ) -> float:
-    """Return GCV(λ); infinity where no degrees of freedom are left."""
+    """Compute the generalised cross-validation score GCV(λ); infinity without degrees of
+    freedom.
+    """
     shrunk = values + strength
     residual = examples - 2 * (energy / shrunk).sum() + (values * energy / shrunk.square()).sum()
     freedom = examples - (values / shrunk).sum()
@@ -76,7 +81,7 @@ def _compute_cross_validation_score(
 def compute_left_out_scores(
     sums: FeatureSums, strength: float, weight: Tensor, h: Tensor, labels: Tensor
 ) -> Tensor:
-    """Return the left-out scores of examples, float64 [n, C].
+    """Compute leave-one-out scores of examples under ridge regression, float64 [n, C].
 
     Each example is scored by the solution without it: (Wᵀh − g y) / (1 − g), g = hᵀ(G + λI)⁻¹h.
 

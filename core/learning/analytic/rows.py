@@ -20,7 +20,7 @@ FIELDS = ("features", "classes", "keys")
 
 @dataclass(frozen=True)
 class LabelledFeatureRows:
-    """Feature rows of one task or more.
+    """Feature rows of one or more tasks, with class numbers and image digests.
 
     Attributes:
         features: float32 [n, D], of the backbone.
@@ -36,7 +36,7 @@ class LabelledFeatureRows:
         return len(self.classes)
 
     def select_rows(self, index: Tensor) -> LabelledFeatureRows:
-        """Return the rows at an index, int64 or bool."""
+        """Select rows of features, classes and keys by an int64 or bool index."""
         return LabelledFeatureRows(self.features[index], self.classes[index], self.keys[index])
 
     def to_tensors(self) -> dict[str, Tensor]:
@@ -45,7 +45,7 @@ class LabelledFeatureRows:
 
     @staticmethod
     def concatenate_rows(parts: Iterable[LabelledFeatureRows]) -> LabelledFeatureRows:
-        """Concatenate one or more `LabelledFeatureRows`."""
+        """Concatenate several `LabelledFeatureRows` into one."""
         listed = list(parts)
         return LabelledFeatureRows(
             torch.cat([part.features for part in listed]),
@@ -55,7 +55,7 @@ class LabelledFeatureRows:
 
 
 def digest_each_image(images: Tensor, seed: int) -> Tensor:
-    """Return keyed BLAKE2b digests of uint8 images [n, S, S, C], uint8 [n, 16].
+    """Compute a keyed BLAKE2b digest of each image [n, S, S, C], uint8 [n, 16].
 
     The key is the recipe's seed.
     """
@@ -71,7 +71,7 @@ def digest_each_image(images: Tensor, seed: int) -> Tensor:
 
 
 def draw_rows_per_class(rows: LabelledFeatureRows, per_class: int) -> Tensor:
-    """Draw up to `per_class` examples of each class, those with the smallest keys.
+    """Draw up to `per_class` examples of each class pseudo-randomly: those with the smallest keys.
 
     Of a class's examples with the same key only the first is drawn: an identical twin left in the
     training sums would give the answer away.
@@ -99,7 +99,7 @@ def draw_rows_per_class(rows: LabelledFeatureRows, per_class: int) -> Tensor:
 
 
 def sort_rows_by_key(keys: Tensor) -> Tensor:
-    """Return the order of keys uint8 [n, 16] compared as byte strings, int64 [n].
+    """Return the int64 [n] order that sorts keys uint8 [n, 16] as byte strings.
 
     Equal keys stay in their given order.
     """

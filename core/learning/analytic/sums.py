@@ -20,7 +20,8 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class FeatureSums:
-    """Sums over examples (second moments, sums by class and counts), in float64.
+    """Sums over training examples for closed-form classifiers: second moments, class sums, counts;
+    float64.
 
     Attributes:
         gram: G, float64 [K, K].
@@ -36,7 +37,7 @@ class FeatureSums:
     def make_empty_sums(
         features: int, classes: int, device: torch.device | None = None
     ) -> FeatureSums:
-        """Return sums over no examples, all zeros."""
+        """Make feature sums over no examples, all zeros."""
         return FeatureSums(
             torch.zeros(features, features, dtype=torch.float64, device=device),
             torch.zeros(features, classes, dtype=torch.float64, device=device),
@@ -44,12 +45,12 @@ class FeatureSums:
         )
 
     @property
-    def examples(self) -> int:
-        """Number of examples, N."""
+    def example_count(self) -> int:
+        """Number of examples in the feature sums, N."""
         return int(self.counts.sum())
 
     def add_examples(self, h: Tensor, labels: Tensor) -> None:
-        """Add features and labels of examples to the sums, in place.
+        """Add features and labels of examples to the feature sums, in place.
 
         Args:
             h: features [B, K], any float type.
@@ -65,18 +66,20 @@ class FeatureSums:
             self.counts.add_(torch.bincount(classes, minlength=len(self.counts)))
 
     def drop_last_feature(self) -> FeatureSums:
-        """Return the sums over all features but the last."""
+        """Return the feature sums without the last feature."""
         return FeatureSums(self.gram[:-1, :-1], self.cross[:-1], self.counts)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors to store: of G the lower triangle by rows, float64 [K (K + 1) / 2]."""
+        """Return the feature sums as tensors to store; of the symmetric G only the lower triangle
+        by rows.
+        """
         # G is symmetric: half of it is enough.
         rows, columns = torch.tril_indices(*self.gram.shape)
         return {"gram": self.gram[rows, columns], "cross": self.cross, "counts": self.counts}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor]) -> FeatureSums:
-        """Restore the sums from the tensors of `to_tensors`."""
+        """Restore feature sums from the tensors of `to_tensors`."""
         return FeatureSums(
             _unpack_gram(tensors["gram"], len(tensors["cross"])),
             tensors["cross"],
@@ -87,7 +90,7 @@ class FeatureSums:
 def add_feature_sums_of_tasks(
     parts: Iterable[tuple[Mapping[str, Tensor], Sequence[int]]], classes: int
 ) -> FeatureSums:
-    """Add the sums of several tasks.
+    """Add the feature sums of several tasks.
 
     Args:
         parts: one pair or more, in the order of tasks: the tensors of the task's sums, and the
@@ -114,7 +117,7 @@ def add_feature_sums_of_tasks(
 
 
 def _unpack_gram(packed: Tensor, width: int) -> Tensor:
-    """Return G, float64 [K, K], from its lower triangle by rows."""
+    """Restore the symmetric Gram matrix G, float64 [K, K], from its lower triangle by rows."""
     gram = packed.new_zeros(width, width)
     rows, columns = torch.tril_indices(width, width)
     gram[rows, columns] = packed

@@ -22,7 +22,7 @@ from core.learning.curvature.factor import KroneckerFactor
 
 
 class CurvatureBlock(ABC):
-    """Base class of curvature blocks, whose fields are tensors or factors.
+    """Base class of a layer's block of the curvature matrix H, stored as tensors or factors.
 
     Blocks are immutable; merging makes a new one.
     """
@@ -31,18 +31,20 @@ class CurvatureBlock(ABC):
 
     @abstractmethod
     def count_displacement_columns(self, outputs: int) -> int:
-        """Return the number of columns w of a displacement [o, w] with o = `outputs` rows."""
+        """Return the number of columns w of a layer's displacement [o, w] with o = `outputs`
+        rows.
+        """
 
     @abstractmethod
     def multiply_by_curvature(self, d: Tensor) -> Tensor:
-        """Return the product H d [o, w] for d [o, w]."""
+        """Multiply a displacement d [o, w] by the curvature H; return H d [o, w]."""
 
     @abstractmethod
     def trace(self) -> Tensor:
-        """Return the trace of H, 0-dim."""
+        """Return the trace of the curvature block H, 0-dim."""
 
     def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
-        """Return the block with every factor in at most `limit` bytes.
+        """Return the curvature block with every factor compressed to at most `limit` bytes.
 
         Where that is impossible, return a diagonal.
 
@@ -53,14 +55,15 @@ class CurvatureBlock(ABC):
         return self
 
     def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
-        """Return the block of a layer that has grown to `outputs` rows; new rows have no curvature.
+        """Pad a layer's curvature block with zeros for rows that the layer has gained.
 
         Raises ValueError for fewer rows than the block has, or a kind of block that cannot grow.
         """
         raise ValueError(f"a {self.kind} block cannot grow")
 
     def average_with(self, other: CurvatureBlock, share: float) -> CurvatureBlock:
-        """Return (1 - share) · self + share · other for each stored statistic.
+        """Average two curvature blocks: (1 - share) · self + share · other for each stored
+        statistic.
 
         Raises ValueError for another kind or shape.
         """
@@ -82,7 +85,7 @@ class CurvatureBlock(ABC):
         return type(self)(**merged)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the block's tensors to store, by name.
+        """Return the tensors of the curvature block to store, by name.
 
         They are named `<field>`, and those of a factor `<field>.<name>`.
         """
@@ -96,7 +99,9 @@ class CurvatureBlock(ABC):
 
     @property
     def factor_tiers(self) -> dict[str, str]:
-        """Storage tier of each field that is a factor."""
+        """Storage tier (dense, low-rank …) of each field of the curvature block that is a
+        factor.
+        """
         return {
             name: value.tier
             for name, value in self._get_fields().items()
@@ -105,7 +110,7 @@ class CurvatureBlock(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Size of the block as stored, in bytes."""
+        """Size of the stored curvature block, in bytes."""
         return sum(value.nbytes for value in self._get_fields().values())
 
     def _get_fields(self) -> dict[str, Tensor | KroneckerFactor]:
@@ -114,7 +119,7 @@ class CurvatureBlock(ABC):
 
 @dataclass(frozen=True, eq=False)
 class DiagonalBlock(CurvatureBlock):
-    """A diagonal H, with its diagonal as `values` [o, w]."""
+    """A diagonal curvature block H, with its diagonal as `values` [o, w]."""
 
     values: Tensor
     kind: ClassVar[str] = "diagonal"
@@ -124,21 +129,21 @@ class DiagonalBlock(CurvatureBlock):
         return self.values.shape[1]
 
     def multiply_by_curvature(self, d: Tensor) -> Tensor:
-        """Return the product H d = values ∘ d."""
+        """Multiply a displacement d by the diagonal curvature: values ∘ d."""
         return self.values * d
 
     def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
-        """Return the block with zeros for the new rows."""
+        """Pad the diagonal curvature block with zeros for new rows."""
         return DiagonalBlock(_pad_zeros(self.values, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
-        """Return the trace of H, the sum of the values."""
+        """Return the trace of the diagonal curvature block, the sum of its values."""
         return self.values.sum()
 
 
 @dataclass(frozen=True, eq=False)
 class KroneckerBlock(CurvatureBlock):
-    """A Kronecker-factored H = G ⊗ A.
+    """A curvature block as a Kronecker product, H = G ⊗ A.
 
     A [w, w] is the mean of a aᵀ over examples and positions, G [o, o] the mean of Σ_s g gᵀ over
     examples. Grosse & Martens 2016, arXiv 1602.01407 (KFC); "expand" in Eschenhagen et al. 2023,
@@ -150,16 +155,16 @@ class KroneckerBlock(CurvatureBlock):
     kind: ClassVar[str] = "kfac"
 
     def count_displacement_columns(self, outputs: int) -> int:
-        """Return the number of columns w of a displacement, the size of A."""
+        """Return the number of columns w of a displacement, the size of the Kronecker factor A."""
         return self.a.size
 
     def multiply_by_curvature(self, d: Tensor) -> Tensor:
-        """Return the product H d = G d A."""
+        """Multiply a displacement d by the Kronecker-factored curvature: G d A."""
         # One side at a time: the Kronecker product itself would have (o w)² entries.
         return self.a.multiply_rows(self.g.multiply_rows(d.T).T)
 
     def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
-        """Return the block with zeros in G for the new rows."""
+        """Pad the Kronecker factor G with zeros for new rows."""
         return (
             self
             if outputs == self.g.size
@@ -169,11 +174,13 @@ class KroneckerBlock(CurvatureBlock):
         )
 
     def trace(self) -> Tensor:
-        """Return the trace of H, tr G · tr A."""
+        """Return the trace of the Kronecker-factored curvature, tr G · tr A."""
         return self.a.trace() * self.g.trace()
 
     def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
-        """Compress the factors A and G; if one fits in no tier, return the diagonal of G ⊗ A."""
+        """Compress the Kronecker factors A and G; fall back to the diagonal of G ⊗ A if one fits in
+        no tier.
+        """
         a, g = (
             factor.fit_factor_to_byte_limit(self.a.to_dense(), limit, kernel),
             factor.fit_factor_to_byte_limit(self.g.to_dense(), limit),
@@ -186,7 +193,7 @@ class KroneckerBlock(CurvatureBlock):
 
 @dataclass(frozen=True, eq=False)
 class TraceKroneckerBlock(CurvatureBlock):
-    """A trace-restricted Kronecker-factored H = Q ⊗ P / δ.
+    """A curvature block as a trace-restricted Kronecker product, H = Q ⊗ P / δ.
 
     P = E Σ Mᵀ M, Q = E Σ M Mᵀ and δ = tr P = tr Q, so both partial traces are those of the exact
     block. M is an example's gradient. After Gao et al. 2021, arXiv 2011.10741 (trace-restricted
@@ -200,17 +207,17 @@ class TraceKroneckerBlock(CurvatureBlock):
     kind: ClassVar[str] = "tkfac"
 
     def count_displacement_columns(self, outputs: int) -> int:
-        """Return the number of columns w of a displacement, the size of P."""
+        """Return the number of columns w of a displacement, the size of the Kronecker factor P."""
         return self.p.size
 
     def multiply_by_curvature(self, d: Tensor) -> Tensor:
-        """Return the product H d = Q d P / δ."""
+        """Multiply a displacement d by the trace-restricted Kronecker curvature: Q d P / δ."""
         # Divided between the two products: both factors have the size of δ, and their product could
         # overflow.
         return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._positive_delta)
 
     def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
-        """Return the block with its output factor Q padded with zeros for new outputs."""
+        """Pad the output factor Q of the Kronecker block with zeros for new outputs."""
         if outputs == self.q.size:
             return self
         return TraceKroneckerBlock(
@@ -218,7 +225,7 @@ class TraceKroneckerBlock(CurvatureBlock):
         )
 
     def trace(self) -> Tensor:
-        """Return the trace of H, tr P · tr Q / δ."""
+        """Return the trace of the trace-restricted Kronecker curvature, tr P · tr Q / δ."""
         # In this order the numbers stay near δ; the product of both traces could overflow.
         return self.p.trace() * (self.q.trace() / self._positive_delta)
 
@@ -237,33 +244,36 @@ class TraceKroneckerBlock(CurvatureBlock):
 
     @property
     def _positive_delta(self) -> Tensor:
-        """δ, kept above zero; it is 0 only where P and Q are."""
+        """The divisor δ of the Kronecker product, kept above zero to divide safely."""
         return self.delta.clamp_min(torch.finfo(self.delta.dtype).tiny)
 
 
 @dataclass(frozen=True, eq=False)
 class ExactBlock(CurvatureBlock):
-    """A full H = matrix [o w, o w], for tests and for layers of a few numbers."""
+    """A full curvature block H = matrix [o w, o w], for tests and for layers of a few numbers."""
 
     matrix: Tensor
     kind: ClassVar[str] = "exact"
 
     def count_displacement_columns(self, outputs: int) -> int:
-        """Return the number of columns w of a displacement: the matrix's size over its rows."""
+        """Return the number of columns w of a displacement: the full matrix's size over the
+        rows.
+        """
         return self.matrix.shape[0] // outputs
 
     def multiply_by_curvature(self, d: Tensor) -> Tensor:
-        """Return the product H d: the matrix times vec(d), in the shape of d."""
+        """Multiply a displacement d by the full curvature matrix: H vec(d), in the shape of d."""
         return (self.matrix @ d.flatten()).view_as(d)
 
     def trace(self) -> Tensor:
-        """Return the trace of H."""
+        """Return the trace of the full curvature matrix."""
         return self.matrix.trace()
 
 
 @dataclass(frozen=True, eq=False)
 class GramBlock(CurvatureBlock):
-    """H = I ⊗ A, A [w, w]: a head's block under half the squared error, for any number of rows.
+    """A head's curvature block under half the squared error: H = I ⊗ A, A [w, w], for any number of
+    rows.
 
     All rows share A, so no row is stored separately, and rows that are added later have the same A.
     """
@@ -276,7 +286,7 @@ class GramBlock(CurvatureBlock):
         return self.a.size
 
     def multiply_by_curvature(self, d: Tensor) -> Tensor:
-        """Return the product H d = d A."""
+        """Multiply a displacement d by the head's curvature I ⊗ A: d A."""
         return self.a.multiply_rows(d)
 
     def trace(self) -> Tensor:
@@ -295,7 +305,7 @@ class GramBlock(CurvatureBlock):
 
 @dataclass(frozen=True, eq=False)
 class GroupedConvolutionBlock(CurvatureBlock):
-    """The exact block of each output, none between outputs, for grouped convolutions.
+    """Curvature of a grouped convolution: an exact block for each output, none between outputs.
 
     blocks: [o, w, w].
     """
@@ -304,19 +314,19 @@ class GroupedConvolutionBlock(CurvatureBlock):
     kind: ClassVar[str] = "channels"
 
     def count_displacement_columns(self, outputs: int) -> int:
-        """Return the number of columns w of a displacement, that of the blocks."""
+        """Return the number of columns w of a displacement, that of the outputs' blocks."""
         return self.blocks.shape[2]
 
     def multiply_by_curvature(self, d: Tensor) -> Tensor:
-        """Return the product H d: each output's block times its row of d."""
+        """Multiply a displacement d by the curvature of a grouped convolution, row by row."""
         return (self.blocks @ d[:, :, None]).squeeze(2)
 
     def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
-        """Return the block with zeros for the new rows."""
+        """Pad the grouped convolution's curvature with zeros for new rows."""
         return GroupedConvolutionBlock(_pad_zeros(self.blocks, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
-        """Return the trace of H, the sum of the blocks' traces."""
+        """Return the trace of the grouped convolution's curvature, the sum over its blocks."""
         return self.blocks.diagonal(dim1=1, dim2=2).sum()
 
 
@@ -336,7 +346,7 @@ TYPES: dict[str, type[CurvatureBlock]] = {
 def rebuild_curvature_block(
     kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]
 ) -> CurvatureBlock:
-    """Rebuild a block from what `to_tensors`, `kind` and `tiers` of it returned.
+    """Rebuild a curvature block from its kind, storage tiers and stored tensors.
 
     Raises ValueError for an unknown kind or tier.
     """
@@ -352,7 +362,7 @@ def rebuild_curvature_block(
 
 
 def _pad_zeros(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
-    """Append zeros up to `rows` rows, and as many columns unless `rows_only`.
+    """Pad a matrix with zeros up to `rows` rows, and as many columns unless `rows_only`.
 
     Raises ValueError where there are already more rows.
     """

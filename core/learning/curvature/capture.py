@@ -24,7 +24,7 @@ Forward = Callable[[Tensor], Tensor]
 
 @dataclass
 class LayerInput:
-    """The recorded input of a layer.
+    """A layer's input recorded in a forward pass, with the autograd edge of its output.
 
     Attributes:
         a: the input, unchanged.
@@ -38,8 +38,10 @@ class LayerInput:
     version: int
 
 
-class CapturedPass:
-    """A forward pass: `outputs` [B, C] with their graph, and the input of each layer that ran."""
+class CapturedForwardPass:
+    """A forward pass with recorded layers: `outputs` [B, C] with their graph, and each layer's
+    input.
+    """
 
     def __init__(
         self, network: nn.Module, forward: Forward, layers: Sequence[CurvatureLayer], x: Tensor
@@ -65,7 +67,7 @@ class CapturedPass:
                     isinstance(module, nn.MultiheadAttention)
                     and _get_inner_layer_names(name) & self._wanted
                 ):
-                    stack.enter_context(self._record_attention(name, module))
+                    stack.enter_context(self._record_attention_projections(name, module))
             with torch.enable_grad():
                 # Weights may not require gradients; the input does, so that every layer has a
                 # graph. The clone lets the first layer work in place, which autograd forbids on a
@@ -76,7 +78,7 @@ class CapturedPass:
                 raise ValueError(f"{name}: its input was changed in place after it ran")
 
     def compute_gradients(self, cotangent: Tensor, *, last: bool) -> dict[str, Tensor]:
-        """Return the gradients of Σ outputs · cotangent by the layers' outputs.
+        """Compute the gradients of Σ outputs · cotangent by the outputs of the recorded layers.
 
         Layers without influence on the outputs are left out.
 
@@ -101,7 +103,7 @@ class CapturedPass:
         return {name: g for name, g in zip(output_edges, gradients, strict=True) if g is not None}
 
     def _record_layer(self, name: str, a: Tensor, output: Tensor) -> None:
-        """Record a layer's input and output edge.
+        """Record a layer's input and the autograd edge of its output during a forward pass.
 
         Raises ValueError for a second run or wrong rows.
         """
@@ -121,7 +123,7 @@ class CapturedPass:
 
     @contextmanager
     def _expand_parameter_temporarily(self, layer: CurvatureLayer) -> Iterator[None]:
-        """Replace a bare parameter by one copy per example, for the time of the context."""
+        """Context manager that replaces a parameter outside of layers by one copy per example."""
         # With a copy for each example, autograd keeps the examples' gradients apart.
         rows = expand_parameter_by_example(layer.weight, self._examples)
         self.seen[layer.name] = LayerInput(rows.detach(), get_gradient_edge(rows), rows._version)
@@ -134,8 +136,12 @@ class CapturedPass:
             parameters[layer.key] = layer.weight
 
     @contextmanager
-    def _record_attention(self, name: str, module: nn.MultiheadAttention) -> Iterator[None]:
-        """Compute self-attention from its parts in the context, to record both projections."""
+    def _record_attention_projections(
+        self, name: str, module: nn.MultiheadAttention
+    ) -> Iterator[None]:
+        """Context manager that computes self-attention from its parts, to record both of its
+        projections.
+        """
 
         def forward(
             query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False
@@ -161,5 +167,5 @@ class CapturedPass:
 
 
 def _get_inner_layer_names(attention: str) -> set[str]:
-    """Return the names of an attention's two layers, which it runs without calling a module."""
+    """Return the names of an attention's two projection layers, which run without a module call."""
     return {attention + PROJECTION, attention + ".out_proj"}

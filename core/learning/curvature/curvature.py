@@ -20,7 +20,7 @@ from core.learning.precision import use_full_precision
 
 @dataclass(frozen=True, eq=False)
 class LayerCurvatures:
-    """Curvature blocks by layer, as `layers_of` names the layers."""
+    """Curvature blocks of a network by layer name."""
 
     blocks: Mapping[str, CurvatureBlock]
 
@@ -28,7 +28,7 @@ class LayerCurvatures:
     def compute_penalty_and_gradient(
         self, displacements: Mapping[str, Tensor]
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the penalty's gradient H d by parameter, and its value ½ dᵀ H d, 0-dim.
+        """Compute the quadratic penalty ½ dᵀ H d and its gradient H d by parameter.
 
         Layers without a weight in `displacements` and parameters without a block are left out. A
         missing bias counts as a displacement of zero.
@@ -62,7 +62,7 @@ class LayerCurvatures:
         return gradients, torch.stack(values).sum() if values else torch.zeros(())
 
     def average_with(self, other: LayerCurvatures, share: float) -> LayerCurvatures:
-        """Return (1 - share) · self + share · other for each stored statistic.
+        """Average the curvature with another network curvature, weighted by `share`.
 
         Raises ValueError for other layers, kinds or shapes.
         """
@@ -77,15 +77,17 @@ class LayerCurvatures:
         )
 
     def trace(self) -> Tensor:
-        """Return the sum of the blocks' traces, 0-dim."""
+        """Return the trace of a network's curvature, summed over layers, 0-dim."""
         return torch.stack([block.trace() for block in self.blocks.values()]).sum()
 
     def measure_layer_bytes(self) -> dict[str, int]:
-        """Return the stored size of each layer's block, in bytes."""
+        """Return the stored size of each layer's curvature block, in bytes."""
         return {name: block.nbytes for name, block in self.blocks.items()}
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return tensors named `<layer>/<field>`, those of a factor `<layer>/<field>.<name>`."""
+        """Return the curvature's tensors named `<layer>/<field>`, those of a factor
+        `<layer>/<field>.<name>`.
+        """
         return {
             f"{layer}/{key}": tensor
             for layer, block in self.blocks.items()
@@ -93,7 +95,7 @@ class LayerCurvatures:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return kind and storage tiers by layer."""
+        """Return each layer's kind of curvature block and storage tiers, as JSON."""
         return {
             name: {"kind": block.kind, "tiers": block.factor_tiers}
             for name, block in self.blocks.items()
@@ -101,7 +103,7 @@ class LayerCurvatures:
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> LayerCurvatures:
-        """Rebuild the curvature from what `to_tensors` and `to_json` returned."""
+        """Rebuild a network's curvature from what `to_tensors` and `to_json` returned."""
         by_layer: dict[str, dict[str, Tensor]] = {layer: {} for layer in json}
         for key, tensor in tensors.items():
             # From the right, since a layer's name may be any path of modules.
@@ -129,7 +131,7 @@ def _get_parameter_names(layer: str, displacements: Mapping[str, Tensor]) -> tup
 def _join_weight_and_bias_displacement(
     layer: str, block: CurvatureBlock, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """Return the displacement d [o, w]: the weight by rows, the bias as last column.
+    """Join a layer's weight and bias displacement to d [o, w], with the bias as last column.
 
     Only a block with a bias has that column. Raises ValueError where the columns do not fit the
     block.

@@ -24,7 +24,7 @@ from core.learning.curvature.block import (
     KroneckerBlock,
     TraceKroneckerBlock,
 )
-from core.learning.curvature.capture import CapturedPass, Forward
+from core.learning.curvature.capture import CapturedForwardPass, Forward
 from core.learning.curvature.factor import make_dense_factor
 from core.learning.curvature.layers import (
     CurvatureLayer,
@@ -41,7 +41,7 @@ EXACT_NUMBERS = 4096  # largest layer, in numbers, with a whole block
 
 
 class CurvatureEstimator:
-    """Running sums over the n examples added so far.
+    """Estimates a network's curvature by layer from running sums over examples.
 
     Where a Kronecker-factored kind is requested, norms and bare parameters get a diagonal, and
     grouped convolutions a block per output. A layer that the forward pass does not use has zero
@@ -68,7 +68,7 @@ class CurvatureEstimator:
         self.n = 0
 
     def add_examples(self, x: Tensor, cotangents: Cotangents | None = None) -> None:
-        """Add the statistics of examples x [B, …] to the sums.
+        """Add the curvature statistics of examples x [B, …] to the running sums.
 
         Args:
             x: a batch of inputs.
@@ -81,7 +81,7 @@ class CurvatureEstimator:
         layers = [part.layer for part in self._parts.values()]
         with use_full_precision(x.device):
             # One forward pass for all probes: each of them only runs backward.
-            run = CapturedPass(self._network, self._forward, layers, x)
+            run = CapturedForwardPass(self._network, self._forward, layers, x)
             parts = {name: part for name, part in self._parts.items() if name in run.seen}
             for name, part in parts.items():
                 part.add_input_statistics(run.seen[name].a)
@@ -93,7 +93,7 @@ class CurvatureEstimator:
         self.n += x.shape[0]
 
     def build_blocks(self, max_factor_bytes: int | None = None) -> dict[str, CurvatureBlock]:
-        """Return the means over the examples by layer, each factor in at most `max_factor_bytes`.
+        """Return the mean curvature blocks by layer, with factors of at most `max_factor_bytes`.
 
         A factor takes the first tier that fits. Raises ValueError before the first example.
         """
@@ -107,14 +107,14 @@ class CurvatureEstimator:
         }
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the sums as `<layer>/<statistic>`, and `n`: all that a pass needs to continue."""
+        """Return the running sums of the curvature estimate and `n`, to continue it later."""
         tensors = {"n": torch.tensor(self.n)}
         for name, part in self._parts.items():
             tensors |= {f"{name}/{key}": total.clone() for key, total in part.sums.items()}
         return tensors
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from the tensors of `to_tensors`.
+        """Continue a curvature estimate from the running sums of `to_tensors`.
 
         Raises ValueError for other layers, kinds or shapes.
         """
@@ -132,7 +132,7 @@ class CurvatureEstimator:
 
 @dataclass
 class _LayerSums:
-    """One layer's sums by name, in float32, or float64 where the weight is."""
+    """Running sums of one layer's curvature statistics."""
 
     layer: CurvatureLayer
     kind: str
@@ -168,7 +168,7 @@ class _LayerSums:
         }
 
     def add_input_statistics(self, a: Tensor) -> None:
-        """Add the statistics that do not depend on the probe.
+        """Add the statistics of a layer's inputs, which are the same for every output probe.
 
         The mean over positions is taken here: sums are over examples.
         """
@@ -184,7 +184,7 @@ class _LayerSums:
         self.sums["a"] += rows.T @ rows / positions
 
     def add_probe_statistics(self, a: Tensor, g: Tensor) -> None:
-        """Add the statistics of one probe to the sums.
+        """Add the statistics of a layer's output gradients for one probe.
 
         Args:
             a: the layer's input, as captured.
@@ -213,7 +213,7 @@ class _LayerSums:
                 self.sums["matrix"] += rows.T @ rows
 
     def build_block(self, n: int) -> CurvatureBlock:
-        """Return the block of the means over n examples."""
+        """Build a layer's curvature block from the means over n examples."""
         # Divided only here: sums add up over batches of different sizes.
         mean = {name: total / n for name, total in self.sums.items()}
         match self.kind:
@@ -241,7 +241,7 @@ class _LayerSums:
 def sum_gradient_products(
     layer: CurvatureLayer, a: Tensor, g: Tensor, by_positions: bool | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ Mᵀ M [w, w], Σ M Mᵀ [o, o] and Σ |M|² over examples, for one probe.
+    """Sum products of per-example gradients M over examples: Σ Mᵀ M, Σ M Mᵀ and Σ |M|².
 
     Args:
         layer: the layer.
@@ -267,7 +267,9 @@ def sum_gradient_products(
 
 
 def _is_position_product_cheaper(t: int, o: int, w: int) -> bool:
-    """Return true if [T, T] products need fewer multiplications per example than M [o, w]."""
+    """Return true if products over T positions, [T, T], need fewer multiplications than gradients M
+    [o, w].
+    """
     return 2 * t * t * (o + w) + t * (w * w + o * o) <= o * w * (t + w + o)
 
 

@@ -29,7 +29,7 @@ MAX_RANK = 512
 
 
 class KroneckerFactor(ABC):
-    """Base class of symmetric positive matrices F [w, w].
+    """Base class of symmetric positive semidefinite factors F [w, w] of Kronecker products.
 
     Factors are immutable; merging makes a new one.
     """
@@ -39,26 +39,29 @@ class KroneckerFactor(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Number of rows and columns, w."""
+        """Number of rows and columns of the factor, w."""
 
     @abstractmethod
     def multiply_rows(self, x: Tensor) -> Tensor:
-        """Return x F for x [n, w], in the dtype of F."""
+        """Multiply rows x [n, w] by the factor: x F, in the dtype of F."""
 
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """Return the diagonal of F, [w]."""
+        """Return the diagonal of the factor F, [w]."""
 
     @abstractmethod
     def to_dense(self) -> Tensor:
-        """Return F as a matrix [w, w]."""
+        """Return the factor F as a dense matrix [w, w]."""
 
     @abstractmethod
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the stored tensors, which `rebuild_kronecker_factor` turns back into F, bit for bit."""
+        """Return the factor's tensors to store, from which `rebuild_kronecker_factor` restores it
+        bit for bit.
+        """
 
     def average_with(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
-        """Return (1 - share) · self + share · other in this factor's tier.
+        """Average two Kronecker factors, (1 - share) · self + share · other, in this factor's
+        storage tier.
 
         Raises ValueError for another size.
         """
@@ -72,7 +75,7 @@ class KroneckerFactor(ABC):
     ) -> KroneckerFactor: ...
 
     def trace(self) -> Tensor:
-        """Return the trace of F, 0-dim."""
+        """Return the trace of the factor F, 0-dim."""
         return self.diagonal().sum()
 
     @property
@@ -83,7 +86,8 @@ class KroneckerFactor(ABC):
 
 @dataclass(frozen=True, eq=False)
 class DenseFactor(KroneckerFactor):
-    """A whole symmetric `matrix` [w, w], stored according to `tier`.
+    """A Kronecker factor stored as a whole symmetric `matrix` [w, w], in the precision of its
+    `tier`.
 
     The function `dense` makes one, and rounds it for bf16.
     """
@@ -93,23 +97,23 @@ class DenseFactor(KroneckerFactor):
 
     @property
     def size(self) -> int:
-        """Number of rows of the matrix."""
+        """Number of rows of the dense factor's matrix."""
         return self.matrix.shape[0]
 
     def multiply_rows(self, x: Tensor) -> Tensor:
-        """Return the product of x and the matrix."""
+        """Multiply rows x by the dense factor's matrix."""
         return x.to(self.matrix.dtype) @ self.matrix
 
     def diagonal(self) -> Tensor:
-        """Return the diagonal of the matrix."""
+        """Return the diagonal of the dense factor's matrix."""
         return self.matrix.diagonal()
 
     def to_dense(self) -> Tensor:
-        """Return the matrix itself."""
+        """Return the dense factor's matrix itself."""
         return self.matrix
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the matrix, or its upper triangle by rows."""
+        """Return the tensors to store: the matrix, or its upper triangle by rows."""
         if self.tier == "full":
             return {"matrix": self.matrix}
         # The lower half mirrors the upper one.
@@ -125,7 +129,7 @@ class DenseFactor(KroneckerFactor):
 
     @property
     def nbytes(self) -> int:
-        """Size as stored, in bytes, computed without building the triangle."""
+        """Size of the stored dense factor in bytes, computed without building the triangle."""
         w, each = self.size, self.matrix.element_size()
         if self.tier == "full":
             return w * w * each
@@ -134,7 +138,8 @@ class DenseFactor(KroneckerFactor):
 
 @dataclass(frozen=True, eq=False)
 class LowRankFactor(KroneckerFactor):
-    """A low-rank factor U diag(values) Uᵀ + diag(remainder), U = `vectors` [w, r] orthonormal.
+    """A low-rank Kronecker factor U diag(values) Uᵀ + diag(remainder), U = `vectors` [w, r]
+    orthonormal.
 
     Trace and diagonal are those of F.
     """
@@ -146,30 +151,31 @@ class LowRankFactor(KroneckerFactor):
 
     @property
     def size(self) -> int:
-        """Number of rows of the eigenvectors."""
+        """Number of rows of the low-rank factor."""
         return self.vectors.shape[0]
 
     def multiply_rows(self, x: Tensor) -> Tensor:
-        """Return the product x F = x U diag(values) Uᵀ + x diag(remainder)."""
+        """Multiply rows x by the low-rank factor: x U diag(values) Uᵀ + x diag(remainder)."""
         x = x.to(self.remainder.dtype)
         return torch.addcmul((x @ self.vectors * self.values) @ self.vectors.T, x, self.remainder)
 
     def diagonal(self) -> Tensor:
-        """Return the diagonal of F, which this form preserves."""
+        """Return the diagonal of the low-rank factor, which is that of the original matrix."""
         return _compute_low_rank_diagonal(self.vectors, self.values) + self.remainder
 
     def to_dense(self) -> Tensor:
-        """Return F as a matrix, U diag(values) Uᵀ + diag(remainder)."""
+        """Return the low-rank factor as a dense matrix, U diag(values) Uᵀ + diag(remainder)."""
         return (self.vectors * self.values) @ self.vectors.T + self.remainder.diag()
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the stored tensors: vectors, values and the remainder."""
+        """Return the low-rank factor's tensors to store: vectors, values and the remainder."""
         return {"vectors": self.vectors, "values": self.values, "rest": self.remainder}
 
     def _average_in_same_storage_tier(
         self, other: KroneckerFactor, share: float
     ) -> KroneckerFactor:
-        """Merge by the leading directions of both roots side by side.
+        """Average with another factor, keeping the leading singular vectors of both square roots
+        together.
 
         The part of the diagonal that they do not cover goes into `remainder`.
         """
@@ -197,7 +203,8 @@ class LowRankFactor(KroneckerFactor):
 
 @dataclass(frozen=True, eq=False)
 class UncorrelatedPixelsFactor(KroneckerFactor):
-    """A factor channels [c, c] ⊗ I over the `kernel` pixels of a convolution.
+    """A Kronecker factor for a convolution with uncorrelated pixels: channels [c, c] ⊗ I over the
+    kernel.
 
     channels is the mean of F's blocks over pixels, which preserves the trace. `corner` [1] is the
     entry of a bias column after the c · kernel columns; None without a bias.
@@ -210,18 +217,18 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
 
     @property
     def size(self) -> int:
-        """Number of columns: c · kernel, + 1 with a bias."""
+        """Number of columns of the factor: c · kernel, + 1 with a bias."""
         return self.channels.shape[0] * self.kernel + (self.corner is not None)
 
     def multiply_rows(self, x: Tensor) -> Tensor:
-        """Return x F: channels mixed at each pixel, the bias column scaled by the corner."""
+        """Multiply rows x by the factor: mix channels at each pixel, scale the bias column."""
         x, channels = x.to(self.channels.dtype), self.channels.shape[0]
         pixels = x[:, : channels * self.kernel].reshape(-1, channels, self.kernel)
         product = torch.einsum("ncp,cd->ndp", pixels, self.channels).flatten(1)
         return product if self.corner is None else torch.cat([product, x[:, -1:] * self.corner], 1)
 
     def diagonal(self) -> Tensor:
-        """Return the factor's diagonal [size].
+        """Return the diagonal [size] of the uncorrelated-pixels factor.
 
         It has each channel's entry once for every pixel of the kernel, then the bias's entry if
         there is one.
@@ -230,7 +237,7 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
         return pixels if self.corner is None else torch.cat([pixels, self.corner])
 
     def to_dense(self) -> Tensor:
-        """Return F as a matrix: channels ⊗ I, with the corner appended."""
+        """Return the factor as a dense matrix: channels ⊗ I, with the bias's corner appended."""
         eye = torch.eye(self.kernel, dtype=self.channels.dtype, device=self.channels.device)
         pixels = torch.kron(self.channels, eye)
         if self.corner is None:
@@ -240,7 +247,7 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
         return padded
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the stored tensors: channels, kernel and, with a bias, the corner."""
+        """Return the factor's tensors to store: channels, kernel and, with a bias, the corner."""
         tensors = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
         return tensors if self.corner is None else tensors | {"corner": self.corner}
 
@@ -265,12 +272,14 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
 
 
 def make_dense_factor(matrix: Tensor, tier: Tier = "full") -> KroneckerFactor:
-    """Return a factor with all of a symmetric matrix [w, w], rounded to what `tier` can store."""
+    """Make a dense Kronecker factor of a symmetric matrix [w, w], rounded to what `tier` stores."""
     return DenseFactor(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
 
 
 def make_low_rank_factor(matrix: Tensor, rank: int) -> LowRankFactor:
-    """Return the leading `rank` eigenvectors of a symmetric matrix, with its diagonal."""
+    """Make a low-rank factor of a symmetric matrix: leading `rank` eigenvectors, and its
+    diagonal.
+    """
     # `eigh` sorts ascending: the leading ones are the last.
     values, vectors = torch.linalg.eigh(matrix)
     # An eigenvalue below zero is rounding.
@@ -280,7 +289,7 @@ def make_low_rank_factor(matrix: Tensor, rank: int) -> LowRankFactor:
 
 
 def make_uncorrelated_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsFactor:
-    """Return the mean of a matrix [w, w] over a kernel's pixels.
+    """Make a factor of a convolution's matrix [w, w] by averaging over the kernel's pixels.
 
     w is channels · kernel, + 1 with a bias. Raises ValueError for another size.
     """
@@ -299,7 +308,7 @@ def make_uncorrelated_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsF
 def fit_factor_to_byte_limit(
     matrix: Tensor, limit: int | None, kernel: int = 1
 ) -> KroneckerFactor | None:
-    """Return a factor that stores a symmetric matrix [w, w] in at most `limit` bytes.
+    """Choose a factor that stores a symmetric matrix [w, w] in at most `limit` bytes.
 
     It has the first storage tier that fits. Returns None if no tier fits.
 
@@ -327,7 +336,7 @@ def fit_factor_to_byte_limit(
 
 
 def rebuild_kronecker_factor(tier: str, tensors: Mapping[str, Tensor]) -> KroneckerFactor:
-    """Rebuild a factor from its `to_tensors`. Raises ValueError for an unknown tier."""
+    """Rebuild a Kronecker factor from its `to_tensors`. Raises ValueError for an unknown tier."""
     if tier == "full":
         return DenseFactor(tensors["matrix"])
     if tier in ("packed", "packed bf16"):
@@ -344,7 +353,7 @@ def rebuild_kronecker_factor(tier: str, tensors: Mapping[str, Tensor]) -> Kronec
 
 
 def _build_low_rank_factor(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRankFactor:
-    """Build the low-rank factor whose `remainder` makes up the given diagonal."""
+    """Build a low-rank factor whose `remainder` restores the given diagonal."""
     # Rounding may leave entries just below zero, which would make F indefinite.
     remainder = (diagonal - _compute_low_rank_diagonal(vectors, values)).clamp_min(0)
     return LowRankFactor(vectors.contiguous(), values.contiguous(), remainder)
@@ -364,7 +373,7 @@ def _make_upper_triangle_mask(matrix: Tensor) -> Tensor:
 
 
 def _unpack_triangle(triangle: Tensor) -> Tensor:
-    """Return the symmetric matrix of an upper triangle by rows; float32 from bfloat16."""
+    """Return the symmetric matrix of an upper triangle by rows; as float32 if it is bfloat16."""
     size = int((2 * triangle.numel()) ** 0.5)  # w² < w (w + 1) < (w + 1)²
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
     upper = values.new_zeros(size, size)

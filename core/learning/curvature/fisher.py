@@ -40,7 +40,7 @@ def estimate_diagonal_fisher(
     kind: Kind,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """Return the diagonal Fisher information of parameters, each in its parameter's shape.
+    """Estimate the diagonal Fisher information of parameters, each in its parameter's shape.
 
     Parameters that the forward pass does not use get zeros.
 
@@ -63,7 +63,7 @@ def estimate_diagonal_fisher(
 def compute_log_probability_gradients(
     logits: Tensor, y: Tensor, kind: Kind, generator: torch.Generator
 ) -> list[Tensor]:
-    """Return ∂ log p_c / ∂logits = e_c - p [B, K], for one class c per row.
+    """Compute the gradients of log p_c by the logits, e_c - p [B, K], for one class c per row.
 
     For "exact" the list has one tensor for every class, times √p_c; the other kinds have one in
     all.
@@ -87,7 +87,9 @@ def compute_log_probability_gradients(
 
 
 def make_basis_vector_cotangents(outputs: Tensor) -> list[Tensor]:
-    """Return e_1 … e_C for every row of outputs [B, C]: C tensors [B, C] with Σ v vᵀ = I."""
+    """Make one cotangent per output, e_1 … e_C for every row of outputs [B, C], so that Σ v vᵀ =
+    I.
+    """
     eye = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
     return [row.expand_as(outputs) for row in eye]
 
@@ -95,7 +97,8 @@ def make_basis_vector_cotangents(outputs: Tensor) -> list[Tensor]:
 def draw_rademacher_cotangents(
     outputs: Tensor, draws: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Return S = `draws` tensors [B, C] of random signs / √S for outputs [B, C], with E Σ v vᵀ = I.
+    """Draw S = `draws` cotangents [B, C] of random signs / √S for outputs [B, C], with E Σ v vᵀ =
+    I.
 
     Args:
         outputs: [B, C].

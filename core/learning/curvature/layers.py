@@ -26,7 +26,7 @@ PROJECTION = ".in_proj"
 
 @dataclass(frozen=True)
 class CurvatureLayer:
-    """A layer with its weight and bias.
+    """A layer whose curvature is measured: its form, module, weight and bias.
 
     `module` runs or owns the layer: the attention of a projection, the module of a bare parameter.
     """
@@ -40,12 +40,12 @@ class CurvatureLayer:
 
     @property
     def output_count(self) -> int:
-        """Number of rows of a displacement, o."""
+        """Number of rows o of the layer's displacement: its outputs."""
         return self.weight.shape[0]
 
     @property
     def parameters_per_output(self) -> int:
-        """Number of columns of a displacement with the bias, w."""
+        """Number of columns w of the layer's displacement: weights per output, with the bias."""
         return self.weight.numel() // self.output_count + (self.bias is not None)
 
     @property
@@ -55,7 +55,7 @@ class CurvatureLayer:
 
     @property
     def kernel_pixels(self) -> int:
-        """Pixels in a convolution's kernel; 1 for other layers."""
+        """Number of pixels in the layer's convolution kernel; 1 for other layers."""
         return self.weight[0, 0].numel() if self.form == "convolution" else 1
 
 
@@ -82,7 +82,7 @@ def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]
 
 
 def find_layer_with_measurable_curvature(network: nn.Module, name: str) -> CurvatureLayer:
-    """Return the layer with a name from `list_layer_names`. Raises ValueError if it cannot be
+    """Find the layer by a name of `list_layer_names`. Raises ValueError if its curvature cannot be
     measured.
     """
     modules = dict(network.named_modules())
@@ -103,7 +103,7 @@ def find_layer_with_measurable_curvature(network: nn.Module, name: str) -> Curva
 
 
 def _get_curvature_layer_form(module: nn.Module) -> Form | None:
-    """Return the form of a module; None for a module that is no layer."""
+    """Classify a module as convolution, linear or norm layer; None for other modules."""
     if isinstance(module, nn.Conv2d):
         return "convolution"
     if isinstance(module, nn.Linear | ClassifierHead):
@@ -114,7 +114,7 @@ def _get_curvature_layer_form(module: nn.Module) -> Form | None:
 
 
 def _describe_curvature_layer(name: str, module: nn.Module) -> CurvatureLayer:
-    """Describe a module as a layer. Raises ValueError if it cannot be measured."""
+    """Describe a module as a layer with curvature. Raises ValueError if it cannot be measured."""
     form = _get_curvature_layer_form(module)
     if form is None:
         raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
@@ -133,7 +133,7 @@ def _describe_curvature_layer(name: str, module: nn.Module) -> CurvatureLayer:
 
 
 def _describe_attention(name: str, module: nn.MultiheadAttention) -> CurvatureLayer:
-    """Describe an attention's input projection as a layer.
+    """Describe an attention module's input projection as a layer with curvature.
 
     Raises ValueError if it cannot be measured.
     """
@@ -145,17 +145,21 @@ def _describe_attention(name: str, module: nn.MultiheadAttention) -> CurvatureLa
 
 
 def _has_batch_dimension(parameter: Tensor) -> bool:
-    """Return true for [1, tokens, width], whose first dimension stands for the batch."""
+    """Return true for a parameter [1, tokens, width], whose first dimension stands for the
+    batch.
+    """
     return parameter.dim() >= 3 and parameter.shape[0] == 1
 
 
 def _is_channel_scale_parameter(parameter: Tensor) -> bool:
-    """Return true for [channels, 1, 1], which multiplies [B, channels, height, width]."""
+    """Return true for a per-channel scale [channels, 1, 1], which multiplies [B, channels, height,
+    width].
+    """
     return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
 
 
 def expand_parameter_by_example(parameter: Tensor, examples: int) -> Tensor:
-    """Return a leaf tensor with one copy of a bare parameter per example.
+    """Copy a parameter outside of layers once per example, as a leaf tensor.
 
     It broadcasts as the parameter does.
     """
@@ -170,7 +174,7 @@ def expand_parameter_by_example(parameter: Tensor, examples: int) -> Tensor:
 
 
 def arrange_layer_inputs(layer: CurvatureLayer, a: Tensor) -> Tensor:
-    """Return a layer's input as rows [B, T, w] of T positions.
+    """Arrange a layer's input as rows [B, T, w] over T positions (patches of a convolution).
 
     A convolution's rows are patches in weight.flatten(1) order. A 1 is appended where there is a
     bias.
@@ -189,14 +193,14 @@ def arrange_layer_inputs(layer: CurvatureLayer, a: Tensor) -> Tensor:
 
 
 def arrange_layer_output_gradients(layer: CurvatureLayer, g: Tensor) -> Tensor:
-    """Return a layer's output gradient as rows [B, T, o]."""
+    """Arrange the gradient by a layer's output as rows [B, T, o] over T positions."""
     if layer.form == "convolution":
         return g.flatten(2).transpose(1, 2)
     return g.reshape(g.shape[0], -1, g.shape[-1])
 
 
 def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Tensor:
-    """Return every example's gradient M [B, o, w].
+    """Compute every example's gradient M [B, o, w] of a layer.
 
     Args:
         layer: the layer.
@@ -227,7 +231,8 @@ def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Te
 
 
 def compute_conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
-    """Return every example's gradient of a convolution's weight, [B, …], from a and δ [B, C, H, W].
+    """Compute every example's gradient of a convolution's weight, from its input and output
+    gradient.
 
     Examples are laid side by side as channels of one convolution with a group per example.
     """
@@ -247,7 +252,7 @@ def compute_conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tenso
 
 
 def normalise_by_running_stats(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
-    """Return (a - mean) / std by the running statistics, before scale and shift."""
+    """Normalise a BatchNorm layer's input by the running statistics, before scale and shift."""
     assert module.running_mean is not None and module.running_var is not None
     mean, var = module.running_mean, module.running_var
     # By running statistics: in eval mode examples do not depend on each other.
@@ -255,7 +260,7 @@ def normalise_by_running_stats(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
 
 
 def _normalise_by_layer_norm(module: nn.Module, a: Tensor) -> Tensor:
-    """Return a layer norm's normalised input, before scale and shift."""
+    """Normalise a LayerNorm layer's input, before scale and shift."""
     assert isinstance(module, nn.LayerNorm)
     if not _is_channels_first_norm(module):
         return functional.layer_norm(a, module.normalized_shape, eps=module.eps)
@@ -265,7 +270,7 @@ def _normalise_by_layer_norm(module: nn.Module, a: Tensor) -> Tensor:
 
 
 def _is_channels_first_norm(module: nn.Module) -> bool:
-    """Return true for torchvision's LayerNorm2d, which permutes [B, C, H, W].
+    """Return true for torchvision's LayerNorm2d, which normalises the channels of [B, C, H, W].
 
     Recognised by name: torchvision's import is slow.
     """

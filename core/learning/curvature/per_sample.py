@@ -28,7 +28,7 @@ Size = Callable[[Tensor], Tensor]
 
 
 class PerSampleGradients:
-    """Running sums of size(∂s_n/∂θ) over examples n, for scalars s_n of the logits of example n.
+    """Running sums of a size (such as the square) of every example's gradient, by parameter.
 
     A scalar is given as its gradient by the logits.
 
@@ -58,7 +58,8 @@ class PerSampleGradients:
         self._layers = _find_closed_form_layers(network, self._chosen)
 
     def add_examples(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
-        """Add examples. Parameters that the forward pass does not use get zeros.
+        """Add the gradient sizes of a batch. Parameters that the forward pass does not use get
+        zeros.
 
         Args:
             x: inputs [B, C, S, S].
@@ -74,7 +75,7 @@ class PerSampleGradients:
         self._add_gradient_sizes_by_vmap(x, scalars)
 
     def compute_example_means(self) -> dict[str, Tensor]:
-        """Return the sums divided by the number of examples."""
+        """Return the mean gradient size over the examples, by parameter."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
     def _add_gradient_sizes_by_layer_formulas(
@@ -83,7 +84,8 @@ class PerSampleGradients:
         x: Tensor,
         scalars: Callable[[Tensor], Sequence[Tensor]],
     ) -> bool:
-        """Add a batch's sizes by closed forms of the layers.
+        """Add the gradient sizes of a batch by closed formulas of its layers; return false if these
+        do not apply.
 
         Returns false, with nothing added, if a layer ran twice or on wrong shapes.
         """
@@ -128,7 +130,7 @@ class PerSampleGradients:
         return True
 
     def _add_layer_sizes(self, layer: _LayerParameters, a: Tensor, delta: Tensor) -> None:
-        """Add one layer's sizes, from its prepared input and its output gradient."""
+        """Add one layer's gradient sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
             weight = size(compute_conv_gradients(module, a, delta)).sum(0) if layer.weight else None
@@ -151,10 +153,10 @@ class PerSampleGradients:
     def _add_gradient_sizes_by_vmap(
         self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
     ) -> None:
-        """Add with one gradient per example and scalar, through torch.func."""
+        """Add the gradient sizes of a batch through torch.func's vmap, for any network."""
         with torch.no_grad():
             passes = scalars(self._forward(x))
-        call = _ForwardCall(self._network, self._forward)
+        call = _ForwardFunctionModule(self._network, self._forward)
         # Detached: `grad` differentiates its own copies, not the network's parameters.
         values = {f"network.{name}": p.detach() for name, p in self._chosen.items()}
 
@@ -181,7 +183,7 @@ class PerSampleGradients:
 
 @dataclass
 class _LayerParameters:
-    """A module and the names of its chosen parameters."""
+    """A module and the names of its parameters whose gradients are measured."""
 
     module: nn.Module
     weight: str | None = None
@@ -191,7 +193,9 @@ class _LayerParameters:
 def _find_closed_form_layers(
     network: nn.Module, chosen: dict[str, nn.Parameter]
 ) -> list[_LayerParameters] | None:
-    """Return the layers that own the chosen parameters; None if one has no closed form."""
+    """Return the layers of the chosen parameters if all have closed gradient formulas, else
+    None.
+    """
     owner: dict[str, nn.Module] = {}
     for prefix, module in network.named_modules():
         for key, _ in module.named_parameters(recurse=False):
@@ -206,7 +210,7 @@ def _find_closed_form_layers(
 
 
 def _has_closed_form(module: nn.Module) -> bool:
-    """Return true for a module whose gradient has a closed form."""
+    """Return true for a module whose per-example gradient has a closed formula."""
     if type(module) is nn.Conv2d:
         return module.padding_mode == "zeros" and not isinstance(module.padding, str)
     # Compared by exact class: a subclass may compute something else.
@@ -214,13 +218,13 @@ def _has_closed_form(module: nn.Module) -> bool:
 
 
 def _has_expected_shape(module: nn.Module, a: Tensor, z: Tensor) -> bool:
-    """Return true for an input of the expected dimensions and an output with a graph."""
+    """Return true if a layer's input has the expected dimensions and its output has a graph."""
     dimensions = 2 if isinstance(module, nn.Linear | ClassifierHead) else 4
     return a.dim() == dimensions and z.requires_grad
 
 
 def _prepare_layer_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
-    """Return the part of a layer's input that its closed form needs, the same for every scalar."""
+    """Convert a layer's input to the form in which the closed gradient formula uses it."""
     if isinstance(module, nn.Conv2d):
         return a
     if isinstance(module, nn.BatchNorm2d):
@@ -228,7 +232,7 @@ def _prepare_layer_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     return size(a)
 
 
-class _ForwardCall(nn.Module):
+class _ForwardFunctionModule(nn.Module):
     """A forward function as a module, so that functional_call can substitute its parameters."""
 
     def __init__(self, network: nn.Module, function: Forward) -> None:

@@ -40,7 +40,7 @@ def derive_seed(*parts: int) -> int:
 def draw_epoch_random_numbers(
     seed: int, task: int, epoch: int, n: int, columns: int = COLUMNS
 ) -> Tensor:
-    """Return a table of uniform [0, 1) numbers, float64 [n, 1 + columns].
+    """Draw an epoch's table of uniform [0, 1) random numbers, float64 [n, 1 + columns].
 
     Column 0 orders the epoch, the others drive augmentation.
     """
@@ -50,7 +50,7 @@ def draw_epoch_random_numbers(
 
 
 class Augmentation:
-    """An augmentation, one of `NAMES`. Raises ValueError for another name.
+    """An image augmentation, one of `NAMES`. Raises ValueError for another name.
 
     Shifts are whole pixels, up to size // 8 in each direction; edge pixels are repeated.
     "rand-augment" shifts, flips, then applies RandAugment. `columns`: number of columns that its
@@ -68,11 +68,11 @@ class Augmentation:
 
     @property
     def changes_images(self) -> bool:
-        """True if any image is changed."""
+        """True if the augmentation changes any image."""
         return bool(self.shift) or self.flip
 
     def move_table_to_device(self, table: Tensor, device: torch.device) -> Tensor:
-        """Return a CPU table [n, columns] on the images' device, where `__call__` reads it.
+        """Move a table of random numbers [n, columns] to the device on which images are augmented.
 
         A table of RandAugment stays on the CPU: the host has to know which operations it calls.
         """
@@ -112,7 +112,9 @@ class Augmentation:
 def _shift_by_pixel_lookup(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None
 ) -> Tensor:
-    """Look up every pixel: a single kernel, which suits an accelerator and tiny images."""
+    """Shift images by looking up every pixel: a single kernel, fast on accelerators and for tiny
+    images.
+    """
     size = images.shape[1]
     positions = torch.arange(size, device=images.device)
     rows = (positions + offsets[:, :1]).clamp_(0, size - 1)
@@ -125,7 +127,7 @@ def _shift_by_pixel_lookup(
 def _shift_by_window_copy(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None, shift: int
 ) -> Tensor:
-    """Widen the images by `shift` repeated pixels on each side, then copy a window of each."""
+    """Shift images by copying a window of each, after padding with `shift` repeated edge pixels."""
     count, size, channels = len(index), images.shape[1], images.shape[3]
     wide, inner = size + 2 * shift, slice(shift, shift + size)
     padded = images.new_empty((count, wide, wide, channels))
@@ -152,7 +154,7 @@ def _shift_by_window_copy(
 def _shift_by_slice_copy(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None
 ) -> Tensor:
-    """Copy a rectangle of each image, then repeat its edges.
+    """Shift images by copying a rectangle of each, then repeating its edges.
 
     This suits images so large that calls cost little.
     """

@@ -33,7 +33,7 @@ DEVICE_SHARE = 0.5  # share of an accelerator's free memory that images may use
 
 
 class Dataset:
-    """Images uint8 [N, S, S, C] with labels int64 [N], which are indices into `names`.
+    """A dataset of images uint8 [N, S, S, C] with labels int64 [N], which are indices into `names`.
 
     `problem` says what the labels mean. Raises DataError for other tensors.
     """
@@ -53,7 +53,7 @@ class Dataset:
         self._needed_outputs: list[str] | None = None
 
     def _check_tensors(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
-        """Check types and shapes of images and labels. Raises DataError."""
+        """Check types and shapes of a dataset's images and labels. Raises DataError."""
         if images.dtype != torch.uint8 or images.dim() != 4:
             raise DataError(
                 f"images must be uint8 [N, S, S, C], not {images.dtype} {tuple(images.shape)}"
@@ -68,7 +68,7 @@ class Dataset:
     def read_dataset_file(
         path: Path, names: Sequence[str], problem: Problem[Any] = CLASSIFICATION
     ) -> Dataset:
-        """Read a dataset file. Raises DataError when it is not one."""
+        """Read a dataset from a safetensors file. Raises DataError if it is not one."""
         tensors = load_tensors(path)
         if set(tensors) != {"images", "labels"}:
             raise DataError(
@@ -80,28 +80,28 @@ class Dataset:
         return self.labels.shape[0]
 
     def select_every_nth_image(self, stride: int) -> Dataset:
-        """Return the dataset of every image, or every second, third …"""
+        """Return the dataset with every n-th image only."""
         if stride == 1:
             return self
         return type(self)(self.images[::stride], self.labels[::stride], self.names, self.problem)
 
     def convert_labels_to_targets(self, outputs: Sequence[str]) -> Tensor:
-        """Return labels as targets [N, …] of a head with these outputs.
+        """Convert the dataset's labels to training targets [N, …] for a head with these outputs.
 
         Raises DataError for labels that the head has no output for.
         """
         return self.problem.read_labels(self.labels, self.names, outputs)
 
     def list_outputs_with_images(self) -> list[str]:
-        """Return the outputs that a version needs to be measured on these images."""
+        """List the outputs that a version needs to be measured on the dataset's images."""
         # Every phase of an evaluation asks for those of all earlier tasks.
         if self._needed_outputs is None:
-            self._needed_outputs = self.problem.list_needed_outputs(self.labels, self.names)
+            self._needed_outputs = self.problem.list_outputs_for_measuring(self.labels, self.names)
         return self._needed_outputs
 
 
 class BatchSource:
-    """Batches of one dataset for a training run."""
+    """Makes augmented and normalised training batches from one dataset."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class BatchSource:
     def make_batch(
         self, index: Tensor, table: Tensor | None, at: Tensor | None = None
     ) -> TrainingBatch:
-        """Return the batch of the images `index` int64 [B].
+        """Make the batch of the images `index` int64 [B], augmented and normalised.
 
         Args:
             index: rows of the dataset, on the CPU.
@@ -157,7 +157,7 @@ class BatchSource:
     def make_batch_from_inputs(
         self, index: Tensor, x: Tensor, at: Tensor | None = None
     ) -> TrainingBatch:
-        """Return the batch of the images `index` int64 [B] with given inputs x [B, …]."""
+        """Make the batch of the images `index` int64 [B] with given network inputs x [B, …]."""
         at = move_tensor_to_device(index, self._inputs.device) if at is None else at
         return TrainingBatch(
             x,
@@ -169,12 +169,12 @@ class BatchSource:
         )
 
     def iterate_batches_in_order(self, rows: Tensor, size: int) -> Iterator[TrainingBatch]:
-        """Yield batches of up to `size` images: these rows in this order, unaugmented."""
+        """Yield batches of up to `size` images in the order of the given rows, unaugmented."""
         for index in rows.split(size):  # type: ignore[no-untyped-call]
             yield self.make_batch(index, None)
 
     def _select_images(self, index: Tensor, at: Tensor | None = None) -> Tensor:
-        """Return rows of the raw images, uint8 [B, S, S, C], on the device of the inputs.
+        """Select rows of the raw images, uint8 [B, S, S, C], on the device of the inputs.
 
         Args:
             index: int64 [B], rows on the CPU.

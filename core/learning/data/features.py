@@ -36,7 +36,7 @@ BATCH = 32  # minimum number of images in one pass
 
 
 class CachedFeatureSource:
-    """Batches whose `x` are features float32 [B, D], for the training rows of a `BatchSource`."""
+    """Makes training batches of cached features float32 [B, D] in place of images."""
 
     def __init__(self, ctx: TaskTrainingContext, source: BatchSource, rows: Tensor) -> None:
         """Compute the features of `rows`, int64 [n], in one pass.
@@ -64,7 +64,7 @@ class CachedFeatureSource:
     def make_batch(
         self, index: Tensor, table: Tensor | None, at: Tensor | None = None
     ) -> TrainingBatch:
-        """Return the batch of the rows `index` int64 [B].
+        """Make the batch of cached features of the rows `index` int64 [B].
 
         `table` must be None: cached features are of unaugmented images.
         """
@@ -77,8 +77,9 @@ class CachedFeatureSource:
         )
 
 
-class RememberedFeatures:
-    """Features float32 [B, D] of images that a method remembers, uint8 [B, S, S, C].
+class ReplayFeatureCache:
+    """Cache of features float32 [B, D] of replayed images, each computed once as far as memory
+    allows.
 
     Each is computed once, as far as memory allows.
     """
@@ -109,13 +110,16 @@ class RememberedFeatures:
 
 @contextmanager
 def use_network_without_gradients(ctx: TaskTrainingContext) -> Iterator[None]:
-    """Run the context without gradients, in eval mode and in the run's number format."""
+    """Context manager that runs a network without gradients, in eval mode, in the run's number
+    format.
+    """
     with torch.no_grad(), ctx.use_exact_evaluation_mode(), ctx.use_mixed_precision():
         yield
 
 
 def create_feature_table(size: tuple[int, int], folder: Path, device: torch.device) -> Tensor:
-    """Return an uninitialised float32 [n, D] on the device, or in a scratch file in `folder`.
+    """Create an uninitialised table for features, float32 [n, D], on the device or in a scratch
+    file.
 
     The file is unlinked at once, so that its space is freed with the tensor. Raises OSError when
     the disk has no room.
@@ -134,12 +138,12 @@ def create_feature_table(size: tuple[int, int], folder: Path, device: torch.devi
 
 
 def compute_feature_table_bytes(n: int, width: int) -> int:
-    """Return the size of float32 [n, width], in bytes."""
+    """Return the bytes of a table of features, float32 [n, width]."""
     return 4 * n * width
 
 
 def explain_why_features_uncached(ctx: TaskTrainingContext, method: Method) -> str:
-    """Return the reason why this stage's features cannot be cached, for a person; "" if they can.
+    """Explain to the user why a training stage's features cannot be cached; "" if they can.
 
     The trainable parameters must be selected, and every module in its training mode.
     """
@@ -170,7 +174,7 @@ def explain_why_features_uncached(ctx: TaskTrainingContext, method: Method) -> s
 def make_cached_source(
     ctx: TaskTrainingContext, method: Method, source: BatchSource, rows: Tensor
 ) -> CachedFeatureSource | None:
-    """Return the stage's cached features if its recipe requests them and nothing prevents it.
+    """Cache a training stage's features if its recipe requests it and nothing prevents it.
 
     The log records the decision. From then on `ctx.make_replay_inputs` also returns features for
     remembered images, or again inputs where None is returned.
@@ -192,5 +196,5 @@ def make_cached_source(
         f"The backbone does not move: the features of {rows.numel():,} images are computed once "
         f"and cached."
     )
-    ctx.cached = RememberedFeatures(ctx)
+    ctx.cached = ReplayFeatureCache(ctx)
     return CachedFeatureSource(ctx, source, rows)

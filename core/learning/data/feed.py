@@ -17,15 +17,16 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class ExampleSource(Protocol):
-    """Examples by row: images of the task, their cached features, or the pool of a balanced
-    head."""
+    """Interface of a source of training batches by row: images, cached features or pooled
+    features.
+    """
 
     labels: Tensor
 
     def make_batch(
         self, index: Tensor, table: Tensor | None, at: Tensor | None = None
     ) -> TrainingBatch:
-        """Return the batch of the rows `index` int64 [B], on the CPU; `table` [B, columns] drives
+        """Make the batch of the rows `index` int64 [B], on the CPU; `table` [B, columns] drives
         augmentation.
 
         at: the same rows on the run's device, or None where there is no copy yet.
@@ -34,7 +35,7 @@ class ExampleSource(Protocol):
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """Batches of one epoch, with their rows on the CPU and, copied at once, on the device.
+    """The batches of one training epoch, with their row numbers on the CPU and on the device.
 
     Attributes:
         rows: index batches int64 [B], on the CPU.
@@ -52,7 +53,7 @@ class EpochBatches:
         return len(self.rows)
 
     def get_batch(self, number: int) -> TrainingBatch:
-        """Return a batch by its number, from 0."""
+        """Return a batch of the epoch by its number, from 0."""
         index, at, table = self.rows[number], self.placed[number], self.table
         if table is not None:
             # RandAugment's table stays on the CPU, others are on the device.
@@ -62,7 +63,7 @@ class EpochBatches:
 
 @dataclass(frozen=True)
 class BatchFeed:
-    """Batches of a stage.
+    """Plans and makes the shuffled training batches of a stage, epoch by epoch.
 
     Attributes:
         method: the method whose hooks run in a step.
@@ -82,7 +83,7 @@ class BatchFeed:
     augmented: bool
 
     def build_epoch(self, ctx: TaskTrainingContext, number: int) -> EpochBatches:
-        """Return an epoch by its number, as a function of seed, task and number."""
+        """Build the batches of one epoch, which depend on seed, task and epoch number alone."""
         n = len(self.source.labels)
         table = draw_epoch_random_numbers(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._plan_batches(ctx, number, table[:, 0])
@@ -96,7 +97,7 @@ class BatchFeed:
         return EpochBatches(self.source, rows, placed, numbers)
 
     def _plan_batches(self, ctx: TaskTrainingContext, epoch: int, order: Tensor) -> list[Tensor]:
-        """Return the index batches of an epoch; `order`, float [N], ranks the source's rows."""
+        """Plan an epoch's batches as row indices; `order`, float [N], ranks the source's rows."""
         if self.sampler == "shuffled":
             return make_shuffled_batches(order, self.rows, self.size)
         seed = derive_seed(ctx.recipe.seed, ctx.task)

@@ -36,11 +36,12 @@ class FeatureDataset(Dataset):
     """A dataset of features float32 [N, D] in place of `images`, which networks accept."""
 
     def _check_tensors(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
-        """Accept any tensors: features are computed from a dataset that was checked."""
+        """Accept any tensors without a check, since the features come from a checked dataset."""
 
 
 class HeldOutFeatures:
-    """Features of held-out images, by the frozen backbone that a job starts from.
+    """Features of held-out images by the frozen backbone that a job starts from: read, computed,
+    stored.
 
     Attributes:
         is_on: True if the job's method and network allow them.
@@ -56,7 +57,7 @@ class HeldOutFeatures:
     def read_stored_features(
         self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]
     ) -> None:
-        """Read the stored features of held-out parts; skip any that do not fit images or network.
+        """Read stored features of held-out images; skip those that do not fit images or network.
 
         Only for plain networks: features of other families depend on more than the backbone, whose
         identity is the key of stored features.
@@ -75,7 +76,9 @@ class HeldOutFeatures:
                 self.kept[task.number] = rows
 
     def collect_new_features(self, seen: Mapping[int, Dataset], own: int) -> None:
-        """Collect the computed features to store: of the task `own`, and of tasks without any."""
+        """Collect newly computed held-out features to store: of the task `own`, and of tasks
+        without stored ones.
+        """
         computed = [
             task
             for task, data in seen.items()
@@ -88,7 +91,9 @@ class HeldOutFeatures:
                 self.new[task] = data.images
 
     def write_new_features(self, folder: Path) -> list[FeaturesFile]:
-        """Write `new` to files in `folder/features`, and describe them."""
+        """Write newly computed held-out features to files in `folder/features`, and describe the
+        files.
+        """
         (folder / NAME).mkdir(parents=True, exist_ok=True)
         files = []
         for task, rows in self.new.items():
@@ -105,7 +110,7 @@ def replace_images_by_features(
     kept: Mapping[int, Tensor],
     alive: Callable[[], None],
 ) -> dict[int, Dataset]:
-    """Return held-out parts with the features of `network` in place of their images.
+    """Replace the images of held-out datasets by the network's features of them.
 
     Parts stay unchanged where the network accepts no features, and beyond `MEMORY_BYTES` of
     computed ones.

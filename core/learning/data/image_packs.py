@@ -34,7 +34,7 @@ IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 def restore_method_state(
     parts: Iterable[LocalPart], class_numbers: Sequence[Sequence[int]] = ()
 ) -> dict[str, dict[str, Tensor]]:
-    """Return the state in a version's parts: type → tensors, with images uint8 [N, S, S, C].
+    """Restore a method's state from a version's parts, with replayed images from their packs.
 
     A memory stored before packs existed has its images itself. Raises ValueError for a memory
     without one of its packs.
@@ -59,7 +59,7 @@ def restore_method_state(
 
 
 def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
-    """Return task → images [P, S, S, C] of the packs of one type's memory.
+    """Load the image packs of one type of replay memory: task → images [P, S, S, C].
 
     The files may vanish once they are opened.
     """
@@ -73,7 +73,8 @@ def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tens
 def list_state_parts(
     state: MethodState, task: int, packs: Mapping[str, Mapping[int, Tensor]]
 ) -> list[Part]:
-    """Return the parts of a method's state that a version stores, except for its totals.
+    """List the parts of a method's state that a version stores, except for feature sums over all
+    tasks.
 
     Args:
         task: number of the new task.
@@ -92,7 +93,8 @@ def list_state_parts(
 def build_state_parts(
     kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]
 ) -> list[Part]:
-    """Return the parts of one type's state: the state, then a pack for each task with images in it.
+    """Build the parts of one type of state: its tensors, and a pack of replayed images for each
+    task.
 
     `packs`: the parent's packs by task. One that still serves is used again unchanged.
     """
@@ -111,8 +113,9 @@ def build_state_parts(
 
 
 def select_state_parts_of_task(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
-    """Return the parts of one task's state among that of all tasks: the one that later jobs read,
-    and the remainder if any."""
+    """Select one task's parts of a per-task state: those that later jobs read, and the remainder if
+    any.
+    """
     of_this_task = {name: t for name, t in tensors.items() if name.startswith(f"{task}.")}
     # A part of its own, so that later jobs do not fetch it.
     remainder = {n: t for n, t in of_this_task.items() if n.startswith(f"{task}.{REST}.")}
@@ -124,7 +127,9 @@ def select_state_parts_of_task(kind: str, task: int, tensors: Mapping[str, Tenso
 def _build_image_pack(
     images: Tensor, items: Tensor, stored: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return a pack with these items, the stored one if it serves, and each item's row in it."""
+    """Build a pack of distinct images for a replay memory, or reuse the stored pack; also return
+    item rows.
+    """
     digests = [_digest_image(images[item]) for item in items.tolist()]
     used = len(set(digests))
     if stored is not None:
@@ -144,7 +149,7 @@ def _build_image_pack(
 def _restore_packed_images(
     tensors: dict[str, Tensor], packs: Mapping[int, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the tensors of a part, with the images that its rows point to."""
+    """Restore the replayed images of a state part from the image packs that its rows point to."""
     if ROWS not in tensors:
         return tensors
     rows, tasks = tensors.pop(ROWS), tensors[TASKS]

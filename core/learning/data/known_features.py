@@ -2,9 +2,9 @@
 
 A job that solves for its classifier reads its images several times: to find suspicious labels, to
 compare with production, to learn, and to measure base, parent and new version. All use the same
-features. They are computed first, one dataset after the other in its own order, and `KnownFeatures`
-then returns them in place of images. Nothing is stored: a resumed job computes the same bits again,
-because its batches have the composition and order of the datasets.
+features. They are computed first, one dataset after the other in its own order, and
+`FeatureCachingInputs` then returns them in place of images. Nothing is stored: a resumed job
+computes the same bits again, because its batches have the composition and order of the datasets.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MEMORY_BYTES = 256 << 20
 """Bytes of features above which they are recomputed at each read."""
 
 
-class KnownFeatures(InputNormaliser):
-    """Inputs that replace known images [N, C, S, S] by their features float32 [N, D].
+class FeatureCachingInputs(InputNormaliser):
+    """Network inputs that replace images [N, C, S, S] with known features by these features [N, D].
 
     Networks return such features unchanged (`Network.features`). A batch with any unknown image
     stays a batch of images.
@@ -44,7 +44,7 @@ class KnownFeatures(InputNormaliser):
 
     @property
     def has_features(self) -> bool:
-        """True once features are known."""
+        """True if features of any images are known."""
         return bool(self._known)
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -59,8 +59,7 @@ class KnownFeatures(InputNormaliser):
     def compute_dataset_features(
         self, network: Network, images: Tensor, alive: Callable[[], None]
     ) -> None:
-        """Compute the features of a dataset's images, uint8 [N, S, S, C], in batches in their
-        order.
+        """Compute a network's features of a dataset's images, uint8 [N, S, S, C], batch by batch.
 
         Equal images keep the features of the first. `alive` is called after each batch.
         """
@@ -78,13 +77,15 @@ class KnownFeatures(InputNormaliser):
                 alive()
 
     def add_features(self, images: Tensor, features: Tensor) -> None:
-        """Add features float32 [N, D] of images uint8 [N, S, S, C]; known ones are not replaced."""
+        """Add features float32 [N, D] of images uint8 [N, S, S, C]; features already known are not
+        replaced.
+        """
         for key, row in zip(_digest_images_by_bytes(images), features, strict=True):
             if key not in self._known:
                 self._known[key] = row
                 self._bytes += row.nbytes
 
-    def cache_features(
+    def cache_features_of_job_images(
         self,
         parent: Network,
         base: Network | None,
@@ -115,7 +116,7 @@ class KnownFeatures(InputNormaliser):
 
 
 def _have_equal_tensors(a: nn.Module, b: nn.Module) -> bool:
-    """Return True if both modules have the same tensors, bit for bit."""
+    """Return True if two modules have the same tensors, bit for bit."""
     ours, theirs = a.state_dict(), b.state_dict()
     return ours.keys() == theirs.keys() and all(
         tensor.shape == theirs[name].shape and bool(torch.equal(tensor, theirs[name]))
@@ -124,7 +125,7 @@ def _have_equal_tensors(a: nn.Module, b: nn.Module) -> bool:
 
 
 def _digest_images_by_bytes(images: Tensor) -> list[bytes]:
-    """Return a digest of each image."""
+    """Compute a digest of each image's pixel bytes, to recognise equal images."""
     pixels = images.cpu().contiguous().numpy()
     return [
         hashlib.blake2b(pixels[number].data, digest_size=16).digest()

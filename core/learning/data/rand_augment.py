@@ -37,7 +37,7 @@ x: float [n, C, S, S], whole numbers 0 … 255. level: [n], 0 … 1. sign: [n], 
 
 
 def apply_rand_augment(images: Tensor, table: Tensor) -> Tensor:
-    """Augment images uint8 [B, S, S, C], and return as many.
+    """Augment a batch of images uint8 [B, S, S, C] by RandAugment.
 
     table: uniform [0, 1), [B, COLUMNS], on the CPU.
     """
@@ -70,14 +70,14 @@ def apply_rand_augment(images: Tensor, table: Tensor) -> Tensor:
 
 
 def _auto_contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Stretch each channel to 0 … 255."""
+    """Stretch each channel's values to 0 … 255 (RandAugment's AutoContrast)."""
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     # A channel of one value has nothing to stretch.
     return torch.where(high > low, (x - low) * 255 / (high - low).clamp_min(1), x)
 
 
 def _equalize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Map each channel's values so that all are about equally frequent, as in Pillow."""
+    """Equalise each channel's histogram, as in Pillow (RandAugment's Equalize)."""
     values = x.flatten(2).long()
     counts = torch.zeros(*values.shape[:2], 256, device=x.device).scatter_add_(
         2, values, torch.ones_like(x.flatten(2))
@@ -94,18 +94,18 @@ def _invert(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _posterize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Keep only the upper 4 to 0 bits."""
+    """Keep only the upper 4 to 0 bits of pixel values (RandAugment's Posterize)."""
     unit = torch.exp2(8 - (4 - (4 * level).floor()))[:, None, None, None]
     return (x / unit).floor() * unit
 
 
 def _solarize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Invert values from a threshold on; at level 1 all of them."""
+    """Invert pixel values from a threshold on; at level 1 all of them (RandAugment's Solarize)."""
     return torch.where(x >= (256 - (256 * level).floor())[:, None, None, None], 255 - x, x)
 
 
 def _solarize_add(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Add 110 × `level` to values below 128."""
+    """Add 110 × `level` to pixel values below 128 (RandAugment's SolarizeAdd)."""
     return torch.where(x < 128, x + (110 * level).floor()[:, None, None, None], x)
 
 
@@ -122,7 +122,7 @@ def _adjust_brightness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _adjust_sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Interpolate with a 3 x 3 mean in which the centre counts five times. Edge pixels stay."""
+    """Sharpen or smooth images (RandAugment's Sharpness): blend with a weighted 3 x 3 mean."""
     kernel = torch.ones(x.shape[1], 1, 3, 3, device=x.device)
     kernel[:, :, 1, 1] = 5
     smooth = x.clone()
@@ -131,7 +131,7 @@ def _adjust_sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _rotate(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Rotate by `level` × 30 degrees, in the direction of `sign`."""
+    """Rotate images by `level` × 30 degrees, in the direction of `sign`."""
     angle, zero = level * sign * math.radians(30), torch.zeros_like(level)
     cos, sin = angle.cos(), angle.sin()
     return _warp_affine(x, (cos, -sin, zero), (sin, cos, zero))
@@ -148,7 +148,7 @@ def _shear_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _translate_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Translate by up to 0.45 of the image."""
+    """Translate images horizontally by up to 0.45 of their size."""
     zero, one = torch.zeros_like(level), torch.ones_like(level)
     return _warp_affine(x, (one, zero, 0.45 * level * sign), (zero, one, zero))
 
@@ -178,7 +178,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def _to_grey(x: Tensor) -> Tensor:
-    """Return the luminance [n, 1, S, S], in whole numbers."""
+    """Convert images to their luminance [n, 1, S, S], in whole numbers."""
     # Luminance is defined for red, green and blue alone.
     if x.shape[1] != 3:
         return x.mean(1, keepdim=True).floor()
@@ -186,13 +186,13 @@ def _to_grey(x: Tensor) -> Tensor:
 
 
 def _blend_images(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Extrapolate from another image through x, or interpolate back: factor 1 ± 0.9 level."""
+    """Blend images with other ones, or extrapolate away from them, by a factor of 1 ± 0.9 level."""
     factor = (1 + 0.9 * level * sign)[:, None, None, None]
     return factor * x + (1 - factor) * other
 
 
 def _warp_affine(x: Tensor, columns: Row, rows: Row) -> Tensor:
-    """Take pixel (u, v) from (a u + b v + dx, c u + d v + dy), bilinear, about the centre.
+    """Warp images affinely: pixel (u, v) comes from (a u + b v + dx, c u + d v + dy), bilinear.
 
     Args:
         columns: a, b and dx, the last in shares of the image, each [n].

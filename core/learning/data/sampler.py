@@ -24,7 +24,7 @@ HEAD = "head.weight"
 
 
 def make_shuffled_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
-    """Return index batches of one epoch: the training rows int64, ranked by `order` float [N].
+    """Split the training rows int64 of an epoch, shuffled by `order` float [N], into batches.
 
     A last batch of one image joins the batch before it: BatchNorm cannot train on a single image.
     """
@@ -38,7 +38,7 @@ def make_shuffled_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor
 def make_stratified_batches(
     seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int, batches: int | None = None
 ) -> list[Tensor]:
-    """Return index batches of an epoch with equal shares of the N classes present.
+    """Make an epoch's batches of training rows in which the classes present have equal shares.
 
     Every batch has floor(M / N) examples of each class. The M mod N further places go to the
     classes in rotation.
@@ -87,7 +87,7 @@ def count_batches(sampler: str, n: int, size: int) -> int:
 def compute_share_of_new_images_in_batch(
     ctx: TaskTrainingContext, method: Method, labels: Tensor
 ) -> float:
-    """Return the share of the recipe's batch size that a step takes from the task's images, in (0,
+    """Return the share of the batch size for the new task's images, beside replayed ones, in (0,
     1].
 
     Less than 1 only for known classes alone, under a head that they share with others whose images
@@ -108,7 +108,9 @@ def compute_share_of_new_images_in_batch(
 
 
 def _draw_from_shuffled_cycle(members: Tensor, seed: int, start: int, stop: int) -> Tensor:
-    """Return entries start … stop - 1 of a class's endless cycle of shuffled passes."""
+    """Return entries start … stop - 1 of a class's endless sequence of shuffled passes over its
+    rows.
+    """
     n = members.numel()
     first, last = start // n, -(-stop // n)
     passes = [torch.zeros(0, dtype=torch.int64)]

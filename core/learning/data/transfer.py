@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def move_tensor_to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a CPU tensor of any shape and type on a device; a tensor already there is returned.
+    """Copy a CPU tensor to a device; a tensor already there is returned.
 
     On CUDA it goes through pinned memory: a copy from other memory makes the host wait for all
     pending work.
@@ -21,7 +21,7 @@ def move_tensor_to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def move_rows_to_device(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
-    """Return the rows int64 [B] of a tensor [N, …] on a device; rows and tensor are on the CPU."""
+    """Copy selected rows int64 [B] of a CPU tensor [N, …] to a device."""
     if device.type != "cuda":
         return move_tensor_to_device(source.index_select(0, rows), device)
     # Gathered straight into pinned memory: a second copy would cost as much as the gathering.
@@ -31,6 +31,6 @@ def move_rows_to_device(source: Tensor, rows: Tensor, device: torch.device) -> T
 
 
 def count_free_device_bytes(device: torch.device) -> int:
-    """Return an accelerator's unused memory, in bytes."""
+    """Return the free memory of an accelerator, in bytes."""
     # Of the device and not of this process: others may use it too.
     return int(torch.get_device_module(device).mem_get_info(device)[0])

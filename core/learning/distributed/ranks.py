@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from core.contract.jobs.control_request import ControlRequest
-from core.learning.training.control import LoopControl
+from core.learning.training.control import ControlRequestSource
 
 EXIT_RANK_LOST = 4
 """Exit status of a rank after another rank ended.
@@ -33,18 +33,18 @@ _REQUESTS: Sequence[ControlRequest | None] = (None, *ControlRequest)
 
 
 class ProcessRanks:
-    """A single process as rank 0 of 1, and the interface of `TorchrunRanks`. Only rank 0 writes."""
+    """Distributed ranks of a single process: rank 0 of 1, with the interface of `TorchrunRanks`."""
 
     rank = 0
     count = 1
 
     @property
     def is_writing_rank(self) -> bool:
-        """True for the rank that reports, writes snapshots and stores the result."""
+        """True for the rank that reports, writes snapshots and stores the result: rank 0."""
         return self.rank == 0
 
     def open_scratch_folder(self, out: Path) -> Path:
-        """Return the folder for this rank's scratch files: the job's, or its own within it."""
+        """Return a folder for this rank's scratch files: the job's folder, or a subfolder."""
         if self.is_writing_rank:
             return out
         # Ranks of one host share the job's folder, and their scratch files have the same names.
@@ -53,7 +53,7 @@ class ProcessRanks:
         return rank_folder
 
     def get_slices_of_rank(self, slices: int) -> range:
-        """Return the numbers of the slices that this rank computes.
+        """Return the numbers of the batch slices that this rank computes.
 
         All ranks compute the single slice of a batch that is too small to cut.
         """
@@ -64,12 +64,12 @@ class ProcessRanks:
         return range(self.rank * each, (self.rank + 1) * each)
 
     def gather_slices(self, own: list[Tensor], slices: int) -> list[Tensor]:
-        """Return the vectors [d] of all slices in their order, given this rank's."""
+        """Gather the vectors [d] of all batch slices in their order, given this rank's."""
         return own
 
 
 class TorchrunRanks(ProcessRanks):
-    """A process of a group that torchrun has started: gloo on the CPU, NCCL on CUDA."""
+    """A rank in a group of processes started by torchrun: gloo on the CPU, NCCL on CUDA."""
 
     def __init__(self, device: torch.device) -> None:
         # Imported here: jobs of a single process do not need it.
@@ -83,7 +83,7 @@ class TorchrunRanks(ProcessRanks):
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
 
     def gather_slices(self, own: list[Tensor], slices: int) -> list[Tensor]:
-        """Return the vectors [d] of all slices; end this process if another rank is gone."""
+        """Gather the vectors [d] of all batch slices; end this process if another rank is gone."""
         mine = torch.cat(own)
         gathered = [torch.empty_like(mine) for _ in range(self.count)]
         try:
@@ -96,38 +96,43 @@ class TorchrunRanks(ProcessRanks):
         return each[:slices]  # where every rank computed the only slice, take rank 0's
 
     def leave_process_group(self) -> None:
-        """Leave the group in an orderly way."""
+        """Destroy this process's distributed process group."""
         self._dist.destroy_process_group()
 
 
-class SharedControl:
-    """Requests to rank 0, which all ranks receive after the same step with the step's gradients.
+class SharedControlRequests:
+    """Distributes control requests (stop, snapshot …) from rank 0 to all ranks, with a step's
+    gradients.
 
     Args:
         control: rank 0's pipe; on other ranks it never has a request.
     """
 
-    def __init__(self, control: LoopControl) -> None:
+    def __init__(self, control: ControlRequestSource) -> None:
         self._control = control
         self._asked: ControlRequest | None = None
-        self.pending = False
+        self.has_pending_request = False
 
     def take_request(self) -> ControlRequest | None:
-        """Return the control request that rank 0 sent with the last step, and clear it."""
-        request, self._asked, self.pending = self._asked, None, False
+        """Return the control request that all ranks received with the last step, and clear it."""
+        request, self._asked, self.has_pending_request = self._asked, None, False
         return request
 
     def take_request_number(self) -> int:
-        """Take this rank's pending control request and return its number; 0 if there is none.
+        """Take rank 0's pending control request to send it, as a number; 0 if there is none.
 
         The other ranks receive the number.
         """
-        return _REQUESTS.index(self._control.take_request()) if self._control.pending else 0
+        return (
+            _REQUESTS.index(self._control.take_request())
+            if self._control.has_pending_request
+            else 0
+        )
 
     def store_received_request(self, number: int) -> None:
-        """Store the request that rank 0 sent."""
+        """Store the control request that all ranks received from rank 0."""
         self._asked = _REQUESTS[number]
-        self.pending = self._asked is not None
+        self.has_pending_request = self._asked is not None
 
 
 ALONE = ProcessRanks()

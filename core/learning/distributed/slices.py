@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BatchSlice:
-    """Slice `number` (from 0) of the `of` slices of a batch of `images` images."""
+    """One of several equal slices of a training batch, computed by one rank."""
 
     number: int = 0
     of: int = 1
     images: int = 0
 
     def get_row_range(self, count: int) -> slice:
-        """Return the range of the slice's rows among `count` rows.
+        """Return the range of this slice's rows among `count` rows.
 
         Ranges are contiguous and equally long; earlier slices have one more where needed.
         """
@@ -35,7 +35,7 @@ class BatchSlice:
         return slice(begin, begin + each + (self.number < more))
 
     def count_slice_rows(self, count: int) -> int:
-        """Return the slice's number of rows, of `count` in all."""
+        """Return the number of rows of this slice, of `count` in all."""
         rows = self.get_row_range(count)
         return int(rows.stop - rows.start)
 
@@ -45,7 +45,7 @@ class BatchSlice:
         return self.count_slice_rows(self.images) / self.images
 
     def compute_mean_correction(self, taken: int, count: int) -> float:
-        """Return the factor for a mean over `taken` of `count` things.
+        """Return the factor that corrects a slice's mean over `taken` of the batch's `count` items.
 
         Multiplied by `weight`, it makes `taken` / `count`.
         """
@@ -58,13 +58,13 @@ WHOLE = BatchSlice()
 
 
 def count_batch_slices(shards: int, images: int) -> int:
-    """Return the number of slices of a batch: `shards`, or one for fewer images than that."""
+    """Return the number of slices of a batch: `shards`, or one if the batch has fewer images."""
     # A slice without images would have no loss.
     return shards if images >= shards else 1
 
 
 def choose_rank_count(shards: int, devices: int) -> int:
-    """Return the number of processes that share the slices.
+    """Choose the number of processes that share the slices of a batch.
 
     It is the greatest divisor of `shards` up to `devices`, and at least 1.
     """

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.distributed.ranks import ProcessRanks, SharedControl
+from core.learning.distributed.ranks import ProcessRanks, SharedControlRequests
 from core.learning.distributed.slices import WHOLE, BatchSlice, count_batch_slices
 from core.learning.networks.norms import BatchNorm
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -31,7 +31,7 @@ _SLICED = 6
 
 
 def require_shardable_network(ctx: TaskTrainingContext) -> None:
-    """Refuse slices of a network whose BatchNorm still has to learn its statistics.
+    """Refuse to slice batches for a network whose BatchNorm still has to learn its statistics.
 
     With slices BatchNorm is in eval mode, also in a first task, since statistics of a slice are not
     those of the batch. Raises DataError where a network has no statistics from earlier training.
@@ -48,17 +48,18 @@ def require_shardable_network(ctx: TaskTrainingContext) -> None:
 
 @dataclass(frozen=True)
 class ShardedStep:
-    """Computation of a step's gradient in `shards` slices on `ranks`.
+    """Computes a training step's gradient in `shards` slices of the batch, distributed over ranks.
 
     control: None on a single process.
     """
 
     shards: int
     ranks: ProcessRanks
-    control: SharedControl | None = None
+    control: SharedControlRequests | None = None
 
     def backward(self, ctx: TaskTrainingContext, method: Method, batch: TrainingBatch) -> Tensor:
-        """Set `.grad` of the trainable parameters to the batch's gradient, and return the loss.
+        """Compute the batch's gradient over all slices, set `.grad` of trainable parameters, return
+        the loss.
 
         The loss is detached. Afterwards `ctx.scratch` holds the method's `gathered` tensors for the
         whole batch, [B, …].
@@ -82,7 +83,7 @@ class ShardedStep:
                 for parameter in parameters:
                     parameter.grad = None
                 with ctx.use_mixed_precision():
-                    terms = method.loss_terms(ctx, slice_batch(batch, part))
+                    terms = method.compute_loss_terms(ctx, slice_batch(batch, part))
                 loss = (
                     torch.stack([value.float() for value in terms.values()]).sum()
                     * part.loss_weight
@@ -113,7 +114,9 @@ class ShardedStep:
         shapes: dict[str, torch.Size],
         images: int,
     ) -> Tensor:
-        """Add the vectors of all slices, set gradients and `gathered` tensors; return the loss."""
+        """Sum the slices' gradient vectors over all ranks, set gradients and `gathered`; return the
+        loss.
+        """
         sizes = [p.numel() for p in parameters]
         end = sum(sizes)
         head = end + len(sizes) + 1
@@ -150,7 +153,7 @@ class ShardedStep:
 
 
 def slice_batch(batch: TrainingBatch, part: BatchSlice) -> TrainingBatch:
-    """Return a slice of a batch as a batch."""
+    """Cut one slice out of a training batch."""
     if part.of == 1:
         return batch
     rows = part.get_row_range(batch.y.shape[0])
@@ -161,7 +164,7 @@ def slice_batch(batch: TrainingBatch, part: BatchSlice) -> TrainingBatch:
 def _pack_slice_result(
     parameters: list[nn.Parameter], loss: Tensor, asked: int, rows: list[Tensor], widest: int
 ) -> Tensor:
-    """Return the flat vector of one slice: gradients, flags, loss, request and rows.
+    """Pack one slice's gradients, flags, loss, control request and rows into a flat vector.
 
     rows: tensors [n_s, …], padded with zeros to `widest` rows so that all slices have one length.
     """

@@ -27,7 +27,7 @@ Which = Literal["parent", "base"]
 
 
 class StartingVersions:
-    """The two versions that a job starts from, which may be the same.
+    """The parent and base versions that a job starts from, which may be the same.
 
     `parent`: the version that the task continues. `base`: version 0 of the model.
     """
@@ -41,7 +41,7 @@ class StartingVersions:
         self.same = spec.base.version == spec.parent.version
 
     def resolve_label_names(self, classes: list[str]) -> list[str]:
-        """Return the classes that labels in a dataset file index.
+        """Return the classes that the labels in a dataset file index: the model's or the task's.
 
         They are the model's classes in the data scenario, else the task's.
         """
@@ -50,11 +50,11 @@ class StartingVersions:
         return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
 
     def list_outputs(self, classes: list[str]) -> list[str]:
-        """Return the outputs that a head needs for a task's labels of these names."""
+        """List the head outputs that a task with these label names needs."""
         return self.problem.list_outputs(self.resolve_label_names(classes))
 
     def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
-        """Read a file of a task whose labels have these names, in the spec's problem.
+        """Read a task's dataset file, whose labels index these names.
 
         Raises DataError as `Dataset.read_dataset_file` does.
         """
@@ -80,14 +80,16 @@ class StartingVersions:
         return manifest
 
     def load_version_network(self, which: Which, *, without_classes: bool = False) -> Network:
-        """Return a version's network on the CPU; `without_classes` without its classes."""
+        """Load the network of the parent or base version on the CPU; `without_classes` leaves out
+        its classes.
+        """
         manifest = self.get_ancestor_manifest(which)
         if without_classes:
             manifest = manifest.model_copy(update={"classes": []})
         return predicting.load_version_network(manifest, self._map_part_paths(which))
 
     def load_backbone_parameters(self, which: Which) -> dict[str, Tensor]:
-        """Return the parameters of a version's backbone on the CPU, by name."""
+        """Load the backbone's parameters of the parent or base version on the CPU, by name."""
         return {
             name: p.detach()
             for name, p in self.load_version_network(which).named_parameters()
@@ -95,25 +97,29 @@ class StartingVersions:
         }
 
     def load_prediction_function(self, which: Which) -> Predict:
-        """Return a version's prediction function, with its own method and state."""
+        """Load the function with which the parent or base version predicts, by its own method and
+        state.
+        """
         made_by = predicting.load_prediction_method(
             self.get_ancestor_manifest(which), self._map_part_paths(which), self._device
         )
         return made_by.predict_logits
 
     def get_temperature(self, which: Which) -> float:
-        """Return the number that a version's logits are divided by before their softmax."""
+        """Return the softmax temperature of the parent or base version."""
         return self.get_ancestor_manifest(which).logit_divisor
 
     def load_part_tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
-        """Return the tensors of a version's part of a type; an empty dict when it has none."""
+        """Load the tensors of a version's part of one type; an empty dict if it has none."""
         for part in self._get_ancestor_version(which).parts:
             if part.type == kind:
                 return load_tensors(part.path)
         return {}
 
-    def can_version_answer(self, which: Which, task: int, names: list[str]) -> bool:
-        """Apply `evaluate.can_predict_task` to the manifest alone, without building a network."""
+    def can_version_predict_task(self, which: Which, task: int, names: list[str]) -> bool:
+        """Return True if the parent or base version can predict the task, judging by its manifest
+        alone.
+        """
         manifest = self.get_ancestor_manifest(which)
         if manifest.scenario == "task":
             return manifest.find_head_entry(task) is not None
@@ -128,8 +134,9 @@ class StartingVersions:
 
 
 def require_trainable_network(network: Network, method: Method, spec: JobSpec) -> None:
-    """Raise DataError when the method cannot train a network of this architecture or family, or
-    cannot learn the spec's problem."""
+    """Raise DataError if the method cannot train a network of this architecture, or learn this
+    problem.
+    """
     name, version = spec.architecture.name, spec.parent.version
     problem = get_problem(spec.problem)
     if reason := problem.explain_unsupported_method(type(method)):
@@ -151,7 +158,7 @@ def require_trainable_network(network: Network, method: Method, spec: JobSpec) -
 def load_method_state_of_parent(
     method: Method, parent: StartingVersion, device: torch.device, warn: Callable[[str], None]
 ) -> None:
-    """Load the parent's state: all of it for the same method, else the types that can be inherited.
+    """Load a method's state from the parent: all of it for the same method, else inheritable types.
 
     Warns if earlier tasks are unprotected because state could not be used.
     """

@@ -22,7 +22,7 @@ Accuracy = dict[str, float]
 
 
 def is_validation_step(step: int) -> bool:
-    """Return true if the state after `step` updates is validated.
+    """Return true if training validates the network's state after `step` updates.
 
     These steps are 0, 1, 3, 6, 10, 15, …, 45, 55, 65, 75, …
     """
@@ -33,7 +33,7 @@ def is_validation_step(step: int) -> bool:
 
 
 def is_adp_checkpoint(step: int) -> bool:
-    """Return true if ADP has a checkpoint after `step` updates: 0, 1, 2, 3, 5, 8, 13, …
+    """Return true if anytime deployment performance (ADP) has a checkpoint after `step` updates.
 
     A number n is a Fibonacci number exactly if 5n² + 4 or 5n² - 4 is a square.
     """
@@ -41,7 +41,8 @@ def is_adp_checkpoint(step: int) -> bool:
 
 
 class AnytimePerformanceCurve:
-    """ADP of one run: at each checkpoint, the test accuracy of the best-validated state so far.
+    """Curve of anytime deployment performance (ADP): at each checkpoint, the best validated state's
+    accuracy.
 
     `points` are in rising `step`. An interrupted run has the points up to its interruption.
     """
@@ -52,7 +53,7 @@ class AnytimePerformanceCurve:
     def add_checkpoint(
         self, step: int, best_step: int, validation: float, test: Callable[[], Accuracy]
     ) -> AdpCheckpoint:
-        """Add the checkpoint `step` and return its point.
+        """Add a checkpoint at `step` to the curve of anytime performance, and return its point.
 
         Args:
             step: number of updates so far.
@@ -72,7 +73,8 @@ class AnytimePerformanceCurve:
         return point
 
     def compute_adp_means(self) -> Accuracy:
-        """Return ADP-mean per task, over the checkpoints from step 1 on: an average over log time.
+        """Compute each task's ADP mean over the checkpoints from step 1 on: an average over log
+        time.
 
         Only tasks tested at all of them are included: data may be deleted between an interruption
         and its end.

@@ -47,7 +47,8 @@ NO_ROW = torch.iinfo(torch.int64).max
 
 
 class BaselineScores(NamedTuple):
-    """Correct predictions of each classifier; None where there is too little data.
+    """Correct predictions of the feature baselines (nearest class mean, discriminant) by task; None
+    with too little data.
 
     `later`: task → row → images of the task that the discriminant classifies wrongly among all
     classes, and correctly among those before that row. Rows of the head come after all classes of
@@ -60,8 +61,8 @@ class BaselineScores(NamedTuple):
 
 
 class BaselineMasks(NamedTuple):
-    """Masks of the images that each classifier gets right, bool [n]; `lda` None for too many
-    features.
+    """Masks bool [n] of images that each feature baseline (nearest class mean, discriminant) gets
+    right; `lda` None for too many features.
 
     `first`: int64 [n], the first row of the head that the discriminant prefers to an image's own
     class, `NO_ROW` if it prefers none; None without a discriminant.
@@ -79,7 +80,8 @@ def evaluate_feature_baselines(
     rows: Tensor | None = None,
     alike: Tensor | None = None,
 ) -> BaselineScores:
-    """Evaluate both classifiers on the tasks that the version can answer.
+    """Evaluate baseline classifiers on held-out features, cross-validated, for the tasks a version
+    predicts.
 
     In the task scenario they tell the classes of one task apart, as the version does; otherwise all
     classes.
@@ -105,7 +107,9 @@ def evaluate_feature_baselines(
         # Groups of some tasks alone may be smaller: images of others may join two of them.
         known = alike if group == list(samples) else None
         duplicates = group_near_duplicate_probed_images(parts) if known is None else known
-        usable_images = find_usable_images(labels, len(network.list_classes(head)), duplicates)
+        usable_images = mask_images_for_cross_validation(
+            labels, len(network.list_classes(head)), duplicates
+        )
         phi = torch.cat([part.features for part in parts])
         # A network that has diverged has no features to classify by.
         if usable_images is None or not bool(torch.isfinite(phi).all()):
@@ -130,7 +134,7 @@ def evaluate_feature_baselines(
         )
         if grows and results.first is not None:
             own_rows = labels if rows is None else rows[labels]
-            later |= _count_later_confusions(
+            later |= _count_images_lost_to_later_classes(
                 results.first, own_rows[usable_images], of[usable_images], group
             )
     itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
@@ -144,8 +148,11 @@ def evaluate_feature_baselines(
     )
 
 
-def find_usable_images(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
-    """Return bool [n], the images of classes with two or more; None if too many classes have fewer.
+def mask_images_for_cross_validation(
+    labels: Tensor, classes: int, groups: Tensor | None = None
+) -> Tensor | None:
+    """Mask the images of classes with two or more images, for cross-validation; None if too many
+    have fewer.
 
     Args:
         labels: int64 [n].
@@ -163,19 +170,19 @@ def find_usable_images(labels: Tensor, classes: int, groups: Tensor | None = Non
 
 
 def assign_group_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
-    """Return the fold of each image, int64 [n], 0 to 4; the first image of class c is in fold c mod
-    5.
+    """Assign each image a cross-validation fold, int64 [n], 0 to 4; the first image of class c is
+    in fold c mod 5.
 
-    Images of a class are dealt in turn, in their order. `groups` is as in `find_usable_images`;
-    near duplicates of a class are in the fold of the first of them.
+    Images of a class are dealt in turn, in their order. `groups` is as in
+    `mask_images_for_cross_validation`; near duplicates of a class are in the fold of the first.
     """
     first, of = find_first_image_of_each_group(labels, groups)
     return _assign_folds_by_class(labels[first])[of]
 
 
 def find_first_image_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the rows of the first image of each group in each class, and each image's index into
-    them.
+    """Return the rows of the first image of each near-duplicate group and class, and each image's
+    index.
 
     The rows are ascending.
     """
@@ -205,13 +212,13 @@ def _assign_folds_by_class(labels: Tensor) -> Tensor:
 def classify_by_cross_validation(
     features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
 ) -> BaselineMasks:
-    """Classify each image by classifiers that were fitted without its fold.
+    """Classify each image by baseline classifiers fitted without the images of its fold.
 
     Args:
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
         rows: as of `evaluate_feature_baselines`.
-        groups: as of `find_usable_images`; two or more in each class.
+        groups: as of `mask_images_for_cross_validation`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
     fold = assign_group_folds(label, groups).to(features.device)
@@ -242,7 +249,8 @@ def classify_by_cross_validation(
 
 
 def find_first_row_scored_above_own_class(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
-    """Return int64 [n], the first row of the head preferred to an image's own class, else `NO_ROW`.
+    """Find for each image the first head row that scores above its own class, int64 [n], else
+    `NO_ROW`.
 
     Among the classes before that row the image is classified correctly. Of equal scores the first
     column wins.
@@ -260,7 +268,7 @@ def find_first_row_scored_above_own_class(scores: Tensor, labels: Tensor, rows: 
 
 
 def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> FeatureSums:
-    """Return sums over images by class; `wide` leaves out second moments."""
+    """Sum features by class for a baseline classifier; `wide` leaves out second moments."""
     if not wide:
         sums = FeatureSums.make_empty_sums(h.shape[1], classes, h.device)
         sums.add_examples(h, labels)
@@ -270,21 +278,22 @@ def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> F
 
 
 def subtract_part_sums(whole: FeatureSums, part: FeatureSums) -> FeatureSums:
-    """Return the sums of all images except those in `part`."""
+    """Subtract the feature sums of a fold from those of all images."""
     return FeatureSums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
 
 def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
-    """Return task → correct predictions and total; tasks without an image are left out."""
+    """Count correct predictions and images by task; tasks without an image are left out."""
     counts = {task: (int(right[of == task].sum()), int((of == task).sum())) for task in tasks}
     return {str(task): pair for task, pair in counts.items() if pair[1]}
 
 
-def _count_later_confusions(
+def _count_images_lost_to_later_classes(
     first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]
 ) -> dict[str, dict[str, int]]:
-    """Return task → row → images, as in `BaselineScores.later`. first, own: int64 [n], rows; of: int64
-    [n], tasks."""
+    """Count by task and head row the images that a later class wins, as in `BaselineScores.later`.
+    first, own: int64 [n], rows; of: int64 [n], tasks.
+    """
     rows_by_task = {}
     for task in tasks:
         mine = of == task

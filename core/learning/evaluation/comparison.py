@@ -29,7 +29,8 @@ Report = Callable[[str, dict[str, Any], float | None], None]
 
 @dataclass(frozen=True)
 class ComparedParent:
-    """The version that a new one is compared with.
+    """The parent version to compare a new one with: network, prediction function and correct
+    predictions.
 
     Attributes:
         predict: the `predict_logits` of its method.
@@ -49,7 +50,7 @@ def count_changed_predictions(
     inputs: InputNormaliser,
     report: Report,
 ) -> tuple[dict[str, dict[str, int]], dict[int, Prediction]]:
-    """Compare predictions of parent and new version on the held-out parts of tasks both can
+    """Count how predictions changed from the parent to the new version, on tasks that both can
     predict.
 
     Returns task → {"regressed", "improved", "total"}, and the parent's predictions as far as they
@@ -79,8 +80,7 @@ def count_changed_predictions(
 
 
 def count_correctness_changes(before: Tensor, after: Tensor) -> dict[str, int]:
-    """Count changes from masks bool [N] of the correct predictions of two versions for the same
-    images."""
+    """Count changes from right to wrong and back between two versions, given masks bool [N]."""
     return {
         "regressed": int((before & ~after).sum()),
         "improved": int((after & ~before).sum()),
@@ -94,7 +94,7 @@ def run_knn_probe(
     hashes: Mapping[int, Hashes | None],
     report: Report,
 ) -> dict[str, Any]:
-    """Run the k-NN probe of the new version on every task: {"all", "tasks": {task: …}}.
+    """Run the k-NN probe of the new version's features on every task: {"all", "tasks": {task: …}}.
 
     Counts are [correct, total].
 
@@ -114,8 +114,7 @@ def run_knn_probe(
 def compute_update_norm(
     network: Network, start: Mapping[str, Tensor], names: set[str]
 ) -> dict[str, float | None]:
-    """Return ‖θ_new - θ_old‖₂ over the set S; for a grown parameter, over the part both versions
-    have.
+    """Compute the distance ‖θ_new - θ_old‖₂ that an update moved the weights, over the set S.
 
     `backbone` covers all that computes features, prompts included. `relative` is the whole divided
     by ‖θ_old‖₂, or None when that is 0.
@@ -139,7 +138,7 @@ def compute_update_norm(
 
 
 def measure_weight_drift(network: Network, base: Mapping[str, Tensor]) -> float:
-    """Return ‖θ - θ_0‖₂ over the backbone of version 0, whether or not this task may move it.
+    """Compute the distance ‖θ - θ_0‖₂ of a backbone's weights from those of version 0.
 
     For a linearised network it is the norm of the displacement from its frozen weights.
     """

@@ -46,7 +46,7 @@ Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Correct predictions and images, in total and by class label.
+    """Result of an evaluation: correct predictions and images, in total and by class label.
 
     `measure`: the problem's primary measure; None where it is `correct` / `total`.
     """
@@ -73,7 +73,7 @@ class EvaluationImages:
 
 
 def can_predict_task(network: Network, task: int, outputs: Sequence[str]) -> bool:
-    """Return true if a version can be measured on a task.
+    """Return true if a version can predict a task, and thus be measured on it.
 
     It must have the task's head, or all outputs that the task needs.
     """
@@ -85,7 +85,7 @@ def can_predict_task(network: Network, task: int, outputs: Sequence[str]) -> boo
 def score_task_images(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: InputNormaliser
 ) -> Tensor:
-    """Return the scores [N] of a version's predictions on `data`."""
+    """Compute the score of each prediction of a version on a task's dataset, [N]."""
     return predict_dataset(network, data, task, predict, inputs)[1]
 
 
@@ -97,21 +97,21 @@ def predict_dataset(
     inputs: InputNormaliser,
     temperature: float = 1.0,
 ) -> tuple[Prediction, Tensor]:
-    """Return the predictions on `data`, and their scores [N]."""
+    """Predict a dataset's images; return the predictions and their scores [N]."""
     head = task if network.scenario == "task" else None
     problem, targets = data.problem, data.convert_labels_to_targets(network.list_classes(head))
     parts, start = [], 0
     for outputs in _predict_batches(network, data.images, head, predict, inputs):
         parts.append(problem.decode(outputs, targets[start : start + len(outputs)], temperature))
         start += len(outputs)
-    predictions = problem.join_predictions(parts, len(network.list_classes(head)))
+    predictions = problem.concatenate_predictions(parts, len(network.list_classes(head)))
     return predictions, problem.score(predictions, targets)
 
 
 def compute_task_logits(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: InputNormaliser
 ) -> HeldOutLogits:
-    """Return a version's logits on `data`, with the true rows. `data.names` are class labels."""
+    """Compute a version's logits on a task's dataset, with the target rows."""
     head = task if network.scenario == "task" else None
     classes = network.list_classes(head)
     parts = [
@@ -129,7 +129,7 @@ def compute_logits_of_tasks(
     inputs: InputNormaliser,
     alive: Callable[[], None],
 ) -> dict[int, HeldOutLogits]:
-    """Return a version's logits on the held-out part of each task.
+    """Compute a version's logits on the held-out dataset of each task.
 
     Features of many tasks pass in batches of all: most tasks have fewer images than a batch.
 
@@ -198,7 +198,7 @@ def _group_tasks_to_decode(logits: Mapping[int, HeldOutLogits]) -> Iterator[list
 def compute_mean_loss(
     network: Network, data: Dataset, task: int, losses: Losses, inputs: InputNormaliser
 ) -> float:
-    """Return the mean loss over the images of a held-out part, in eval mode; nan without images."""
+    """Compute the mean loss over a dataset's images, in eval mode; nan without images."""
     head = task if network.scenario == "task" else None
     targets = data.convert_labels_to_targets(network.list_classes(head))
     # In float64 on the CPU: the sum does not depend on the device.
@@ -211,16 +211,16 @@ def compute_mean_loss(
 
 
 def choose_batch_size(images: Tensor) -> int:
-    """Return the number of images [N, S, S, C], or features [N, D], to measure in one pass."""
+    """Choose the number of images [N, S, S, C], or features [N, D], to evaluate in one pass."""
     if images.dim() == 2:
         return BATCH
     return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))
 
 
 def count_correct_by_class(data: Dataset, scores: Tensor) -> EvaluationResult:
-    """Count the scores [N] of `predict_dataset`, in total and by class."""
+    """Count correct predictions by scores [N], in total and by class."""
     problem, right = data.problem, data.problem.is_right(scores)
-    per_class = problem.count_by_class(right, data.labels, data.names)
+    per_class = problem.count_right_by_class(right, data.labels, data.names)
     # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
     is_share = scores.dtype == torch.bool or not len(scores)
     measure = None if is_share else problem.measure(scores)
@@ -234,7 +234,7 @@ def score_image_predictions(
     predict: Predict,
     inputs: InputNormaliser,
 ) -> Tensor:
-    """Return the scores [N] of a network's predictions, on the CPU.
+    """Score a network's predictions of images, [N], on the CPU.
 
     The network's training modes are restored afterwards.
 
@@ -256,7 +256,7 @@ def score_image_predictions(
 def _predict_batches(
     network: Network, images: Tensor, head: int | None, predict: Predict, inputs: InputNormaliser
 ) -> Iterator[Tensor]:
-    """Yield the predicted scores of these images [B, C], batch after batch, in eval mode."""
+    """Yield the network's outputs [B, C] for images, batch after batch, in eval mode."""
     with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
         for part in images.split(choose_batch_size(images)):  # type: ignore[no-untyped-call]
             yield predict(network, inputs(part), head)

@@ -68,7 +68,7 @@ from core.statistics.near import Hashes
 
 
 class Evaluator:
-    """Measures versions on held-out parts.
+    """Evaluates the versions of a job on the held-out datasets of all tasks.
 
     Attributes:
         rows: the measured cells so far, each also reported as a metric.
@@ -96,7 +96,7 @@ class Evaluator:
         self._problem = ancestors.problem
 
     def measure_base_and_parent(self, network: Network) -> None:
-        """Measure base and parent as they are on the new task's held-out part.
+        """Evaluate base and parent version as they are on the new task's held-out dataset.
 
         The parent is `network`, which is back on the CPU afterwards.
         """
@@ -108,9 +108,9 @@ class Evaluator:
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
         for version in versions:
             # By the manifest: no network is loaded only to find that it cannot answer.
-            if not self._ancestors.can_version_answer(version, self._number, outputs) or not len(
-                held_out
-            ):
+            if not self._ancestors.can_version_predict_task(
+                version, self._number, outputs
+            ) or not len(held_out):
                 continue
             measured = (
                 network if version == "parent" else self._ancestors.load_version_network("base")
@@ -137,8 +137,9 @@ class Evaluator:
     def measure_new_version(
         self, network: Network, method: Method, ctx: TaskTrainingContext
     ) -> VersionFigures:
-        """Measure the new version, learned in `ctx`, on every task it can answer, and its change
-        since its parent."""
+        """Evaluate the newly trained version on every task it can predict, and its changes since
+        its parent.
+        """
         with use_eval_mode(network):
             return self._measure_new_version(network, method, ctx)
 
@@ -169,7 +170,9 @@ class Evaluator:
         # The others compare classes.
         if not self._problem.has_classes:
             return figures
-        classes = {(self._get_head(task), name) for task, of in parts.items() for name in of.names}
+        classes = {
+            (self._get_head_task(task), name) for task, of in parts.items() for name in of.names
+        }
         probe = VersionKnnProbe(
             network,
             len(parts),
@@ -177,7 +180,7 @@ class Evaluator:
             self._read_parent_probe(),
             choose_number_of_compared_images(len(classes)),
         )
-        hashes = self._collect_hashes(parts)
+        hashes = self._collect_held_out_hashes(parts)
         neighbours = run_knn_probe(probe, measured_parts, hashes, self._emit_metric)
         if self._spec.with_ancestors:
             neighbours["before"] = self._run_ancestor_probes(older, parts, hashes)
@@ -195,7 +198,9 @@ class Evaluator:
     def _compare_with_parent(
         self, network: Network, parts: Mapping[int, Dataset], right: Mapping[int, Tensor]
     ) -> dict[str, AnswerChangeCounts]:
-        """Return how many predictions changed since the parent, by task; keep the parent's."""
+        """Count by task how many predictions changed since the parent; keep the parent's
+        predictions.
+        """
         parent = ComparedParent(
             network,
             self._ancestors.load_prediction_function("parent"),
@@ -211,11 +216,15 @@ class Evaluator:
         return {task: AnswerChangeCounts(**counts) for task, counts in changes.items()}
 
     def build_result_fields(self) -> dict[str, object]:
-        """Return the measured cells and the temperature, as fields of a result."""
+        """Return the accuracy matrix's measured cells and the temperature, as fields of a job
+        result.
+        """
         return {"results": self.rows, "temperature": self.temperature}
 
     def _read_parent_probe(self) -> dict[int, Counts]:
-        """Return the parent's probe of the tasks whose images have the same features now."""
+        """Return the parent's stored k-NN probe of the tasks whose images and features did not
+        change.
+        """
         probe = self._ancestors.get_ancestor_manifest("parent").knn_probe
         if probe is None:
             return {}
@@ -230,7 +239,9 @@ class Evaluator:
         parts: Mapping[int, Dataset],
         hashes: Mapping[int, Hashes | None],
     ) -> dict[str, list[int]]:
-        """Run the k-NN probe of older networks on the new task: name → [correct, total]."""
+        """Run the k-NN probe of older versions' networks on the new task: name → [correct,
+        total].
+        """
         number, data = self._number, parts.get(self._number)
         if data is None:
             return {}
@@ -241,8 +252,8 @@ class Evaluator:
             for name, network in older.items()
         }
 
-    def _collect_hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
-        """Return the hashes of the held-out images of each task."""
+    def _collect_held_out_hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
+        """Return the perceptual hashes of each task's held-out images."""
         traces = {task.number: task.traces for task in (*self._spec.history, self._spec.task)}
         return {
             task: read_or_compute_hashes(traces.get(task), "held_out", data)
@@ -252,8 +263,9 @@ class Evaluator:
     def _read_parent_correctness(
         self, parent: Network, parts: Mapping[int, Dataset]
     ) -> dict[int, Tensor]:
-        """Return task → mask of the parent's correct predictions; tasks without stored ones are
-        left out."""
+        """Return masks of the parent's correct predictions by task; tasks without stored
+        predictions are left out.
+        """
         right_by_task: dict[int, Tensor] = {}
         contents = {
             path: path.read_bytes()
@@ -263,7 +275,7 @@ class Evaluator:
             data = parts.get(task.number)
             if task.answers is None or data is None:
                 continue
-            head = self._get_head(task.number)
+            head = self._get_head_task(task.number)
             if not can_predict_task(parent, task.number, data.list_outputs_with_images()):
                 continue
             problem = data.problem
@@ -280,8 +292,9 @@ class Evaluator:
     def _evaluate_baselines(
         self, network: Network, probe: VersionKnnProbe, right: Mapping[int, Tensor]
     ) -> BaselineScores:
-        """Evaluate closed-form classifiers on the features; return none where held-out images are
-        not retained."""
+        """Evaluate baseline classifiers on the held-out features; none if held-out images are not
+        retained.
+        """
         if not self._spec.held_out_stays:
             return BaselineScores()
         rows = None
@@ -304,8 +317,7 @@ class Evaluator:
     def compare_forecast_with_measured_loss_rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
     ) -> LossRiseForecast:
-        """Compare the loss that the method forecast for earlier tasks with the loss measured on
-        them.
+        """Compare the loss rise that the method forecast for earlier tasks with the measured one.
 
         In the units of the method's `compute_example_losses`; `before` is the parent's. The mean
         weighs tasks alike.
@@ -334,8 +346,9 @@ class Evaluator:
         return LossRiseForecast(predicted=predicted, measured=measured, tasks=tasks)
 
     def measure_accuracy(self, network: Network, method: Method) -> Accuracy:
-        """Return the primary measure of the present network on each task that it can answer, the
-        new one included."""
+        """Measure the primary measure of the network in training on each task that it can
+        predict.
+        """
         accuracies: Accuracy = {}
         with use_eval_mode(network):
             for task, data in self.read_held_out_parts().items():
@@ -360,7 +373,8 @@ class Evaluator:
         ctx: TaskTrainingContext,
         parts: Mapping[int, Dataset],
     ) -> tuple[dict[int, Tensor], Calibration | None]:
-        """Choose the new version's temperature and measure its cells.
+        """Choose the new version's softmax temperature, and measure its cells of the accuracy
+        matrix.
 
         Returns task → mask of correct predictions, and the calibration. Logits of all images are
         retained if they fit into memory; else those of some, and a second pass computes the
@@ -372,7 +386,7 @@ class Evaluator:
             if len(data) and can_predict_task(network, task, data.list_outputs_with_images())
         }
         sizes = [
-            (len(data), len(network.list_classes(self._get_head(task))))
+            (len(data), len(network.list_classes(self._get_head_task(task))))
             for task, data in answerable.items()
         ]
         predict = method.predict_logits
@@ -421,7 +435,9 @@ class Evaluator:
     def _record_matrix_cells(
         self, cells: Iterable[tuple[int, Dataset, tuple[Prediction, Tensor]]]
     ) -> dict[int, Tensor]:
-        """Store and report the new version's cells; return task → mask of right predictions."""
+        """Store and report the new version's cells of the accuracy matrix; return masks of right
+        predictions.
+        """
         return {
             task: self._record_matrix_cell("new", task, data, answers)
             for task, data, answers in cells
@@ -430,7 +446,9 @@ class Evaluator:
     def _record_matrix_cell(
         self, version: MeasuredVersion, task: int, data: Dataset, answers: tuple[Prediction, Tensor]
     ) -> Tensor:
-        """Store and report one cell; return the mask of right predictions."""
+        """Store and report one cell of the accuracy matrix; return the mask of right
+        predictions.
+        """
         self.answers[version, task], scores = answers
         counts = {
             name: n
@@ -442,13 +460,14 @@ class Evaluator:
         self._emit_metric("result", row.to_json())
         return data.problem.is_right(scores)
 
-    def _get_head(self, task: int) -> int | None:
+    def _get_head_task(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None
 
     def score_trial(
         self, network: Network, method: Method, ctx: TaskTrainingContext
     ) -> dict[str, TrialScore | None]:
-        """Return the score of a job that is a trial, as a field of its result.
+        """Score the network of a trial by the accuracy that trials are compared by, as a result
+        field.
 
         Called last, so that nothing which is stored depends on it.
         """
@@ -457,8 +476,9 @@ class Evaluator:
         return {"score": score_trial(network, method, ctx, self._spec.selection, self._ancestors)}
 
     def read_held_out_parts(self) -> dict[int, Dataset]:
-        """Return held-out parts by task, in the order of numbers: those of earlier tasks that still
-        exist, and the new one."""
+        """Read the held-out datasets of the new task and of earlier tasks that still exist, by task
+        number.
+        """
         # The order decides the last bits of sums over all images, whichever task is learned last.
         tasks = sorted((*self._spec.history, self._spec.task), key=lambda task: task.number)
         return {task.number: self._read_held_out(task) for task in tasks if task.held_out}
@@ -471,8 +491,9 @@ class Evaluator:
 def forecast_loss_rise_of_earlier_tasks(
     method: Method, ctx: TaskTrainingContext
 ) -> tuple[float | None, dict[int, float]]:
-    """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None for
-    the first task."""
+    """Return the method's forecast of the loss rise on earlier tasks, mean and by task; None for
+    the first.
+    """
     predicted = None if ctx.first else method.forecast_loss_rise(ctx)
     by_task = method.forecast_by_task(ctx).items()
     if predicted is not None and not math.isfinite(predicted):

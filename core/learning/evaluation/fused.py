@@ -16,7 +16,8 @@ from core.learning.precision import move_network_to_device
 
 
 def fuse_batch_norms(network: Network, image: Tensor, task: int | None) -> Network | None:
-    """Return a copy for prediction, or None if no batch norm directly follows a convolution.
+    """Return a copy of a network with BatchNorm fused into convolutions, or None if there is
+    nothing to fuse.
 
     Args:
         network: the network to copy.
@@ -39,7 +40,7 @@ def fuse_batch_norms(network: Network, image: Tensor, task: int | None) -> Netwo
 def _find_convolutions_before_batch_norms(
     network: Network, image: Tensor, task: int | None
 ) -> list[tuple[str, str]]:
-    """Return pairs of names: a convolution, and the batch norm that reads its output."""
+    """Find pairs of a convolution and the BatchNorm that reads its output, by name."""
     outputs: dict[int, tuple[str, Tensor]] = {}  # holds the tensors, so that no id is reused
     pairs: list[tuple[str, str]] = []
 

@@ -26,7 +26,7 @@ _VERSION: MeasuredVersion = "new"
 
 
 def measure_version_by_spec(spec: MeasureSpec, emit: Emit) -> Path:
-    """Measure the version of a spec on its images; return the folder with the result.
+    """Measure a version on the images of a spec; return the folder with the result.
 
     Raises:
         DataError: the images do not fit.
@@ -65,7 +65,7 @@ def measure_version_by_spec(spec: MeasureSpec, emit: Emit) -> Path:
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Measure as a spec file says, with events to `out_fd`; return the exit status.
+    """Measure the version of a spec file, sending events to `out_fd`; return the exit status.
 
     The process ends on a stop request, and when the control pipe closes.
     """

@@ -23,7 +23,13 @@ from core.contract.manifest import Manifest, ManifestMethod
 from core.learning.evaluation.evaluate import Predict
 from core.learning.methods import registry
 from core.learning.methods.method import Method
-from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network, build_network
+from core.learning.networks import (
+    HeadSpec,
+    ImageSpec,
+    Network,
+    build_network,
+    build_uninitialised_network,
+)
 from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.network import get_type_of_part_name
 from core.learning.precision import InputNormaliser, use_full_precision
@@ -34,7 +40,7 @@ BASE_PART = "base"
 
 
 def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
-    """Load the version's network in eval mode, on the CPU, in float32.
+    """Load a version's network in eval mode, on the CPU, in float32.
 
     In version 0 the head may be missing: it is then zero rows for the classes that the manifest
     names.
@@ -57,15 +63,15 @@ def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> 
     first = manifest.version == 0
     backbone = {name for name in part_paths if get_type_of_part_name(name) == "backbone"}
     if first and BASE_PART in part_paths:
-        network = build_empty_network(architecture, image, scenario, heads)
+        network = build_uninitialised_network(architecture, image, scenario, heads)
         network.backbone.load_base_weights(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
         description = None if manifest.network is None else manifest.network.to_json()
         network = rebuild_described_network(
-            build_empty_network(architecture, image, scenario, heads), description
+            build_uninitialised_network(architecture, image, scenario, heads), description
         )
         # By type: the parts of a method's state lie in the same folder.
-        types = {get_type_of_part_name(part) for part in network.list_part_names()}
+        types = {get_type_of_part_name(part) for part in network.list_tensor_names_by_part()}
         parts = {
             name: load_file(path)
             for name, path in part_paths.items()
@@ -88,7 +94,7 @@ def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> 
 def load_prediction_method(
     manifest: Manifest, part_paths: Mapping[str, Path], device: torch.device | None = None
 ) -> Method:
-    """Return the method that made the version, with only the state that its predictions read.
+    """Load the method that made a version, with only the state that its predictions read.
 
     A version that no method made (0) predicts by the network's forward pass, as fine-tuning does.
     Raises ValueError for an unknown method, or hyper-parameters that it does not accept.
@@ -131,7 +137,7 @@ def predict_images(
     batch: int = 256,
     scoring: SoftmaxScoring = PLAIN,
 ) -> tuple[list[str], NDArray[np.float32]]:
-    """Return labels and class probabilities [N, C] of images; rows sum to 1.
+    """Predict images: return labels and class probabilities [N, C], whose rows sum to 1.
 
     Columns are `network.list_classes(task)`. Ties go to the first class. Runs in eval mode in
     float32 and restores the mode.

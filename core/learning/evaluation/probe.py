@@ -36,7 +36,7 @@ _ROWS = 1024  # rows compared at once
 
 @dataclass(frozen=True)
 class ProbedImages:
-    """Images of a task's held-out part that the probe compares.
+    """Images of a task's held-out data that the k-NN probe compares, with their features.
 
     Attributes:
         rows: int64 [n] of the held-out part, on the CPU.
@@ -52,12 +52,14 @@ class ProbedImages:
 
 
 def group_near_duplicate_probed_images(samples: Sequence[ProbedImages]) -> Tensor:
-    """Return a group number per image of all samples, equal for near duplicates, int64 [n]."""
+    """Group near duplicates among the probed images of all tasks, int64 [n], equal for near
+    duplicates.
+    """
     return group_near_duplicates([(len(sample.labels), sample.hashes) for sample in samples])
 
 
 class VersionKnnProbe:
-    """The probe of one version, task by task.
+    """The k-NN probe of one version's features, task by task.
 
     Args:
         tasks: number of tasks that will be measured. With more tasks, `probe_all_tasks` takes fewer
@@ -88,11 +90,11 @@ class VersionKnnProbe:
 
     @property
     def class_names(self) -> list[str]:
-        """Labels of the samples' classes, in the order of their numbers."""
+        """Labels of the probed classes, in the order of their numbers."""
         return [name for _, name in self._classes]
 
     def probe_task(self, task: int, data: Dataset, hashes: Hashes | None = None) -> list[int]:
-        """Return [correct, total] of a task's held-out part among its own images.
+        """Probe one task: return [correct, total] by k-NN among its own held-out images.
 
         hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
         """
@@ -120,7 +122,7 @@ class VersionKnnProbe:
         )
 
     def probe_all_tasks(self) -> list[int]:
-        """Return [correct, total] among the images of all tasks measured so far.
+        """Probe all tasks so far: return [correct, total] by k-NN among the images of all of them.
 
         A class that two tasks share is one class, except with a head per task.
         """
@@ -140,8 +142,9 @@ class VersionKnnProbe:
 def compute_image_features(
     network: Network, images: Tensor, inputs: InputNormaliser, head: int | None = None
 ) -> Tensor:
-    """Return features float32 [N, width] of uint8 images, in eval mode; training modes are
-    restored. Features in place of images are returned as they are, on the device."""
+    """Compute a network's features float32 [N, width] of uint8 images, in eval mode; training modes
+    are restored. Features in place of images are returned as they are, on the device.
+    """
     if images.dim() == 2:
         return inputs(images).float()
     with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
@@ -159,7 +162,7 @@ def choose_number_of_compared_images(classes: int) -> int:
 
 
 def choose_neighbour_count(labels: Tensor) -> int:
-    """Return k, from 1 to 20: half of the mean number of images per class.
+    """Choose the number of neighbours k, 1 to 20: half of the mean number of images per class.
 
     An image is not among the neighbours of its own class. With k near the size of a class the other
     classes would outvote it.
@@ -175,7 +178,7 @@ def classify_by_other_neighbours(
     groups: Tensor | None = None,
     classified: Tensor | None = None,
 ) -> Tensor:
-    """Return bool [M]: True if the majority of the k nearest others has an image's own class.
+    """Classify images by the majority of their k nearest others; return bool [M], True where right.
 
     Args:
         features: float [N, width].
@@ -213,8 +216,9 @@ def classify_by_other_neighbours(
 
 
 def choose_evenly_spaced_rows(n: int, most: int) -> Tensor:
-    """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
-    their shares."""
+    """Choose at most `most` evenly spaced rows of n, int64, so that classes listed in turn keep
+    their shares.
+    """
     count = min(n, most)
     # In integers, so that every machine picks the same rows.
     return torch.arange(count) * n // max(1, count)

@@ -22,7 +22,8 @@ _FILE = f"{_PREFIX}.bin"
 
 
 def write_predictions(folder: Path, kept: Kept) -> list[PredictionsFile]:
-    """Write them to one file in `folder`, one after the other, and describe the parts of the file.
+    """Write predictions of several tasks to one file in `folder`, and describe the parts of the
+    file.
 
     A file for each task would cost more than its few hundred bytes. It is not synced to disk: a
     machine that loses it loses the attempt as well.
@@ -44,12 +45,12 @@ def write_predictions(folder: Path, kept: Kept) -> list[PredictionsFile]:
 
 
 def read_predictions(data: bytes, problem: Problem[P]) -> P:
-    """Read predictions that `write_predictions` wrote, now or in an older version of the code."""
+    """Read stored predictions from a file of `write_predictions`, of any version of this code."""
     return problem.read_prediction(load(data))
 
 
 def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:
-    """Return predictions as tensors of a snapshot, by name."""
+    """Convert predictions to named tensors of a snapshot."""
     tensors: dict[str, Tensor] = {}
     for (version, task), predictions in kept.items():
         tensors |= {
@@ -62,7 +63,7 @@ def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:
 def pop_stored_predictions(
     tensors: dict[str, Tensor], problem: Problem[P]
 ) -> dict[tuple[MeasuredVersion, int], Prediction]:
-    """Remove the predictions from a snapshot's tensors, and return them.
+    """Take predictions out of a snapshot's tensors.
 
     Older snapshots have none, because predictions were not stored then.
     """

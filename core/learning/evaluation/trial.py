@@ -22,17 +22,17 @@ def score_trial(
     parts: Sequence[SelectionPart],
     ancestors: StartingVersions,
 ) -> TrialScore | None:
-    """Return the score of a learned network: the mean over tasks of its accuracy on their images.
+    """Score a trial's network: the mean accuracy over tasks on the images for comparing trials.
 
     Without such images it is the mean over classes of left-out answers. None if the method has none
     either.
     """
     if not parts:
         return _score_trial_by_left_out_examples(method, ctx)
-    return _score_on_selection_images(network, method, ctx.inputs, parts, ancestors)
+    return _score_trial_on_selection_images(network, method, ctx.inputs, parts, ancestors)
 
 
-def _score_on_selection_images(
+def _score_trial_on_selection_images(
     network: Network,
     method: Method,
     inputs: InputNormaliser,

@@ -13,7 +13,7 @@ from core.learning.precision import InputNormaliser
 
 
 class ProbabilityModule(nn.Module):
-    """A version that maps uint8 [B, channels, size, size] to probabilities, a tensor for each head.
+    """A module for export that maps uint8 [B, channels, size, size] to each head's probabilities.
 
     Each is float32 [B, classes] and sums to 1. The numbers are those of
     `core.learning.evaluation.predicting.predict`, whose images have their channels last.
@@ -51,7 +51,7 @@ class ProbabilityModule(nn.Module):
 
     @property
     def output_names(self) -> list[str]:
-        """Names of the graph's outputs, in their order."""
+        """Names of the exported graph's outputs, in their order."""
         names = [get_graph_output_name(task) for task in self.tasks]
         return (
             names
@@ -60,7 +60,8 @@ class ProbabilityModule(nn.Module):
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Return a tensor for each head, in the order of `tasks`, then a mask of its sure answers.
+        """Compute each head's probabilities in the order of `tasks`, then a mask of confident
+        predictions.
 
         Masks are bool [B]; there are none without `sure_from`.
         """

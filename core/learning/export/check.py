@@ -49,7 +49,7 @@ Run = Callable[[Images], dict[str, Any]]
 
 @dataclass(frozen=True)
 class ExportCheckResult:
-    """Result of comparing a graph with its version.
+    """Result of comparing an exported graph's predictions with its version's.
 
     Attributes:
         max_difference: largest difference of a probability.
@@ -72,7 +72,7 @@ def compare_graph_with_version(
     threads: int,
     most: int = MAX_HELD_OUT,
 ) -> ExportCheckResult:
-    """Compare a graph with the version that it was made of.
+    """Check an exported graph: compare its predictions with those of the version it was made from.
 
     Args:
         path: the graph.
@@ -114,7 +114,7 @@ def compare_graph_with_version(
 def compute_allowed_probability_differences(
     probabilities: NDArray[np.float32], moved: NDArray[np.float32], least: float
 ) -> NDArray[np.float64]:
-    """Return the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
+    """Compute the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
 
     It is the difference if every score of an image changes by `moved` [N]. A probability is the
     sigmoid of its score's lead over the others, which changes by at most twice as much.
@@ -134,11 +134,13 @@ def _compute_sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
 def _compute_expected_probabilities(
     answers: ProbabilityModule, batch: Images, task: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Return the version's probabilities [N, C], and the allowed difference of each."""
+    """Compute the version's own probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
 
     def compute_scores(network: Network, x: Tensor, head: int | None) -> Tensor:
-        moved.append(answers.method.bound_rounding(network, x, head).cpu() / answers.temperature)
+        moved.append(
+            answers.method.bound_score_rounding(network, x, head).cpu() / answers.temperature
+        )
         return answers.method.predict_logits(network, x, head)
 
     scoring = predicting.SoftmaxScoring(compute_scores, answers.temperature)
@@ -152,7 +154,9 @@ def _compute_expected_probabilities(
 def _compare_probabilities(
     ours: NDArray[np.float32], theirs: NDArray[np.float32], may: NDArray[np.float64]
 ) -> None:
-    """Raise ExportFailed for another shape, a number not finite, or too large a difference."""
+    """Raise ExportFailed if a graph's probabilities have another shape, are not finite, or differ
+    too much.
+    """
     if ours.shape != theirs.shape or not np.isfinite(theirs).all():
         raise ExportFailed(
             "The graph's answers are no numbers, or too many or too few. Nothing was stored."
@@ -171,7 +175,7 @@ def _compare_probabilities(
 def _check_sure_output_of_graph(
     probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
 ) -> None:
-    """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""
+    """Raise ExportFailed unless a graph marks as sure exactly what its own probabilities imply."""
     # In float32, in which the graph compares.
     if not np.array_equal(sure, probabilities.max(1) >= np.float32(least)):
         raise ExportFailed(
@@ -182,7 +186,9 @@ def _check_sure_output_of_graph(
 def _iterate_check_batches(
     answers: ProbabilityModule, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
 ) -> Iterator[tuple[Images, list[int | None]]]:
-    """Yield batches, and the heads to compare on each."""
+    """Yield batches of images for the check of an exported graph, with the heads to compare on
+    each.
+    """
     for batch in noise:
         yield batch, list(answers.tasks)
     # An equal number of images of each task, within the limit for all.
@@ -194,7 +200,7 @@ def _iterate_check_batches(
 
 
 def load_onnx_graph(path: Path, threads: int) -> Run:
-    """Load a graph into ONNX Runtime.
+    """Load an exported graph into ONNX Runtime; return the function that runs it.
 
     Raises ExportFailed if it cannot be loaded. The returned function raises it if it cannot be run.
     """
@@ -223,7 +229,7 @@ def load_onnx_graph(path: Path, threads: int) -> Run:
 
 
 def _build_onnx_graph_error(error: Exception) -> ExportFailed:
-    """Return the error for a graph that ONNX Runtime cannot run."""
+    """Build the error for an exported graph that ONNX Runtime cannot run."""
     first_line = str(error).strip().partition("\n")[0]
     return ExportFailed(
         f"ONNX Runtime cannot run the graph ({type(error).__name__}: {first_line[:300]})"

@@ -21,7 +21,7 @@ Probabilities = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PredictionEngine:
-    """A replacement for a version's network.
+    """An engine, such as an ONNX graph, that predicts in place of a version's network.
 
     Attributes:
         name: its name in responses.
@@ -40,7 +40,8 @@ class PredictionEngine:
         predict_exactly: Callable[[Images], Probabilities],
         sure_from: float | None = None,
     ) -> Probabilities:
-        """Return probabilities [N, classes], whose best classes are those of the version's own.
+        """Predict probabilities [N, classes] by the engine, with the same best classes as the
+        network's.
 
         Args:
             images: uint8 [N, size, size, channels].
@@ -63,7 +64,7 @@ class PredictionEngine:
 def find_uncertain_images(
     probabilities: Probabilities, tolerance: float, sure_from: float | None
 ) -> NDArray[np.bool_]:
-    """Return bool [N], true for images whose result a difference by `tolerance` may change.
+    """Find images whose predicted class a difference of `tolerance` may change, bool [N].
 
     The result is the best class, and whether it is sure. Both of two probabilities may differ, in
     opposite directions. An image with a probability that is no number is unclear, too.

@@ -27,7 +27,7 @@ _TRACED = 2
 
 
 class ExportFailed(Exception):
-    """Raised when a version cannot be exported, or its graph answers differently.
+    """Raised when a version cannot be exported, or its graph predicts differently.
 
     The text is for a person.
     """
@@ -36,7 +36,8 @@ class ExportFailed(Exception):
 def write_onnx_graph(
     answers: ProbabilityModule, channels: int, size: int, folder: Path
 ) -> list[str]:
-    """Write the graph into a folder; return the names of its files, the graph first.
+    """Write the ONNX graph of a version to a folder; return the names of its files, the graph
+    first.
 
     Raises:
         ExportFailed: the exporter has no rule for one of the network's operations, or fixes the
@@ -57,7 +58,7 @@ def write_onnx_graph(
 
 
 def _trace_onnx_graph(answers: ProbabilityModule, images: torch.Tensor) -> Any:
-    """Return the graph of `answers` with a dynamic batch, an `onnx_ir.Model`."""
+    """Trace a probability module to an ONNX graph with a dynamic batch, an `onnx_ir.Model`."""
     fast = torch.backends.mha.get_fastpath_enabled()
     # The fast path fuses operations for which ONNX has no node.
     torch.backends.mha.set_fastpath_enabled(False)
@@ -89,7 +90,7 @@ def _trace_onnx_graph(answers: ProbabilityModule, images: torch.Tensor) -> Any:
 
 
 def _remove_source_metadata(model: Any) -> None:
-    """Remove all metadata, which names source lines of this machine."""
+    """Remove all metadata from an ONNX graph, since it names source lines of this machine."""
     model.metadata_props.clear()
     # Functions have bodies of their own, whose nodes name source lines as well.
     for graph in (model.graph, *model.functions.values()):

@@ -24,7 +24,8 @@ RESULT = "result.json"
 
 
 def export_version_graph(spec: ExportSpec, emit: Emit) -> Path:
-    """Make and check the graph of a version; return the folder with its files and `result.json`.
+    """Export a version's ONNX graph and check it; return the folder with its files and
+    `result.json`.
 
     Raises:
         ExportFailed: it cannot be exported, or the graph answers differently.
@@ -62,20 +63,20 @@ def export_version_graph(spec: ExportSpec, emit: Emit) -> Path:
 
 
 def _load_images(path: Path) -> Images:
-    """Return the first images of a dataset file, up to `MAX_HELD_OUT`."""
+    """Load the first images of a dataset file, up to `MAX_HELD_OUT`."""
     images: Images = load_tensors(path)["images"][:MAX_HELD_OUT].numpy()
     return images
 
 
 def _get_package_versions() -> dict[str, str]:
-    """Return the installed versions of the packages that an export uses."""
+    """Return the installed versions of the packages used for an ONNX export."""
     return {
         name: importlib.metadata.version(name) for name in ("onnx", "onnxscript", "onnxruntime")
     }
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Export as a spec file says, with events to `out_fd`; return the exit status.
+    """Run the export that a spec file describes, with events to `out_fd`; return the exit status.
 
     The process ends on a stop request, and when the control pipe closes.
     """

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 
-def draw_rows_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Return min(n, N) different rows int64, equally many per class as far as possible; ties by
-    chance.
+def draw_class_balanced_rows(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """Draw min(n, N) different rows, int64, with as equal numbers of each class as possible.
 
     Args:
         classes: int64 [N], on the CPU.
@@ -29,7 +28,7 @@ def draw_rows_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Ten
 
 
 def _count_earlier_items_of_class(classes: Tensor) -> Tensor:
-    """Return the number of earlier items of the same class for each item, int64 [N]."""
+    """Return for each item the number of earlier items of its class, int64 [N]."""
     by_class = classes.argsort(stable=True)
     _, sizes = classes[by_class].unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
     starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
@@ -38,14 +37,15 @@ def _count_earlier_items_of_class(classes: Tensor) -> Tensor:
     return counts
 
 
-def choose_balanced_slots(
+def choose_balanced_reservoir_slots(
     draws: Sequence[float],
     classes: Sequence[int],
     held: Sequence[int],
     seen: dict[int, int],
     capacity: int,
 ) -> dict[int, int]:
-    """Return slot → position in the batch for the retained items of a batch.
+    """Choose the class-balanced reservoir's slots for the items of a batch: slot → position in the
+    batch.
 
     A full buffer replaces an item of its largest class by one of a smaller class; of the largest
     class itself it stays a uniform sample (algorithm R).

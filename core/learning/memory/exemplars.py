@@ -16,7 +16,8 @@ from core.learning.state import StateSection
 
 
 class ExemplarBuffer:
-    """A view of a state section: images uint8 [N, S, S, C], labels and tasks int64 [N].
+    """An exemplar buffer stored in a state section: images uint8 [N, S, S, C], labels and tasks
+    int64 [N].
 
     Holds no data itself.
     """
@@ -26,30 +27,31 @@ class ExemplarBuffer:
 
     @property
     def size(self) -> int:
-        """Number of items, N."""
+        """Number of exemplars in the buffer, N."""
         labels = self._section.tensors.get("labels")
         return 0 if labels is None else labels.shape[0]
 
     @property
     def images(self) -> Tensor:
-        """Images, uint8 [N, S, S, C]."""
+        """Images of the exemplars, uint8 [N, S, S, C]."""
         return self._section.tensors["images"]
 
     @property
     def labels(self) -> Tensor:
-        """Labels, int64 [N]."""
+        """Labels of the exemplars, int64 [N]."""
         return self._section.tensors["labels"]
 
     def trim_class_lists(self, count: int) -> None:
-        """Keep the first `count` items of every class."""
+        """Keep only the first `count` exemplars of every class."""
         if self.size:
             labels = self.labels.unique().tolist()  # type: ignore[no-untyped-call]
-            self._keep_only_rows(
+            self._keep_only_buffer_rows(
                 torch.cat([self._find_label_rows(label)[:count] for label in labels])
             )
 
     def append_images(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
-        """Append images of some classes, then cut each of these classes to at most `count`.
+        """Append exemplar images of some classes, then cut each of these classes to at most
+        `count`.
 
         If a class has a list already, old and new images alternate, so every prefix holds both.
         Pass all classes at once: every call copies all items.
@@ -76,10 +78,10 @@ class ExemplarBuffer:
             ).argsort()
             selected.append(rows[alternating[:count].to(rows.device)])
         # One copy at the end, however many classes were added.
-        self._keep_only_rows(torch.cat(selected))
+        self._keep_only_buffer_rows(torch.cat(selected))
 
     def remove_items_of_tasks(self, tasks: set[int]) -> bool:
-        """Remove all items that came with these tasks; return true if there were any."""
+        """Remove all exemplars that came with these tasks; return true if there were any."""
         if not self.size:
             return False
         tasks_of_items = self._section.tensors["tasks"]
@@ -87,15 +89,15 @@ class ExemplarBuffer:
         # apart.
         gone = torch.isin(tasks_of_items, torch.tensor(sorted(tasks), device=tasks_of_items.device))
         if gone.any():
-            self._keep_only_rows((~gone).nonzero().squeeze(1))
+            self._keep_only_buffer_rows((~gone).nonzero().squeeze(1))
         return bool(gone.any())
 
     def _find_label_rows(self, label: int) -> Tensor:
-        """Return the rows of a label's items, int64."""
+        """Return the buffer rows of a label's exemplars, int64."""
         return (self.labels == label).nonzero().squeeze(1)
 
-    def _keep_only_rows(self, rows: Tensor) -> None:
-        """Keep the items at `rows` alone; without any, remove the tensors."""
+    def _keep_only_buffer_rows(self, rows: Tensor) -> None:
+        """Keep only the exemplars at `rows`; if there are none, remove the tensors."""
         for name, tensor in list(self._section.tensors.items()):
             if rows.numel():
                 self._section.tensors[name] = tensor[rows]

@@ -25,7 +25,7 @@ RIDGE = 1e-4
 
 @dataclass(frozen=True)
 class ClassGaussians:
-    """The Gaussians in a section of a method's state, by task.
+    """Gaussians of each class's features, stored by task in a section of a method's state.
 
     Tensors of task t:
 
@@ -41,7 +41,8 @@ class ClassGaussians:
     def store_task_gaussians(
         self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance
     ) -> None:
-        """Store the Gaussians of a task's features, in place of any that were stored for it.
+        """Fit Gaussians to a task's features by class and store them, in place of any stored for
+        the task.
 
         Args:
             task: number of the task.
@@ -77,7 +78,7 @@ class ClassGaussians:
     def draw_gaussian_features(
         self, each: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Draw the same number of features of every class, one class after the other within a task.
+        """Draw the same number of random features for every class from its Gaussians.
 
         Args:
             each: draws of a class, over all tasks that it came in.
@@ -103,7 +104,7 @@ class ClassGaussians:
         return torch.cat(features), torch.cat(labels)
 
     def renumber_classes(self, classes: ClassMap) -> None:
-        """Give the Gaussians the new numbers of their classes, and remove those of dropped ones.
+        """Renumber the classes of the stored Gaussians, and remove those of dropped classes.
 
         Several Gaussians of one task with the same number are a mixture.
         """
@@ -123,15 +124,15 @@ class ClassGaussians:
                     del self.section.tensors[f"{task}.{name}"]
 
     def list_stored_tasks(self) -> list[int]:
-        """Return the numbers of the stored tasks, ascending."""
+        """List the tasks whose Gaussians are stored, ascending."""
         return sorted({int(name.split(".")[0]) for name in self.section.tensors})
 
     def _get_tensor(self, task: int, name: str) -> Tensor:
         return self.section.tensors[f"{task}.{name}"]
 
     def _split_draws_by_task(self, each: int) -> dict[tuple[int, int], int]:
-        """Return the draws of each (task, Gaussian of it): a class is split in the shares of its
-        images.
+        """Split a class's number of draws among its Gaussians of several tasks, in proportion to
+        their images.
 
         The remainder goes to the newest task.
         """
@@ -152,14 +153,16 @@ class ClassGaussians:
 
 
 def _compute_covariance(away: Tensor, freedom: int) -> Tensor:
-    """Return the covariance of deviations float64 [n, D], packed; zeros for a single one."""
+    """Compute the covariance of deviations float64 [n, D] from a mean, packed; zeros for a single
+    one.
+    """
     covariance = away.T @ away / max(1, freedom)
     rows, columns = torch.tril_indices(*covariance.shape)
     return covariance[rows, columns]
 
 
 def _compute_covariance_roots(stored: Tensor, width: int) -> list[Tensor]:
-    """Return a square root L of each covariance plus a ridge, L Lᵀ = Σ + ridge · I, float32.
+    """Compute a square root L of each covariance plus a ridge, L Lᵀ = Σ + ridge · I, float32.
 
     L is [D, D], or [D] for diagonals.
     """

@@ -24,14 +24,14 @@ PIXELS = 256 * 32 * 32
 
 
 def read_gradient_vector(parameters: Parameters) -> Tensor:
-    """Return the parameters' `.grad` as one vector [d]."""
+    """Concatenate the parameters' `.grad` to one vector [d]."""
     return _flatten_gradients([parameter.grad for parameter in parameters], parameters)
 
 
 def compute_memory_gradient(
     method: Method, ctx: TaskTrainingContext, items: ReplayItems, parameters: Parameters
 ) -> Tensor:
-    """Return the gradient of the items' mean cross-entropy as one vector [d].
+    """Compute the gradient of the mean cross-entropy of replay items as one vector [d].
 
     Each item is scored by the head of its own task, or over all known classes.
     """
@@ -60,7 +60,7 @@ def compute_memory_gradient(
 
 
 def add_vector_to_gradient(vector: Tensor, parameters: Parameters) -> None:
-    """Add a vector [d] to the parameters' `.grad`."""
+    """Add a flat vector [d] to the parameters' `.grad`."""
     parts: Sequence[Tensor] = vector.split([p.numel() for p in parameters])  # type: ignore[no-untyped-call]
     for parameter, part in zip(parameters, parts, strict=True):
         if parameter.grad is None:

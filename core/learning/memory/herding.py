@@ -12,7 +12,7 @@ from torch import Tensor
 
 @torch.no_grad()
 def select_rows_by_herding(features: Tensor, count: int) -> Tensor:
-    """Return rows of features [N, D] in herding order, each once, int64 [min(count, N)].
+    """Select feature rows [N, D] by herding, so that their mean stays near the mean of all; int64.
 
     p_k = argmin over the remaining rows of ‖μ - (φ + Σ_{j<k} φ(p_j)) / k‖; ties go to the lowest
     row. The mean μ is not normalised again.

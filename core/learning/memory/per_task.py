@@ -18,7 +18,7 @@ from core.learning.training.context import TrainingBatch
 
 
 class PerTaskReplayBuffer:
-    """A view of a state section as a replay buffer of `share` examples per task.
+    """A replay buffer of `share` examples per task, stored in a state section.
 
     Holds no data itself.
     """
@@ -28,20 +28,20 @@ class PerTaskReplayBuffer:
         self.share = share
 
     @property
-    def stored_tasks(self) -> list[int]:
-        """Tasks with at least one example, ascending: the oldest first."""
+    def tasks_with_stored_examples(self) -> list[int]:
+        """Tasks with at least one example in the replay buffer, the oldest first."""
         if "tasks" not in self._section.tensors:
             return []
         return sorted(set(self._section.copy_tensor_to_host("tasks").tolist()))
 
     def fit_buffer_to_share(self) -> None:
-        """Fit the stored buffer, perhaps another method's, to the share before a task begins."""
+        """Cut the stored replay buffer, perhaps another method's, to `share` examples per task."""
         # Logits are of another method, and nothing would keep them up to date.
         rescale_reservoir_offer_counters(self._section, offers=1, logits=False)
         stored = self._section.tensors
         if not stored:
             return
-        left = dict.fromkeys(self.stored_tasks, self.share)
+        left = dict.fromkeys(self.tasks_with_stored_examples, self.share)
         keep: list[bool] = []
         for task in stored["tasks"].tolist():
             keep.append(left[task] > 0)
@@ -51,7 +51,9 @@ class PerTaskReplayBuffer:
         )
 
     def store_task_examples(self, batches: Iterable[TrainingBatch], task: int) -> None:
-        """Store min(share, N) of a task's N examples, given all of its batches, shuffled."""
+        """Store a random sample of at most `share` of a task's examples, given its shuffled
+        batches.
+        """
         stored, room = self._section.tensors, self.share
         for batch in batches:
             # Counted although the buffer does not need it: another method may take over the buffer
@@ -71,14 +73,14 @@ class PerTaskReplayBuffer:
                 stored[name] = torch.cat([stored[name], value]) if name in stored else value
 
     def get_task_examples(self, tasks: Iterable[int]) -> ReplayItems:
-        """Return all examples of these tasks."""
+        """Return all replay examples of these tasks."""
         is_selected = torch.isin(
             self._section.copy_tensor_to_host("tasks"), torch.tensor(list(tasks))
         )
         return ReplayItems.get_section_rows(self._section, is_selected.nonzero().squeeze(1))
 
     def remove_items_of_tasks(self, tasks: set[int]) -> None:
-        """Remove all examples of these tasks."""
+        """Remove all replay examples of these tasks from the buffer."""
         tasks_of_items = self._section.tensors.get("tasks")
         if tasks_of_items is not None:
             self._keep_masked_examples(

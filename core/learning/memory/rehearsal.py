@@ -17,7 +17,7 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 def compute_normalised_features(network: Network, x: Tensor) -> Tensor:
-    """Return the network's features float32 [B, D], each normalised to length one."""
+    """Compute the network's features float32 [B, D], each normalised to length one."""
     return functional.normalize(network.features(x).float())
 
 
@@ -28,7 +28,7 @@ def choose_exemplars(
     count: int,
     alive: Callable[[], None] = lambda: None,
 ) -> dict[int, Tensor]:
-    """Return label → raw images uint8 [min(count, n), S, S, C] in herding order, by unit features.
+    """Choose exemplars of each class by herding: label → raw images uint8 [min(count, n), S, S, C].
 
     Args:
         network: the feature extractor.
@@ -48,7 +48,7 @@ def choose_exemplars(
 def draw_exemplars_for_batch(
     ctx: TaskTrainingContext, exemplars: ExemplarBuffer
 ) -> tuple[Tensor, Tensor] | None:
-    """Return the exemplars for this step's batch: augmented inputs and their labels.
+    """Draw the exemplars to add to this step's batch: augmented inputs and their labels.
 
     Each epoch has its own order of the exemplars and gives every batch its share, so each is used
     at most once per epoch. A batch gets at most the recipe's batch size.
@@ -68,7 +68,7 @@ def draw_exemplars_for_batch(
 def draw_exemplar_batch(
     ctx: TaskTrainingContext, exemplars: ExemplarBuffer
 ) -> tuple[Tensor, Tensor]:
-    """Return a whole batch of exemplars, in cycles through the epoch's order.
+    """Draw a whole batch of exemplars, cycling through the epoch's shuffled order.
 
     There must be at least one exemplar. Shapes as in `draw_exemplars_for_batch`.
     """
@@ -79,7 +79,9 @@ def draw_exemplar_batch(
 def _build_exemplar_inputs(
     ctx: TaskTrainingContext, exemplars: ExemplarBuffer, begin: int, end: int
 ) -> tuple[Tensor, Tensor]:
-    """Return inputs and labels at positions begin … end - 1 of the epoch's order, which repeats."""
+    """Build inputs and labels of the exemplars at positions begin … end - 1 of the epoch's repeated
+    order.
+    """
     key = ctx.epoch, exemplars.size
     # The order is a function of seed, task, epoch and size, so the cache needs no saving.
     if ctx.cache.get("epoch") != key:
@@ -100,7 +102,8 @@ def _build_exemplar_inputs(
 def _compute_batch_features(
     network: Network, batches: Iterable[TrainingBatch]
 ) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """Return features [N, D] and labels int64 [N] of all batches, and a loader of raw images.
+    """Compute features [N, D] and labels int64 [N] of all batches; also return a loader of raw
+    images.
 
     The loader takes rows int64 [n] and returns images uint8 [n, S, S, C].
     """

@@ -16,7 +16,8 @@ _OF_HEAD = re.compile(r"(^|[./])head\.(weight|bias)\Z")
 
 
 def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
-    """Renumber the labels of remembered images, and remove the images of dropped classes.
+    """Renumber the labels in a replay buffer after a class merge or drop; remove images of dropped
+    classes.
 
     Logits of a merged class are the mean of its former ones, as its row of the head is.
     """
@@ -28,7 +29,7 @@ def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
     if "logits" in tensors:
         # A logit is a linear function of its row, so its mean is the logit of the mean row.
         tensors["logits"] = classes.average_rows(tensors["logits"].T).T.contiguous()
-        tensors["widths"] = _convert_widths_to_new_classes(tensors["widths"], classes)
+        tensors["widths"] = _convert_logit_widths_to_new_classes(tensors["widths"], classes)
     keep = (labels != DROPPED).nonzero().squeeze(1)
     for name in list(tensors):
         if not keep.numel():
@@ -37,27 +38,29 @@ def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
         elif keep.numel() < labels.numel():
             tensors[name] = tensors[name][keep.to(tensors[name].device)]
     if SEEN in section.json:
-        section.json[SEEN] = _renumber_counts(section.json[SEEN], classes)
+        section.json[SEEN] = _renumber_class_counts(section.json[SEEN], classes)
 
 
-def renumber_head_rows(section: StateSection, classes: ClassMap) -> None:
-    """Average the rows of tensors that belong to the head's weights, such as their importance."""
+def average_head_rows_of_merged_classes(section: StateSection, classes: ClassMap) -> None:
+    """Average the rows of merged classes in stored tensors shaped like head weights, such as
+    importance.
+    """
     for name, tensor in list(section.tensors.items()):
         if _OF_HEAD.search(name):
             section.tensors[name] = classes.average_rows(tensor)
 
 
-def _convert_widths_to_new_classes(widths: Tensor, classes: ClassMap) -> Tensor:
-    """Return the number of new classes among the first `width` former ones, for each width."""
+def _convert_logit_widths_to_new_classes(widths: Tensor, classes: ClassMap) -> Tensor:
+    """Convert logit widths (numbers of former classes) to numbers of new classes."""
     known = torch.tensor([len(classes.list_sources(n)) for n in range(classes.former + 1)])
     return known.to(widths.device)[widths]
 
 
-def _renumber_counts(counts: dict[str, int], classes: ClassMap) -> dict[str, int]:
-    """Return the counts by class under new numbers, in their order."""
+def _renumber_class_counts(counts: dict[str, int], classes: ClassMap) -> dict[str, int]:
+    """Renumber counts by class after a class merge or drop."""
     renumbered: dict[int, int] = {}
     for former, count in counts.items():
-        new = int(classes.numbers[int(former)])
+        new = int(classes.new_numbers[int(former)])
         if new != DROPPED:
             renumbered[new] = renumbered.get(new, 0) + count
     return {str(number): renumbered[number] for number in sorted(renumbered)}

@@ -28,7 +28,8 @@ Draw = tuple[ReplayItems, Tensor, ReplayItems]
 def draw_replay_items(
     ctx: TaskTrainingContext, reservoir: ReservoirBuffer, size: int, count: int
 ) -> list[Draw]:
-    """Make `count` draws of up to `size` items, and return each one's part in `ctx.part`.
+    """Draw `count` times up to `size` replay items, and return this batch slice's share of each
+    draw.
 
     The slices of a batch share the draws of its step, which are made with its first slice.
     """
@@ -50,7 +51,7 @@ def draw_replay_items(
 def make_inputs_of_replay_items(
     ctx: TaskTrainingContext, items: ReplayItems, table: Tensor
 ) -> Tensor:
-    """Return augmented, normalised inputs of the items, or their cached features.
+    """Make the network inputs of replay items: augmented and normalised images, or cached features.
 
     Args:
         ctx: the training context.
@@ -63,16 +64,16 @@ def make_inputs_of_replay_items(
 def compute_logits_by_head(
     method: Method, ctx: TaskTrainingContext, x: Tensor, tasks: Tensor
 ) -> Groups:
-    """Return logits of items x [B, C, S, S] by head, for their tasks int64 [B] on the CPU."""
+    """Compute logits of replay items x [B, C, S, S] by the heads of their tasks, int64 [B] on the
+    CPU.
+    """
     return compute_logits_jointly(method, ctx, [(x, tasks)])[0]
 
 
 def compute_logits_jointly(
     method: Method, ctx: TaskTrainingContext, parts: Sequence[tuple[Tensor, Tensor]]
 ) -> list[Groups]:
-    """Return the logits of several (items, tasks) pairs, computed in one forward pass over all of
-    them.
-    """
+    """Compute logits of several (items, tasks) pairs in one joint forward pass."""
     # One forward pass for all parts: on a GPU a pass costs time for each call.
     x = torch.cat([x for x, _ in parts]) if len(parts) > 1 else parts[0][0]
     sizes = [tasks.shape[0] for _, tasks in parts]
@@ -87,7 +88,7 @@ def compute_logits_jointly(
 
 
 def _compute_logits_by_head(ctx: TaskTrainingContext, features: Tensor, tasks: Tensor) -> Groups:
-    """Compute each item's logits with the head of its task."""
+    """Compute each replay item's logits with the head of its task."""
     out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
         rows = move_tensor_to_device((tasks == task).nonzero().squeeze(1), features.device)
@@ -96,7 +97,7 @@ def _compute_logits_by_head(ctx: TaskTrainingContext, features: Tensor, tasks: T
 
 
 def compute_replay_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy over all items, each under its own head."""
+    """Compute the mean cross-entropy of replay items, each under its own task's head."""
     if groups[0][0] is None:
         return functional.cross_entropy(groups[0][1], labels)
     losses = [
@@ -109,7 +110,7 @@ def compute_replay_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
 
 
 def compute_replay_distillation_loss(groups: Groups, stored: Tensor) -> Tensor:
-    """Return the mean squared difference to the stored logits, over items and outputs.
+    """Compute the mean squared difference of replay items' logits from the stored ones.
 
     Heads only grow, so output i keeps its meaning. Outputs added since an item was stored have the
     target 0, as in a head with rows of zeros for them.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.learning.data.augment import COLUMNS, derive_seed
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.memory.evenly import choose_balanced_slots, draw_rows_evenly
+from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_class_balanced_rows
 from core.learning.state import StateSection
 from core.learning.training.context import TaskTrainingContext
 
@@ -27,8 +27,8 @@ SEEN = "seen_by_class"
 
 @dataclass(frozen=True)
 class ReplayItems:
-    """Items of a buffer: images uint8 [B, S, S, C], labels int64 [B], logits [B, W], widths int64
-    [B].
+    """Items of a replay buffer: images uint8 [B, S, S, C], labels int64 [B], logits [B, W], widths
+    int64 [B].
 
     `tasks`, int64 [B], are on the CPU, where the heads to use are chosen.
     """
@@ -41,7 +41,7 @@ class ReplayItems:
 
     @staticmethod
     def get_section_rows(section: StateSection, rows: Tensor) -> ReplayItems:
-        """Return the rows int64 [B], on the CPU, of a section's buffer."""
+        """Read the rows int64 [B] of a replay buffer in a state section, on the CPU."""
         tensors = section.tensors
         tasks = section.copy_tensor_to_host("tasks").index_select(0, rows)
         rows = move_tensor_to_device(rows, tensors["labels"].device)
@@ -55,14 +55,14 @@ class ReplayItems:
         )
 
     def slice_item_rows(self, rows: slice) -> ReplayItems:
-        """Return the items of a range of rows."""
+        """Return the replay items of a range of rows."""
         logits = None if self.logits is None else self.logits[rows]
         widths = None if self.widths is None else self.widths[rows]
         return ReplayItems(self.images[rows], self.labels[rows], self.tasks[rows], logits, widths)
 
 
 class ReservoirBuffer:
-    """A view of a state section as a reservoir of `capacity` items. It holds no data itself.
+    """A reservoir replay buffer of `capacity` items, whose data is in a state section.
 
     Args:
         balanced: items are retained and drawn evenly over classes.
@@ -86,23 +86,26 @@ class ReservoirBuffer:
 
     @property
     def generator(self) -> torch.Generator:
-        """The section's generator, created at the first draw: erasing alone creates none."""
+        """The reservoir's random generator, created at the first draw: erasing alone creates
+        none.
+        """
         return self._section.get_named_generator("reservoir", self._seed)
 
     @property
     def item_count(self) -> int:
-        """Number of items."""
+        """Number of items in the reservoir."""
         labels = self._section.tensors.get("labels")
         return 0 if labels is None else labels.shape[0]
 
     @property
     def offered_count(self) -> int:
-        """Number of items offered since the stream began."""
+        """Number of items offered to the reservoir since the stream began."""
         # A buffer without the count has been offered its items at least.
         return max(int(self._section.json.get("seen", 0)), self.item_count)
 
     def prepare_buffer_for_task(self, *, offers: int = 1, logits: bool = False) -> None:
-        """Prepare the stored buffer, perhaps of another method, for its use in a task.
+        """Prepare the stored replay buffer, perhaps of another method, for use as a reservoir in a
+        task.
 
         Args:
             offers: number of times each example of the task will be offered. Earlier offers are
@@ -115,7 +118,7 @@ class ReservoirBuffer:
         rescale_reservoir_offer_counters(self._section, offers=offers, logits=logits)
         if self.item_count > self.capacity:
             # Sorted, so that the items stay in their order.
-            self._keep_only_rows(self._choose_random_rows(self.capacity).sort().values)
+            self._keep_only_buffer_rows(self._choose_random_rows(self.capacity).sort().values)
 
     def remove_items_of_tasks(self, tasks: set[int]) -> int:
         """Remove all items of these tasks from the reservoir; return their number."""
@@ -127,7 +130,7 @@ class ReservoirBuffer:
         )
         removed = self.item_count - keep.numel()
         if removed:
-            self._keep_only_rows(keep)
+            self._keep_only_buffer_rows(keep)
         return removed
 
     def offer_items_to_reservoir(
@@ -137,7 +140,8 @@ class ReservoirBuffer:
         task: int,
         logits: Tensor | None = None,
     ) -> None:
-        """Offer a batch of items to the reservoir, in order.
+        """Offer the items of a batch to the reservoir, in order, which keeps each with falling
+        probability.
 
         Args:
             images: returns the raw uint8 images of given rows, on the CPU, so that only retained
@@ -175,32 +179,33 @@ class ReservoirBuffer:
                 self._section.store_host_copy("tasks", tasks)
 
     def draw_items(self, n: int, columns: int = COLUMNS) -> tuple[ReplayItems, Tensor]:
-        """Draw min(n, size) different items, and a table rand(B, columns) for their
-        augmentation."""
+        """Draw min(n, size) different items from the reservoir, and random numbers to augment
+        them.
+        """
         rows = self._choose_random_rows(n)
         table = torch.rand(rows.numel(), columns, generator=self.generator, dtype=torch.float64)
         return ReplayItems.get_section_rows(self._section, rows), table
 
     def _choose_random_rows(self, n: int) -> Tensor:
-        """Return min(n, size) different random rows, int64."""
+        """Choose min(n, size) different random rows, int64."""
         if self._balanced and self.item_count:
-            return draw_rows_evenly(self._get_classes(), n, self.generator)
+            return draw_class_balanced_rows(self._get_item_classes(), n, self.generator)
         return torch.randperm(self.item_count, generator=self.generator)[:n]
 
     def _choose_slots_of_batch(
         self, draws: Sequence[float], labels: Tensor, task: int
     ) -> dict[int, int]:
-        """Return slot → position in the batch for the retained items of a batch."""
+        """Choose the reservoir slots that items of a batch take: slot → position in the batch."""
         if not self._balanced:
             self._section.json.pop(SEEN, None)  # counts by class would cover only some batches
             return choose_reservoir_slots(draws, self.offered_count, self.item_count, self.capacity)
         new = labels.cpu()
         classes = _number_labels_by_task(new, torch.full_like(new, task)) if self._heads else new
-        slot_classes = self._get_classes().tolist() if self.item_count else []
+        slot_classes = self._get_item_classes().tolist() if self.item_count else []
         offered_by_class = {
             int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()
         }
-        slots = choose_balanced_slots(
+        slots = choose_balanced_reservoir_slots(
             draws, classes.tolist(), slot_classes, offered_by_class, self.capacity
         )
         # Sorted, so that a resumed run writes the same JSON.
@@ -209,8 +214,8 @@ class ReservoirBuffer:
         }
         return slots
 
-    def _get_classes(self) -> Tensor:
-        """Return the class of each item, int64 [size], on the CPU."""
+    def _get_item_classes(self) -> Tensor:
+        """Return the class of each item in the reservoir, int64 [size], on the CPU."""
         labels = self._section.copy_tensor_to_host("labels")
         return (
             _number_labels_by_task(labels, self._section.copy_tensor_to_host("tasks"))
@@ -218,14 +223,13 @@ class ReservoirBuffer:
             else labels
         )
 
-    def _keep_only_rows(self, rows: Tensor) -> None:
+    def _keep_only_buffer_rows(self, rows: Tensor) -> None:
         tensors = self._section.tensors
         for name in list(tensors):
             tensors[name] = tensors[name].index_select(0, rows.to(tensors[name].device))
 
     def _write_rows(self, old: Tensor | None, at: Tensor, value: Tensor, size: int) -> Tensor:
-        """Return `old` with `size` rows, in which the rows `at`, int64 [b], are set to `value` [b,
-        …]."""
+        """Write the rows `at`, int64 [b], of a buffer tensor that is resized to `size` rows."""
         if old is None:
             old = value.new_zeros((0, *value.shape[1:]))
         # the logits are of a head that has grown since
@@ -237,10 +241,10 @@ class ReservoirBuffer:
         return old.index_copy_(0, at, value)
 
 
-def open_run_reservoir(
+def open_replay_reservoir(
     ctx: TaskTrainingContext, section: StateSection, capacity: int
 ) -> ReservoirBuffer:
-    """Return the reservoir of a run, balanced if its recipe says so."""
+    """Open the reservoir replay buffer of a run, class-balanced if the recipe says so."""
     return ReservoirBuffer(
         section,
         capacity,
@@ -251,7 +255,9 @@ def open_run_reservoir(
 
 
 def _number_labels_by_task(labels: Tensor, tasks: Tensor) -> Tensor:
-    """Return a class number for each label of each task, int64 [n]."""
+    """Combine task and label to one class number per item, int64 [n], since labels repeat over
+    tasks.
+    """
     # Labels are far below 2³², so no two classes get one number.
     return (tasks << 32) + labels
 
@@ -259,7 +265,8 @@ def _number_labels_by_task(labels: Tensor, tasks: Tensor) -> Tensor:
 def choose_reservoir_slots(
     draws: Sequence[float], seen: int, size: int, capacity: int
 ) -> dict[int, int]:
-    """Return slot → position in the batch for the retained items of a batch (algorithm R).
+    """Choose the slots that items of a batch take by reservoir sampling (algorithm R): slot →
+    position.
 
     Args:
         draws: uniform random numbers in [0, 1), one per item.
@@ -280,8 +287,9 @@ def choose_reservoir_slots(
 
 
 def rescale_reservoir_offer_counters(section: StateSection, *, offers: int, logits: bool) -> None:
-    """Rescale a buffer's counters to `offers` per example, and drop logits that are no longer
-    stored."""
+    """Rescale a reservoir's counters of offered items to `offers` per example, and drop outdated
+    logits.
+    """
     json = section.json
     if SEEN in json:
         json[SEEN] = {
@@ -295,7 +303,7 @@ def rescale_reservoir_offer_counters(section: StateSection, *, offers: int, logi
 
 
 def _grow_row_storage(old: Tensor, size: int, capacity: int) -> Tensor:
-    """Return `old` with `size` rows.
+    """Grow the storage tensor of a replay buffer to `size` rows, keeping its rows.
 
     Storage doubles, so filling costs linear time, not quadratic.
     """

@@ -100,7 +100,7 @@ class BackboneAdaptation(StrictRecipeModel):
 
 
 class AnalyticHyper(StrictRecipeModel):
-    """Hyper-parameters of `analytic`.
+    """Hyper-parameters of the method `analytic`.
 
     `head`: the classifier; "auto" chooses `lda` or `ridge`. `projection`: number of random
     features; 0: none; null: none where the backbone has 512 features or more, else 1,000.
@@ -126,7 +126,7 @@ class AnalyticHyper(StrictRecipeModel):
 
 
 @register
-class Analytic(Method):
+class AnalyticMethod(Method):
     """The method `analytic`: a closed-form classifier on frozen features.
 
     Classes are numbered over all heads. With a single head they are its rows.
@@ -166,26 +166,26 @@ class Analytic(Method):
     # Training: only the first task trains, and only with `adapt`.
 
     @property
-    def keeps_backbone(self) -> bool:  # type: ignore[override]
-        """True unless the first task adapts the backbone."""
+    def keeps_backbone_frozen(self) -> bool:  # type: ignore[override]
+        """True if no task trains the backbone; False if the first task adapts it."""
         return self.hyper.adapt is None
 
-    def bound_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Return a bound of each image's score rounding, float32 [B], in proportion to Σ |w h|.
+    def bound_score_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Bound the float32 rounding of each image's scores, float32 [B], in proportion to Σ |w h|.
 
         That sum is the most that the terms of a score can add up to. They are large and of opposite
         signs where a ridge has a low temperature, or a discriminant divides by a small variance.
         """
         own_tensors = self.state["own"].tensors
         if WEIGHT not in own_tensors:
-            return super().bound_rounding(network, x, task)
+            return super().bound_score_rounding(network, x, task)
         h = self._compute_score_inputs(network, x, task).abs()
         return ROUNDING * functional.linear(
             h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()
         ).amax(1)
 
     def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
-        """Return one stage for the first task if `adapt` is set; otherwise nothing is trained."""
+        """Plan one training stage for the first task if `adapt` is set; otherwise train nothing."""
         adapt = self.hyper.adapt
         return (
             [TrainingStage("adapt", adapt.epochs, adapt.depth)]
@@ -194,7 +194,7 @@ class Analytic(Method):
         )
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Return the scores of a head's classes.
+        """Compute the closed-form classifier's scores of a head's classes.
 
         Before the first classifier, these are the network's own logits.
         """
@@ -211,7 +211,7 @@ class Analytic(Method):
         )
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Draw the projection of a new model, and warn of features with random weights."""
+        """Draw a new model's random projection, and warn of features from random weights."""
         if ctx.first and not ctx.network.pretrained and self.hyper.adapt is None:
             ctx.warn(UNTRAINED)
         # Trained or not, this task's logits are the network's until `end_task` solves for a
@@ -225,13 +225,13 @@ class Analytic(Method):
             self.state["projection"].tensors[PROJECTION] = projection.to(ctx.device)
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Add the task's images to the stored sums, and solve for the classifier of all classes."""
+        """Add the task's images to the feature sums, and solve for the classifier."""
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             self._store_task_sums(ctx)
             self._store_classifier(self._solve_for_classifier(ctx))
 
     def renumber_classes(self, classes: ClassMap) -> None:
-        """Merge or drop classes in the stored sums and features, whose sample is drawn again."""
+        """Merge or drop classes in the stored feature sums and features, and redraw the sample."""
         tasks, statistics = self._list_stored_tasks(), self.state[STATISTICS]
         statistics.tensors = renumber_sums_of_tasks(statistics.tensors, tasks, classes)
         stored, self.state[FEATURES].tensors = self.state[FEATURES].tensors, {}
@@ -242,16 +242,16 @@ class Analytic(Method):
         self.state[TOTALS].clear_section()
 
     def after_patch(self, ctx: TaskTrainingContext) -> None:
-        """Solve for the classifier again."""
+        """Solve for the classifier again after a patch merged or dropped classes."""
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             self._store_classifier(self._solve_for_classifier(ctx))
 
     def compute_left_out_scores(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor] | None:
-        """Return the left-out scores of retained examples and their classes; None for `ncm`."""
+        """Compute leave-one-out scores of retained examples, with their classes; None for `ncm`."""
         return ctx.cache.get(LEFT_OUT_SCORES)
 
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove the features of these tasks' images. Their sums stay: they contain no image.
+    def erase_task_examples(self, tasks: set[int]) -> None:
+        """Delete the features of these tasks' images. Their sums stay: they contain no image.
 
         Totals with such features are deleted with them, and no job gets them.
         """
@@ -260,7 +260,7 @@ class Analytic(Method):
             del stored[name]
 
     def _store_task_sums(self, ctx: TaskTrainingContext) -> None:
-        """Store the task's sums and its images' features, in one pass in the dataset's order."""
+        """Store a task's feature sums and its images' features, in one pass in dataset order."""
         first = ctx.network.find_first_class(ctx.task_argument_of_forward)
         sums: FeatureSums | None = None
         batches: list[LabelledFeatureRows] = []
@@ -321,14 +321,14 @@ class Analytic(Method):
         return rows.select_rows(draw_rows_per_class(rows, max(1, LEFT_OUT // classes)))
 
     def _list_tasks_covered_by_totals(self) -> list[int]:
-        """Return the numbers of the tasks that the totals cover."""
+        """Return the numbers of the tasks that the stored totals include."""
         covered = self.state[TOTALS].tensors.get(TASKS)
         return [] if covered is None else covered.tolist()
 
     def _store_totals_and_examples(
         self, sums: FeatureSums, rows: LabelledFeatureRows | None
     ) -> None:
-        """Store the sums of all tasks, and the examples of them that later jobs may draw from."""
+        """Store the feature sums over all tasks, and the examples that later jobs may draw."""
         covered = [*self._list_tasks_covered_by_totals(), *self._list_stored_tasks()]
         stored = self.state[TOTALS].tensors
         # Replaced, not added to: the new totals contain the old ones.
@@ -343,17 +343,17 @@ class Analytic(Method):
     # Features and classifier.
 
     def _compute_score_inputs(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Return the features that scores are linear in, float32 [B, K]."""
+        """Compute the features [B, K] on which the classifier's scores depend linearly."""
         h = self._project_features(network.features(x, task).float())
         return functional.normalize(h) if self.hyper.head == "ncm" else h
 
     def _project_features(self, phi: Tensor) -> Tensor:
-        """Map features [B, D] to the random features [B, K]; unchanged without a projection."""
+        """Project features [B, D] to random features [B, K]; unchanged without a projection."""
         drawn = self.state["projection"].tensors.get(PROJECTION)
         return phi if drawn is None else project_to_random_features(phi, drawn)
 
     def _add_bias_column(self, h: Tensor) -> Tensor:
-        """Return the features to sum over: plain ones get a column of ones for a ridge's bias."""
+        """Append a column of ones (the bias) to features, unless they are random features."""
         return h if self._has_projection else append_column_of_ones(h)
 
     @property
@@ -364,7 +364,7 @@ class Analytic(Method):
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
 
     def _iterate_task_sums(self) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
-        """Yield the totals, then each further task's sums, with their classes."""
+        """Yield the totals, then each further task's feature sums, with their classes."""
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
         if totals:
             yield totals, range(len(totals["counts"]))
@@ -404,7 +404,7 @@ class Analytic(Method):
     def _choose_better_head(
         self, ctx: TaskTrainingContext, scores: dict[str, Tensor], labels: Tensor
     ) -> str:
-        """Choose the head with the better left-out scores, and record them in the manifest."""
+        """Choose the head with the better left-out scores, and record it in the manifest."""
         own_json = self.state["own"].json
         before = own_json.get("auto", {}).get("head")
         chosen = choice.choose_better_head(scores, labels, before)
@@ -422,7 +422,7 @@ class Analytic(Method):
     def _select_evaluation_examples(
         self, ctx: TaskTrainingContext, sums: FeatureSums, rows: LabelledFeatureRows | None
     ) -> LeftOutExamples:
-        """Select the examples that evaluate the heads, without any that is its class's only one."""
+        """Select the examples that compare heads, without any that is its class's only one."""
         if rows is None:
             none = sums.counts[:0]
             return LeftOutExamples(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
@@ -445,7 +445,7 @@ class Analytic(Method):
         return LeftOutExamples(h.double(), labels, choosing.to(h.device), excluded)
 
     def _drop_bias_column(self, sums: FeatureSums) -> FeatureSums:
-        """Return the sums without the column of ones, if `_add_bias_column` added one."""
+        """Drop the bias column of ones from feature sums, if `_add_bias_column` added one."""
         return sums if self._has_projection else sums.drop_last_feature()
 
     def _solve_discriminant(
@@ -458,13 +458,13 @@ class Analytic(Method):
             share = left_out.select_examples(examples.choosing).choose_shrinkage()
         elif share is None:
             share = discriminant.compute_oas_shrinkage(
-                discriminant.compute_shared_covariance(plain), plain.examples
+                discriminant.compute_shared_covariance(plain), plain.example_count
             )
         linear = discriminant.solve_discriminant(plain, self.hyper.prior, share)
         scores = left_out.compute_scores(share)
         if self.hyper.prior == "empirical":
             # These scores have a uniform prior.
-            scores = scores + (plain.counts / plain.examples).log()
+            scores = scores + (plain.counts / plain.example_count).log()
             return _SolvedClassifier(linear, examples.mask_other_heads(scores))
         return self._add_class_offsets(
             linear, examples.mask_other_heads(scores), examples.labels, plain.counts
@@ -505,7 +505,7 @@ class Analytic(Method):
     def _add_class_offsets(
         self, linear: LinearWeights, scores: Tensor, labels: Tensor, counts: Tensor
     ) -> _SolvedClassifier:
-        """Return the classifier and its left-out scores, with an offset per class if requested."""
+        """Add an offset per class to classifier and left-out scores, if the recipe requests it."""
         if not (self.hyper.offsets and self.hyper.balanced):
             return _SolvedClassifier(linear, scores)
         offsets = fit_class_offsets(scores, labels, counts)
@@ -517,7 +517,7 @@ class Analytic(Method):
 
 @dataclass(frozen=True)
 class _SolvedClassifier:
-    """A classifier, with the left-out scores of the examples, float64 [n, C]."""
+    """A classifier solved in closed form, with left-out scores of the examples, float64 [n, C]."""
 
     linear: LinearWeights
     left_out: Tensor

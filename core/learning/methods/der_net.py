@@ -29,15 +29,17 @@ from core.learning.training.context import TaskTrainingContext
 
 
 class DerNetHyper(ExpandingHyper):
-    """Hyper-parameters of `der-net`. `temperature` divides the logits in stage 2."""
+    """Hyper-parameters of the method `der-net`. `temperature` divides the logits in stage 2."""
 
     auxiliary: NotNegative = Field(default=1.0, alias="expertise")
     temperature: Positive = 5.0
 
 
 @register
-class DerNet(ExpandingMethod):
-    """The method `der-net`, which trains the newest backbone and the classifier."""
+class DerNetMethod(ExpandingMethod):
+    """The method `der-net` (dynamically expandable representation): trains a new backbone for each
+    task.
+    """
 
     name = "der-net"
     footprint = MemoryFootprint(growing=2.0, batches=2.0)
@@ -57,7 +59,9 @@ class DerNet(ExpandingMethod):
     def compute_expert_losses(
         self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
     ) -> dict[str, Tensor]:
-        """Return the losses of stage 1: cross-entropy over all classes, and the auxiliary loss."""
+        """Compute the losses of training a new expert: cross-entropy over all classes, and
+        auxiliary loss.
+        """
         network = get_growing_network(ctx)
         old = network.compute_older_features(x)
         # Older backbones run once, without a graph: their features serve all losses.
@@ -75,6 +79,8 @@ class DerNet(ExpandingMethod):
             * functional.cross_entropy(auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)),
         }
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the loss of stage 2: cross-entropy of logits over the temperature."""
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Compute the classifier tuning loss: cross-entropy of the logits divided by the
+        temperature.
+        """
         return functional.cross_entropy(logits / self.hyper.temperature, y)

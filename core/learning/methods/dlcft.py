@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.replay import make_inputs_of_replay_items
-from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
+from core.learning.memory.reservoir import ReservoirBuffer, open_replay_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
     CurvatureSettings,
@@ -43,7 +43,7 @@ PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in total, and at mo
 
 
 class DlcftHyper(StrictRecipeModel):
-    """Hyper-parameters of the loss, of the stored curvature, and of the forecast.
+    """Hyper-parameters of the method `dlcft`: loss, stored curvature, and forecast.
 
     `alpha`: the targets are alpha · onehot.
     `curvature`: form stored per layer; "diagonal" takes an eighth of the memory of the others.
@@ -91,8 +91,8 @@ class DlcftHyper(StrictRecipeModel):
 
 
 @register
-class Dlcft(Method):
-    """Quadratic penalty by stored curvature, on a linearised network."""
+class DlcftMethod(Method):
+    """The method `dlcft`: a quadratic penalty by stored curvature, on a linearised network."""
 
     name = "dlcft"
     footprint = MemoryFootprint(copies=75.0, batches=3.0, images=128)
@@ -132,7 +132,7 @@ class Dlcft(Method):
     # Structure.
 
     def build_network(self, network: Network) -> Network:
-        """Return the linearised network.
+        """Build the linearised network that the method trains.
 
         Raises DataError when the model was linearised with other hyper-parameters.
         """
@@ -153,9 +153,12 @@ class Dlcft(Method):
 
     # A step.
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return weighted squared errors of the new batch and, in the class scenario, of replayed
-        images."""
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute weighted squared errors of the new batch and, in the class scenario, of replayed
+        images.
+        """
         share, alpha = self._compute_task_weight(ctx), self.hyper.alpha
         if not self._has_replay(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
@@ -174,7 +177,9 @@ class Dlcft(Method):
         }
 
     def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
-        """Add the gradients of the curvature penalty, of the stored linear term, and of `decay`."""
+        """Add the gradients of curvature penalty, stored linear term, and weight decay to
+        `.grad`.
+        """
         share, strength, decay = (
             self._compute_task_weight(ctx),
             self._compute_penalty_weight(ctx),
@@ -189,11 +194,11 @@ class Dlcft(Method):
         if strength > 0:
             # The value comes with the gradient: a forecast in the same step then needs no second
             # product.
-            pull, ctx.scratch["rise"] = self._get_memory(
+            pull, ctx.scratch["rise"] = self._get_curvature_memory(
                 ctx
             ).curvature.compute_penalty_and_gradient(deltas)
         gradients = (
-            self._get_memory(ctx).gradient
+            self._get_curvature_memory(ctx).gradient
             if self.hyper.gradient == "objective" and share < 1
             else {}
         )
@@ -214,12 +219,12 @@ class Dlcft(Method):
                 parameter.grad.add_(delta, alpha=decay * (1 - share))
 
     def compute_penalty(self, ctx: TaskTrainingContext) -> float:
-        """Return the curvature penalty alone, without the linear term and `decay`."""
+        """Compute the curvature penalty alone, without linear term and weight decay."""
         strength = self._compute_penalty_weight(ctx)
         return (
             strength
             * float(
-                self._get_memory(ctx).curvature.compute_penalty_and_gradient(
+                self._get_curvature_memory(ctx).curvature.compute_penalty_and_gradient(
                     self._compute_displacements(ctx)
                 )[1]
             )
@@ -263,7 +268,9 @@ class Dlcft(Method):
             self._open_reservoir(ctx).prepare_buffer_for_task()
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Freeze a base that was just learned, measure the task's curvature, and merge it."""
+        """Freeze a newly trained base, measure the task's curvature, and merge it with the stored
+        one.
+        """
         network, hyper = _get_linearised_network(ctx), self.hyper
         deltas = self._compute_displacements(ctx) if network.frozen else {}
         if not network.frozen:
@@ -293,7 +300,7 @@ class Dlcft(Method):
             )
         for name, value in fresh.health.items():
             ctx.log_metric(name, value, {})
-        self._get_memory(ctx).merge_task_curvature(
+        self._get_curvature_memory(ctx).merge_task_curvature(
             fresh,
             deltas,
             share=self._compute_task_weight(ctx),
@@ -308,21 +315,22 @@ class Dlcft(Method):
             for batch in ctx.examples():
                 reservoir.offer_items_to_reservoir(batch.raw, batch.y, ctx.task)
 
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove every stored example of these tasks. Curvature stays."""
+    def erase_task_examples(self, tasks: set[int]) -> None:
+        """Delete stored examples of these tasks; the curvature stays."""
         if self.state["buffer"]:
             ReservoirBuffer(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
     # Forecasts.
 
     def forecast_loss_rise(self, ctx: TaskTrainingContext) -> float | None:
-        """Return c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the stored gradient.
+        """Forecast the loss rise of earlier tasks: c/2 Δᵀ H Δ + qᵀ Δ, with coupling c and stored
+        gradient q.
 
         None in the first task.
         """
         if not self._earlier_task_count:
             return None
-        memory, deltas = self._get_memory(ctx), self._compute_displacements(ctx)
+        memory, deltas = self._get_curvature_memory(ctx), self._compute_displacements(ctx)
         rise = ctx.scratch.get("rise")  # computed in this step at the same weights
         if rise is None:
             rise = memory.curvature.compute_penalty_and_gradient(deltas)[1]
@@ -333,12 +341,13 @@ class Dlcft(Method):
         return float(rise)
 
     def forecast_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
-        """Return c/2 Δᵀ D_i Δ + q_iᵀ Δ by task: D_i its diagonal, c its coupling, q_i its gradient
-        at Δ = 0."""
+        """Forecast each earlier task's loss rise from its stored diagonal curvature D_i and
+        gradient q_i.
+        """
         rises: dict[int, float] = {}
         deltas, memory = (
             self._compute_displacements(ctx) if self._earlier_task_count else {},
-            self._get_memory(ctx),
+            self._get_curvature_memory(ctx),
         )
         for task, (diagonal, slope) in memory.read_curvatures_by_task().items():
             terms = [
@@ -358,34 +367,34 @@ class Dlcft(Method):
     def compute_example_losses(
         self, network: Network, x: Tensor, y: Tensor, task: int | None
     ) -> Tensor:
-        """Return squared errors [B]."""
+        """Compute the squared error of each example, [B]."""
         return compute_squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
 
-    def get_max_loss_forecast(self) -> float | None:
-        """Return the recipe's `max_predicted_loss_rise`."""
+    def get_loss_forecast_limit(self) -> float | None:
+        """Return the recipe's limit of the forecast loss rise, `max_predicted_loss_rise`."""
         return self.hyper.max_predicted_loss_rise
 
     # Weights of the objective's terms.
 
     @property
     def _earlier_task_count(self) -> int:
-        """Number of tasks before this one."""
-        return CurvatureMemory(self.state["curvature"]).covered_tasks
+        """Number of tasks that the stored curvature covers."""
+        return CurvatureMemory(self.state["curvature"]).covered_task_count
 
     def _compute_task_weight(self, ctx: TaskTrainingContext) -> float:
-        """Return the new task's weight in the objective: 1/t, or its share of all images."""
+        """Compute the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
-            return 1 / (memory.covered_tasks + 1)
-        return ctx.num_images / (memory.covered_images + ctx.num_images)
+            return 1 / (memory.covered_task_count + 1)
+        return ctx.num_images / (memory.covered_image_count + ctx.num_images)
 
     def _compute_penalty_weight(self, ctx: TaskTrainingContext) -> float:
-        """Return the curvature penalty's weight in the objective."""
+        """Compute the curvature penalty's weight in the objective."""
         share = 1 - self._compute_task_weight(ctx)
         return share * self.hyper.lambda_ if self._has_replay(ctx) else share
 
     def _has_replay(self, ctx: TaskTrainingContext) -> bool:
-        """Return True if a batch is replayed.
+        """Return True if training replays stored images.
 
         Without stored images (none yet, or deleted) the penalty alone represents the earlier tasks.
         """
@@ -397,15 +406,16 @@ class Dlcft(Method):
 
     # Helpers.
 
-    def _get_memory(self, ctx: TaskTrainingContext) -> CurvatureMemory:
-        """Return the stored curvature, unpacked once."""
+    def _get_curvature_memory(self, ctx: TaskTrainingContext) -> CurvatureMemory:
+        """Return the stored curvature of earlier tasks, cached after it was unpacked once."""
         if "memory" not in ctx.cache:
             ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
         memory: CurvatureMemory = ctx.cache["memory"]
         return memory
 
     def _compute_displacements(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
-        """Return Δ of the parameters that move and affect earlier tasks.
+        """Compute the change Δ of trainable parameters on which earlier tasks depend, since the
+        task began.
 
         New head rows start at zero.
 
@@ -416,10 +426,12 @@ class Dlcft(Method):
         )
 
     def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
-        return open_run_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
+        return open_replay_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _count_sign_vectors(self, ctx: TaskTrainingContext) -> int | None:
-        """Return the number of sign vectors per image; None: every output by itself."""
+        """Choose the number of random sign vectors per image for the curvature; None for exact
+        outputs.
+        """
         outputs = len(ctx.network.list_classes(ctx.task_argument_of_forward))
         requested = self.hyper.probes
         if requested is None and outputs <= EXACT_OUTPUTS:
@@ -431,7 +443,7 @@ class Dlcft(Method):
         return None if num_vectors >= outputs else num_vectors
 
     def _fit_readout_rows(self, ctx: TaskTrainingContext) -> None:
-        """Fit the reference rows of a head that has none, by least squares at ψ = 0.
+        """Fit the fixed readout rows of a new head by least squares, before any displacement.
 
         The head itself starts there.
         """
@@ -468,7 +480,7 @@ def _get_linearised_network(ctx: TaskTrainingContext) -> LinearisedNetwork:
 
 
 def _set_batch_norm_statistics(ctx: TaskTrainingContext) -> None:
-    """Set BatchNorm layers to the mean statistics of one pass over the task."""
+    """Set the network's BatchNorm layers to their mean statistics of one pass over the task."""
     norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return

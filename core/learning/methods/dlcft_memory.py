@@ -37,8 +37,8 @@ HEAD = "head"
 
 
 @dataclass(frozen=True)
-class TaskStatistics:
-    """Measurements of one task at its end.
+class TaskCurvatureStatistics:
+    """Curvature statistics of one task, measured at its end.
 
     Attributes:
         curvature: blocks by layer, with the head's block in scenarios with one head.
@@ -60,7 +60,7 @@ class TaskStatistics:
 
 @dataclass(frozen=True)
 class CurvatureSettings:
-    """Choice of the statistics of a task, and of their form.
+    """Settings for measuring a task's curvature: kind of blocks, probes, size limits.
 
     Attributes:
         kind: form of the blocks.
@@ -85,8 +85,8 @@ def measure_task_curvature(
     *,
     generator: torch.Generator,
     deltas: Mapping[str, Tensor],
-) -> TaskStatistics:
-    """Measure a task in one pass over its unaugmented examples.
+) -> TaskCurvatureStatistics:
+    """Measure a task's curvature statistics in one pass over its unaugmented examples.
 
     Args:
         network: in eval mode.
@@ -128,38 +128,44 @@ def measure_task_curvature(
     diagonal_coupling = change.compute_change_ratio(
         _compute_diagonal_quadratic_penalty(diagonals, deltas)
     )
-    return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
+    return TaskCurvatureStatistics(
+        curvature, gradient, diagonals, coupling, diagonal_coupling, health
+    )
 
 
 class CurvatureMemory:
-    """A view of the stored curvature in a state section, which holds no data itself."""
+    """The curvature of earlier tasks, stored in a state section of the method."""
 
     def __init__(self, section: StateSection) -> None:
         self._section = section
 
     @property
-    def covered_tasks(self) -> int:
-        """Number of tasks that the mean curvature covers."""
+    def covered_task_count(self) -> int:
+        """Number of tasks that the stored mean curvature covers."""
         return int(self._section.json.get("tasks", 0))
 
     @property
-    def covered_images(self) -> int:
-        """Number of images that the mean curvature covers."""
+    def covered_image_count(self) -> int:
+        """Number of images that the stored mean curvature covers."""
         return int(self._section.json.get("images", 0))
 
     @property
     def coupling(self) -> float:
-        """The coupling of the latest update; 1 before the first."""
+        """Factor between measured and modelled change of outputs (coupling) of the latest update; 1
+        before.
+        """
         return float(self._section.json.get("coupling", 1.0))
 
     @property
     def diagonal_coupling(self) -> float:
-        """The coupling of the tasks' own diagonals; 1 before the first update."""
+        """Coupling factor of the tasks' diagonal curvatures; 1 before the first update."""
         return float(self._section.json.get("diagonal_coupling", 1.0))
 
     @cached_property
     def curvature(self) -> LayerCurvatures:
-        """The mean curvature, unpacked; without layers before the first task's end."""
+        """The mean curvature of earlier tasks, unpacked; without layers before the first task's
+        end.
+        """
         return LayerCurvatures.from_tensors(
             self._get_tensors_by_prefix("mean/"), self._section.json.get("layers", {})
         )
@@ -173,7 +179,7 @@ class CurvatureMemory:
         return self._get_tensors_by_prefix("gradient/")
 
     def read_curvatures_by_task(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
-        """Return each task's own diagonal and its gradient, by parameter.
+        """Read each earlier task's diagonal curvature and gradient, by parameter.
 
         The gradient is that at the end of the latest task.
         """
@@ -187,7 +193,7 @@ class CurvatureMemory:
 
     def merge_task_curvature(
         self,
-        fresh: TaskStatistics,
+        fresh: TaskCurvatureStatistics,
         deltas: Mapping[str, Tensor],
         *,
         share: float,
@@ -195,7 +201,7 @@ class CurvatureMemory:
         images: int,
         keep_gradient: bool,
     ) -> None:
-        """Merge a finished task with weight `share`, and the earlier tasks with 1 - share.
+        """Merge a finished task's curvature with weight `share` into the mean of the earlier tasks.
 
         Existing views keep the old values.
 
@@ -209,7 +215,7 @@ class CurvatureMemory:
         """
         curvature = (
             self.curvature.average_with(fresh.curvature, share)
-            if self.covered_tasks
+            if self.covered_task_count
             else fresh.curvature
         )
         tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
@@ -224,8 +230,8 @@ class CurvatureMemory:
             tensors |= _build_task_tensors(number, diagonal, moved)
         tensors |= _build_task_tensors(task, fresh.diagonal, fresh.gradient)
         json = {
-            "tasks": self.covered_tasks + 1,
-            "images": self.covered_images + images,
+            "tasks": self.covered_task_count + 1,
+            "images": self.covered_image_count + images,
             "coupling": fresh.coupling,
             "diagonal_coupling": fresh.diagonal_coupling,
             "layers": curvature.to_json(),
@@ -237,10 +243,14 @@ class CurvatureMemory:
         self._section.json.update(json)
 
     def _merge_gradients(
-        self, fresh: TaskStatistics, deltas: Mapping[str, Tensor], share: float
+        self, fresh: TaskCurvatureStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
-        """Return the mean gradient of all tasks at the present weights, by parameter."""
-        rise = self.curvature.compute_penalty_and_gradient(deltas)[0] if self.covered_tasks else {}
+        """Compute the mean gradient of all tasks at the present weights, by parameter."""
+        rise = (
+            self.curvature.compute_penalty_and_gradient(deltas)[0]
+            if self.covered_task_count
+            else {}
+        )
         rise = {name: fresh.coupling * h_delta for name, h_delta in rise.items()}
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():
@@ -256,13 +266,13 @@ class CurvatureMemory:
         return merged
 
     def _get_tensors_by_prefix(self, prefix: str) -> dict[str, Tensor]:
-        """Return the stored tensors under a prefix, which is removed from their names."""
+        """Return the stored tensors whose names have a prefix, without the prefix."""
         tensors = self._section.tensors
         return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
 
 
 def append_zero_rows_to_match(held: Tensor, now: Tensor) -> Tensor:
-    """Return `held` with rows of zeros appended, up to the rows of `now`."""
+    """Append zero rows to `held` until it has as many rows as `now`."""
     # Rows of new classes have no curvature from before they existed.
     missing = now.shape[0] - held.shape[0]
     return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
@@ -274,7 +284,7 @@ def _update_gradient_by_displacement(
     deltas: Mapping[str, Tensor],
     coupling: float,
 ) -> dict[str, Tensor]:
-    """Return a task's gradient after a displacement: q + c D Δ, by parameter."""
+    """Compute a task's gradient after the weights moved by Δ: q + c D Δ, by parameter."""
     moved: dict[str, Tensor] = {}
     for name, d in diagonal.items():
         moved[name] = gradient[name]
@@ -287,7 +297,7 @@ def _update_gradient_by_displacement(
 def _build_task_tensors(
     task: int, diagonal: Mapping[str, Tensor], gradient: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the tensors to store for one task's diagonal and gradient."""
+    """Build the tensors to store for one task's diagonal curvature and gradient."""
     tensors: dict[str, Tensor] = {}
     for name, d in diagonal.items():
         tensors[f"task/{task}/diagonal/{name}"] = d
@@ -296,7 +306,7 @@ def _build_task_tensors(
 
 
 class _FirstOrderSums:
-    """Sums that depend on the present weights: the loss's gradient, and the head's features."""
+    """Running sums of the loss's gradient and of the head's features at the present weights."""
 
     def __init__(self, network: LinearisedNetwork, task: int | None, alpha: float) -> None:
         self._network, self._task, self._alpha = network, task, alpha
@@ -306,7 +316,7 @@ class _FirstOrderSums:
 
     @torch.no_grad()
     def add_batch_gradient(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add a batch; return its outputs [B, classes]."""
+        """Add a batch's gradient to the sums; return the network's outputs [B, classes]."""
         network = self._network
         with use_full_precision(x.device):
             value, tangent = network.compute_value_and_derivative(x)
@@ -328,7 +338,7 @@ class _FirstOrderSums:
         return outputs
 
     def compute_mean_gradient(self) -> dict[str, Tensor]:
-        """Return the gradient of the mean loss, by parameter.
+        """Compute the gradient of the mean loss, by parameter.
 
         Raises ValueError without examples.
         """
@@ -337,7 +347,7 @@ class _FirstOrderSums:
         return {name: total / self._n for name, total in self._sums.items()}
 
     def compute_mean_gram(self) -> Tensor | None:
-        """Return the mean of z zᵀ [w + 1, w + 1], z the head's input and a 1.
+        """Compute the mean of z zᵀ [w + 1, w + 1], where z is the head's input and a 1.
 
         Returns None with a head per task.
         """
@@ -349,7 +359,9 @@ class _FirstOrderSums:
 
 
 class _UpdateOutputChange:
-    """The sum of 1/2 ‖δ‖² over images, δ the change of an image's outputs by this update."""
+    """Measures how much an update of the weights changed the outputs, as a mean of ½ ‖δ‖² over
+    images.
+    """
 
     def __init__(
         self, network: LinearisedNetwork, task: int | None, deltas: Mapping[str, Tensor]
@@ -361,7 +373,9 @@ class _UpdateOutputChange:
 
     @torch.no_grad()
     def add_batch_changes(self, x: Tensor, outputs: Tensor) -> None:
-        """Add inputs x [B, C, S, S] and their present outputs [B, classes]."""
+        """Add the output changes of a batch x [B, C, S, S], given its present outputs [B,
+        classes].
+        """
         if self._before:
             with use_full_precision(x.device):
                 before = functional_call(self._network, self._before, (x, self._task))
@@ -370,7 +384,8 @@ class _UpdateOutputChange:
         self._n += x.shape[0]
 
     def compute_change_ratio(self, modelled: float) -> float:
-        """Return the mean over images divided by `modelled`, an estimate from the curvature.
+        """Return the measured mean output change divided by `modelled`, the change that the
+        curvature predicts.
 
         Returns 1 where one of the two is 0.
         """
@@ -381,7 +396,9 @@ class _UpdateOutputChange:
 def _compute_curvature_metrics(
     curvature: LayerCurvatures, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
-    """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
+    """Compute metrics of the curvature at a task's end: gradient norm, trace, trace ratio,
+    coupling.
+    """
     # In float64: squares of small gradients would vanish in float32.
     norm = torch.stack([g.double().square().sum() for g in gradient.values()]).sum().sqrt()
     return {
@@ -395,7 +412,7 @@ def _compute_curvature_metrics(
 def _compute_diagonal_quadratic_penalty(
     diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]
 ) -> float:
-    """Return 1/2 Δᵀ D Δ over the parameters that have both."""
+    """Compute the quadratic penalty ½ Δᵀ D Δ over parameters with a displacement and a diagonal."""
     shared = [(d, deltas[name]) for name, d in diagonals.items() if name in deltas]
     return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
 
@@ -403,7 +420,7 @@ def _compute_diagonal_quadratic_penalty(
 def _create_curvature_estimator(
     network: LinearisedNetwork, task: int | None, kind: Kind
 ) -> CurvatureEstimator:
-    """Return an empty estimate of the backbone's curvature."""
+    """Create an empty estimator of the backbone's curvature."""
     backbone = network.backbone
     layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
     return CurvatureEstimator(
@@ -418,7 +435,9 @@ def _make_cotangents(
     probes: int | None,
     generator: torch.Generator,
 ) -> list[Tensor]:
-    """Return the cotangents for inputs x: basis vectors without `probes`, else random signs."""
+    """Make the output cotangents for inputs x: basis vectors without `probes`, else random
+    signs.
+    """
     outputs = x.new_zeros(x.shape[0], network.get_readout_rows(task).shape[0])
     return (
         make_basis_vector_cotangents(outputs)
@@ -430,7 +449,7 @@ def _make_cotangents(
 def _compute_stored_to_exact_trace_ratio(
     network: LinearisedNetwork, x: Tensor, task: int | None, kind: Kind, cotangents: list[Tensor]
 ) -> float:
-    """Return the trace of the stored form over the exact one, on a batch.
+    """Compute the trace of the stored form of curvature over the exact one, on a batch.
 
     It is 1 for diagonals and trace-restricted factors.
     """
@@ -446,7 +465,7 @@ def _compute_stored_to_exact_trace_ratio(
 def _build_network_curvature(
     estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None
 ) -> LayerCurvatures:
-    """Name the blocks as the network does, and add the head's block.
+    """Convert measured blocks to the network's curvature: rename layers, and add the head's block.
 
     Raises ValueError if the head's factor does not fit the limit of bytes.
     """
@@ -468,7 +487,7 @@ def _build_network_curvature(
 def _extract_diagonals(
     estimate: CurvatureEstimator, gram: Tensor | None, parameters: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the diagonal by parameter, of its shape.
+    """Extract the diagonal of the curvature by parameter, in its shape.
 
     All rows of a head have the gram's diagonal.
     """

@@ -36,7 +36,7 @@ from core.learning.training.context import TaskTrainingContext
 
 
 class DneHyper(ExpandingHyper):
-    """Hyper-parameters of `dne`.
+    """Hyper-parameters of the method `dne` (dense network expansion).
 
     `heads`: attention heads of the expert that this task adds. `loss`: sigmoids and their mean over
     classes ("bce"), or cross-entropy. `temperature`: τ of the distillation. `drop_path`: rate of
@@ -53,8 +53,10 @@ class DneHyper(ExpandingHyper):
 
 
 @register
-class Dne(ExpandingMethod):
-    """The method `dne`, which trains the newest expert of a chain, and the classifier."""
+class DneMethod(ExpandingMethod):
+    """The method `dne` (dense network expansion), which trains a new expert for each task, and the
+    classifier.
+    """
 
     name = "dne"
     footprint = MemoryFootprint(growing=0.5, batches=2.0, images=64)
@@ -77,11 +79,13 @@ class Dne(ExpandingMethod):
 
     @property
     def expert_size(self) -> int:
-        """Number of heads of the new expert."""
+        """Number of attention heads of the new expert."""
         return self.hyper.heads
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Begin as in `ExpandingMethod`; `head` "official" draws old classes' newest columns."""
+        """Begin a task as in `ExpandingMethod`; `head` "official" redraws old classes' newest
+        columns.
+        """
         super().begin_task(ctx)
         if (
             self.hyper.head == "official"
@@ -96,7 +100,7 @@ class Dne(ExpandingMethod):
     def compute_expert_losses(
         self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
     ) -> dict[str, Tensor]:
-        """Return the task, distillation and auxiliary losses of stage 1.
+        """Compute the task, distillation and auxiliary losses of training the new expert.
 
         The first task has the task loss alone.
         """
@@ -106,7 +110,7 @@ class Dne(ExpandingMethod):
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         # Without old classes there is nothing to distil, and nothing to separate the new ones from.
         if ctx.first or count_classes_of_earlier_tasks(ctx) == 0 or network.auxiliary is None:
-            return {"task": self.compute_tuning_loss(logits, y)}
+            return {"task": self.compute_head_tuning_loss(logits, y)}
         # The teacher is the old head on the old features, which this pass has computed anyway.
         weight, bias = self._get_old_head(ctx)
         with torch.no_grad():
@@ -116,21 +120,25 @@ class Dne(ExpandingMethod):
         auxiliary_logits = network.auxiliary(newest).float()
         share = count_classes_of_earlier_tasks(ctx) / logits.shape[1]
         return {
-            "task": (1 - share) * self.compute_tuning_loss(logits, y),
+            "task": (1 - share) * self.compute_head_tuning_loss(logits, y),
             "distillation": share * self._compute_distillation(logits[:, : len(bias)], teacher),
             "auxiliary": self.hyper.auxiliary
-            * self.compute_tuning_loss(auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)),
+            * self.compute_head_tuning_loss(
+                auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)
+            ),
         }
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the cross-entropy, or the binary cross-entropy averaged over classes."""
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Compute the classifier tuning loss: cross-entropy, or binary cross-entropy averaged over
+        classes.
+        """
         if self.hyper.loss == "ce":
             return functional.cross_entropy(logits, y)
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
     def _compute_distillation(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """Return τ² KL(teacher ‖ student) over the old classes.
+        """Compute the distillation loss τ² KL(teacher ‖ student) over the old classes.
 
         With sigmoids it is divided by the number of these classes.
         """
@@ -142,7 +150,7 @@ class Dne(ExpandingMethod):
         return divergence / logits.shape[1] if self.hyper.loss == "bce" else divergence
 
     def _get_old_head(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor]:
-        """Return the classifier's weight and bias from the start of the task."""
+        """Return the classifier's weight and bias as they were at the start of the task."""
         if "old_head" not in ctx.cache:
             # Cached on the device: a copy in each step would make a GPU wait.
             before = ctx.weights_at("update_start")
@@ -153,7 +161,7 @@ class Dne(ExpandingMethod):
         return old_head
 
     def _compute_older_features(self, ctx: TaskTrainingContext, x: Tensor) -> OlderExpertFeatures:
-        """Return the features of the older experts.
+        """Compute the features of the older experts for a batch.
 
         The decision to pack experts, once per task, depends on the device alone.
         """
@@ -165,7 +173,7 @@ class Dne(ExpandingMethod):
         return network.compute_older_features(x, ctx.cache.get("packed"))
 
     def _draw_drop_masks(self, ctx: TaskTrainingContext, size: int) -> Tensor | None:
-        """Return this step's masks of stochastic depth; None without it."""
+        """Draw this step's masks of stochastic depth (dropped paths); None without it."""
         if self.hyper.drop_path == 0:
             return None
         # A function of seed, task and step, so that a resumed run draws the same masks.

@@ -32,7 +32,7 @@ EXPERT, CLASSIFIER = "expert", "classifier"
 
 
 class ExpandingHyper(StrictRecipeModel):
-    """Hyper-parameters of methods that add experts.
+    """Hyper-parameters of methods that add an expert to the network for each task.
 
     `exemplars`: images stored in total. `expertise` (in Python: `auxiliary`): weight of the
     auxiliary loss. `tuning_epochs`: epochs of stage 2, each with as many steps as an epoch of the
@@ -45,7 +45,9 @@ class ExpandingHyper(StrictRecipeModel):
 
 
 class ExpandingMethod(Method):
-    """Base class, whose subclasses define the size of an expert and the losses."""
+    """Base class of methods that add an expert for each task; subclasses define its size and
+    losses.
+    """
 
     scenarios = ("class",)
     no_neutral = "every task after the first adds an expert, whatever the weights of the losses are"
@@ -64,7 +66,7 @@ class ExpandingMethod(Method):
     def compute_expert_losses(
         self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
     ) -> dict[str, Tensor]:
-        """Return the losses of stage 1 by name.
+        """Compute the losses of stage 1 (training the new expert) by name.
 
         Args:
             ctx: the training context.
@@ -73,8 +75,8 @@ class ExpandingMethod(Method):
         """
         raise NotImplementedError
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the scalar loss of stage 2, and of `rebalance`.
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Compute the scalar loss by which stage 2 and `rebalance` tune the classifier.
 
         Args:
             logits: [B, classes].
@@ -83,7 +85,7 @@ class ExpandingMethod(Method):
         raise NotImplementedError
 
     def build_network(self, network: Network) -> Network:
-        """Return the growing network, which adds an expert after the first task.
+        """Build the growing network, which adds an expert in each task after the first.
 
         Raises DataError for an unsuitable network.
         """
@@ -97,7 +99,9 @@ class ExpandingMethod(Method):
         return network
 
     def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
-        """Return the stages: expert, then classifier; in the first task the expert alone."""
+        """Plan the stages: train the expert, then the classifier; in the first task the expert
+        alone.
+        """
         first = [TrainingStage(EXPERT)]
         return (
             first
@@ -105,8 +109,10 @@ class ExpandingMethod(Method):
             else [*first, TrainingStage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
         )
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the stage's losses on new images and exemplars.
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute the stage's losses on new images and replayed exemplars.
 
         Stage 2 uses exemplars alone, if there are any.
         """
@@ -118,13 +124,13 @@ class ExpandingMethod(Method):
             with torch.no_grad():
                 # Only the classifier is trained in stage 2.
                 features = ctx.network.features(x)
-            return {"task": self.compute_tuning_loss(ctx.network.logits(features).float(), y)}
+            return {"task": self.compute_head_tuning_loss(ctx.network.logits(features).float(), y)}
         if (share := draw_exemplars_for_batch(ctx, exemplars)) is not None:
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
         return self.compute_expert_losses(ctx, x, y)
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Warn that `train_ce` masked has no effect."""
+        """Begin a task; warn if a masked `train_ce` has no effect."""
         if ctx.is_loss_over_task_classes_only:
             ctx.warn(
                 "train_ce masked has no effect: exemplars are among the images, so every class is "
@@ -132,7 +138,7 @@ class ExpandingMethod(Method):
             )
 
     def begin_stage(self, ctx: TaskTrainingContext) -> None:
-        """Select the exemplars again before stage 2."""
+        """Select the exemplars again before stage 2, the tuning of the classifier."""
         if ctx.stage == CLASSIFIER:
             self._select_exemplars(ctx, ctx.examples())
 
@@ -143,12 +149,14 @@ class ExpandingMethod(Method):
         # It tells only this task's classes apart, and is no part of the version.
         get_growing_network(ctx).auxiliary = None
 
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove every exemplar of these tasks."""
+    def erase_task_examples(self, tasks: set[int]) -> None:
+        """Delete every stored exemplar of these tasks."""
         ExemplarBuffer(self.state["exemplars"]).remove_items_of_tasks(tasks)
 
     def _select_exemplars(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Shorten the stored lists to an equal share per class, and add exemplars of the task."""
+        """Cut the stored exemplars to an equal share per class, and add exemplars of the task by
+        herding.
+        """
         exemplars, network = ExemplarBuffer(self.state["exemplars"]), ctx.network
         share = self.hyper.exemplars // len(network.classes)
         # Trimmed before the new ones are added, so that the memory never exceeds its limit.
@@ -166,18 +174,19 @@ class ExpandingMethod(Method):
 
 
 def get_growing_network(ctx: TaskTrainingContext) -> GrowingNetwork:
-    """Return the context's network as a `GrowingNetwork`."""
+    """Return the context's network after checking that it is a `GrowingNetwork`."""
     assert isinstance(ctx.network, GrowingNetwork)
     return ctx.network
 
 
 def count_classes_of_earlier_tasks(ctx: TaskTrainingContext) -> int:
-    """Return the number of the network's classes that do not belong to this task."""
+    """Count the network's classes that do not belong to this task."""
     return len(ctx.network.classes) - ctx.class_rows.numel()
 
 
 def make_auxiliary_classifier_targets(ctx: TaskTrainingContext, y: Tensor) -> Tensor:
-    """Return targets int64 [B] of the auxiliary classifier.
+    """Make targets int64 [B] of the auxiliary classifier, which tells new classes apart from all
+    old ones.
 
     They are 0 for other tasks' classes, then 1, 2, … by row.
     """

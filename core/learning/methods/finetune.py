@@ -10,8 +10,10 @@ from core.learning.methods.registration import register
 
 
 @register
-class Finetune(Method):
-    """The method `finetune`: cross-entropy on the new batch, unprotected from forgetting."""
+class FinetuneMethod(Method):
+    """The method `finetune`: plain cross-entropy on the new batch, without protection from
+    forgetting.
+    """
 
     name = "finetune"
     description = "Trains on the new task only. The baseline that forgets."

@@ -33,7 +33,7 @@ WARM_UP = "warm-up"
 
 
 class LwfHyper(StrictRecipeModel):
-    """Hyper-parameters of `lwf`.
+    """Hyper-parameters of the method `lwf` (learning without forgetting).
 
     `lambda_o` weighs the distillation. `temperature` divides the logits of both networks. `weight`:
     "by-classes": the new loss and the distillation weigh by the task's classes and the old ones,
@@ -50,7 +50,7 @@ class LwfHyper(StrictRecipeModel):
 
 @register
 class LearningWithoutForgetting(Method):
-    """The method `lwf`, which distils the previous version on the new images."""
+    """The method `lwf`, which distils the previous version's outputs on the new images."""
 
     name = "lwf"
     footprint = MemoryFootprint(copies=8.0, batches=1.5)
@@ -72,7 +72,9 @@ class LearningWithoutForgetting(Method):
     hyper: LwfHyper
 
     def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
-        """Return the warm-up, if there is one, then the recipe's epochs."""
+        """Plan the training stages: a warm-up of new head rows if requested, then the recipe's
+        epochs.
+        """
         warm_up = (
             [TrainingStage(WARM_UP, self.hyper.warmup_epochs, depth=1)]
             if self.hyper.warmup_epochs
@@ -80,10 +82,12 @@ class LearningWithoutForgetting(Method):
         )
         return [*warm_up, TrainingStage()]
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the cross-entropy, and after the first task the weighted distillation."""
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute the cross-entropy, and after the first task the weighted distillation loss."""
         if ctx.first or self.hyper.lambda_o == 0:
-            return super().loss_terms(ctx, batch)
+            return super().compute_loss_terms(ctx, batch)
         network, old = ctx.network, get_teacher_network(ctx)
         features = network.features(batch.x)
         logits = network.logits(features, batch.task)
@@ -117,7 +121,7 @@ class LearningWithoutForgetting(Method):
         target: Tensor,
         rows: int,
     ) -> dict[str, Tensor]:
-        """Return both losses weighted by their classes.
+        """Weigh cross-entropy and distillation loss by their shares of the classes.
 
         The teacher gives classes from row `rows` on a probability of zero.
         """
@@ -133,7 +137,9 @@ class LearningWithoutForgetting(Method):
         }
 
     def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
-        """Restore the old rows of the head, in the warm-up only."""
+        """Restore the head's old rows after each step of the warm-up, which trains new rows
+        alone.
+        """
         if ctx.stage != WARM_UP or ctx.first:
             return
         old = {
@@ -147,7 +153,7 @@ class LearningWithoutForgetting(Method):
             parameter[:rows].copy_(get_teacher_network(ctx).get_parameter(name)[:rows])
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Drop the teacher."""
+        """Drop the teacher network at the end of the task."""
         # The teacher takes as much memory as the network, and measuring comes next.
         ctx.cache.pop("teacher", None)
 
@@ -156,7 +162,7 @@ class LearningWithoutForgetting(Method):
 
 
 def compute_distillation_loss(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
-    """Return the mean over the batch of the cross-entropy between softened outputs.
+    """Compute the distillation loss: mean cross-entropy between temperature-softened outputs.
 
     Its gradient is (q' - p') / (T · B). No gradient flows into `target`.
 

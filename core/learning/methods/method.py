@@ -1,9 +1,9 @@
 """The interface of a continual-learning method.
 
-Each step the loop calls a method's hooks in this order: loss_terms → one backward → penalty_grads →
-project → clip → optimizer step → after_step. A method never steps an optimizer, saves or logs. Its
-state between steps is `self.state` and nothing else: setting a tensor or a module as an attribute
-raises, because the attribute would be lost with the process.
+Each step the loop calls a method's hooks in this order: compute_loss_terms → one backward →
+add_penalty_gradients → project_gradient → clip → optimizer step → after_step. A method never steps
+an optimizer, saves or logs. Its state between steps is `self.state` and nothing else: setting a
+tensor or a module as an attribute raises, because the attribute would be lost with the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learning.class_map import ClassMap
-from core.learning.memory.renumber import renumber_head_rows, renumber_replay_labels
+from core.learning.memory.renumber import (
+    average_head_rows_of_merged_classes,
+    renumber_replay_labels,
+)
 from core.learning.networks import Network
 from core.learning.recipe import OptimizerRecipe, StrictRecipeModel
 from core.learning.state import MethodState
@@ -30,7 +33,7 @@ table."""
 
 @dataclass(frozen=True)
 class AcceptedRecipes:
-    """Recipes that a method can be combined with. Any other recipe is refused.
+    """Recipe settings that a method supports; any other recipe is refused.
 
     Attributes:
         optimizers: names of the optimizers.
@@ -56,8 +59,7 @@ class AcceptedRecipes:
 
 @dataclass(frozen=True)
 class MemoryFootprint:
-    """Memory that a method needs while it learns, in multiples of known sizes; measured, not
-    derived.
+    """Memory that a method needs for training, in multiples of known sizes; measured, not derived.
 
     A job's memory is estimated from it before the job runs.
 
@@ -85,7 +87,8 @@ class MemoryFootprint:
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """One pass of training with an optimizer of its own. None: as the recipe says.
+    """One stage of a task's training, with an optimizer of its own; None in a field: as in the
+    recipe.
 
     `backbone_rate`: the learning rate of all but the heads, as a share of the heads' rate; None: as
     the recipe says.
@@ -97,7 +100,7 @@ class TrainingStage:
     backbone_rate: float | None = None
 
     def apply_stage_rates(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
-        """Return the recipe's optimizer with the stage's rates."""
+        """Return the recipe's optimizer with the stage's learning rates."""
         if self.backbone_rate is None:
             return recipe
         # Of the head's rate, so that a recipe with one rate gives both.
@@ -106,11 +109,13 @@ class TrainingStage:
 
 
 class Hyper(StrictRecipeModel):
-    """Base of all hyper-parameter classes. A method without hyper-parameters uses it as it is."""
+    """Base class of methods' hyper-parameters; a method without hyper-parameters uses it as it
+    is.
+    """
 
 
 class Method:
-    """Plain fine-tuning. A method overrides what it changes.
+    """Base class of learning methods, which itself is plain fine-tuning; subclasses override hooks.
 
     Attributes:
         scenarios: scenarios that it can learn in.
@@ -147,8 +152,8 @@ class Method:
             over images, or weighs what it is a mean over by `ctx.part`.
         gathered: names of tensors [b, …] in `ctx.scratch`, a row for each image of a slice, which
             `after_step` reads for the whole batch.
-        keeps_backbone: True where neither steps nor `end_task` move the backbone, so that its
-            features are computed once for a whole job.
+        keeps_backbone_frozen: True where neither steps nor `end_task` move the backbone, so that
+            its features are computed once for a whole job.
         inference: file in core/export/loading/networks that predicts with them; None: the network
             alone predicts.
     """
@@ -187,16 +192,17 @@ class Method:
     # several devices.
     no_shards: ClassVar[str] = "its loss is not known to be a mean over the images of a batch"
     gathered: ClassVar[tuple[str, ...]] = ()
-    keeps_backbone: bool = False
+    keeps_backbone_frozen: bool = False
     outputs_add: ClassVar[bool] = False
 
     def __init__(self, hyper: Any, state: MethodState) -> None:
         self.hyper = hyper
         self.state = state
 
-    def bound_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Return float32 [B]: how far rounding to float32 may move each image's scores; 0: not
-        visibly."""
+    def bound_score_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Bound how far float32 rounding may move each image's scores, float32 [B]; 0: not
+        visibly.
+        """
         return x.new_zeros(len(x))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -212,95 +218,105 @@ class Method:
     # Structure: pure in (architecture, recipe, task history).
 
     def build_network(self, network: Network) -> Network:
-        """Return the network to train, made from the one that the parent's manifest describes.
+        """Build the network to train from the one that the parent's manifest describes.
 
         Pure.
         """
         return network
 
     def forward(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Return logits [B, classes] of inputs x [B, C, S, S] in training.
+        """Compute logits [B, classes] of inputs x [B, C, S, S] in training.
 
         `task` names the head in the task scenario.
         """
         return network(x, task)  # type: ignore[no-any-return]
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Return logits [B, classes] for evaluation and prediction."""
+        """Compute logits [B, classes] for evaluation and prediction."""
         return self.forward(network, x, task)
 
     def list_trainable_names(self, network: Network, depth: int) -> set[str]:
-        """Return the names of the parameters that move at a depth of 1 to 5: the set S."""
+        """List the names of the parameters trained at a depth of 1 to 5: the set S."""
         return network.list_trainable_names(depth)
 
     def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
-        """Return the training passes, in order. Called before the method's state is loaded."""
+        """Plan the training stages of a task, in order. Called before the method's state is
+        loaded.
+        """
         return [TrainingStage()]
 
     # A step.
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the losses of a batch by name, each a scalar; training minimises their sum."""
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute the losses of a batch by name, each a scalar; training minimises their sum."""
         logits = self.forward(ctx.network, batch.x, batch.task)
         return {"task": ctx.loss(logits, batch.y)}
 
     def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
-        """Add closed-form gradients of penalties to `.grad` of the parameters in S."""
+        """Add closed-form gradients of penalties to `.grad` of the trainable parameters."""
 
     def compute_penalty(self, ctx: TaskTrainingContext) -> float:
-        """Return the penalty of `add_penalty_gradients`; for logs and tests only."""
+        """Compute the penalty of `add_penalty_gradients` itself; for logs and tests only."""
         return 0.0
 
     def project_gradient(self, ctx: TaskTrainingContext) -> None:
-        """Change the gradient as a whole, in `.grad`."""
+        """Change the whole gradient in `.grad` before the optimizer's step, such as by a
+        projection.
+        """
 
     def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
-        """Update state after the optimizer's step. Examples enter a replay buffer here."""
+        """Update the method's state after each optimizer step, such as a replay buffer."""
 
     # A task.
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Prepare state once per task, before its first step; not called again when a run
-        resumes."""
+        """Prepare the method's state once per task, before its first step; skipped when a run
+        resumes.
+        """
 
     def begin_stage(self, ctx: TaskTrainingContext) -> None:
-        """Prepare a stage before its first step; not called again when a run resumes within it."""
+        """Prepare a training stage before its first step; skipped when a run resumes within it."""
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Finish the task after its last step.
+        """Finish the task after its last step: update the method's state for later tasks.
 
         `batches`: the training part once, shuffled and unaugmented.
         """
 
     # What a recipe may ask for after training.
 
-    def after_merge(self, ctx: TaskTrainingContext) -> None:
-        """Recompute state that was derived from the trained weights, after weights were merged."""
+    def after_weight_merge(self, ctx: TaskTrainingContext) -> None:
+        """Recompute state derived from the trained weights, after these were merged with the
+        start's.
+        """
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y:
-        int64 [B]."""
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Compute the scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y:
+        int64 [B].
+        """
         return functional.cross_entropy(logits, y)
 
     # A patch: classes are merged or dropped, and nothing is learned.
 
     def renumber_classes(self, classes: ClassMap) -> None:
-        """Give the state the numbers of classes that a patch merges or drops.
+        """Renumber the classes in the method's state, after a patch merged or dropped classes.
 
         Memories lose the images of dropped classes; importances of the head's rows are averaged.
         """
         for kind in ("buffer", "exemplars"):
             renumber_replay_labels(self.state[kind], classes)
         for kind in ("curvature", "own"):
-            renumber_head_rows(self.state[kind], classes)
+            average_head_rows_of_merged_classes(self.state[kind], classes)
 
     def after_patch(self, ctx: TaskTrainingContext) -> None:
-        """Recompute what predicts and is derived from state or weights, after a patch."""
+        """Recompute parts derived from state or weights, such as a classifier, after a patch."""
 
     # What the method knows of earlier tasks without their data.
 
     def compute_left_out_scores(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor] | None:
-        """Return leave-one-out scores [n, classes of all heads] of training images, and their rows
+        """Compute leave-one-out scores [n, classes of all heads] of training images, and their rows
         int64 [n].
 
         Each image is scored by the classifier without it; called after `end_task`. A version's
@@ -311,7 +327,7 @@ class Method:
         return None
 
     def forecast_loss_rise(self, ctx: TaskTrainingContext) -> float | None:
-        """Return the predicted rise of the earlier tasks' mean loss since this task began.
+        """Forecast how much the earlier tasks' mean loss has risen since this task began.
 
         In units of `compute_example_losses`; 0 at the start of a task. None: the method does not
         forecast.
@@ -319,26 +335,27 @@ class Method:
         return None
 
     def forecast_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
-        """Return earlier task → predicted rise, for tasks of which the method stores enough."""
+        """Forecast the loss rise of each earlier task for which the method stores enough."""
         return {}
 
     def compute_example_losses(
         self, network: Network, x: Tensor, y: Tensor, task: int | None
     ) -> Tensor:
-        """Return the loss [B] that `forecast_loss_rise` predicts, of inputs x [B, C, S, S] and head
-        rows y int64 [B].
+        """Compute the loss [B] that `forecast_loss_rise` forecasts, for inputs x [B, C, S, S] and
+        head rows y int64 [B].
 
         Raises NotImplementedError in methods that do not forecast.
         """
         raise NotImplementedError(f"{self.name} does not forecast")
 
-    def get_max_loss_forecast(self) -> float | None:
-        """Return the greatest forecast with which a validated state may be deployed; None: no
-        limit."""
+    def get_loss_forecast_limit(self) -> float | None:
+        """Return the greatest loss forecast with which a validated state may be deployed; None: no
+        limit.
+        """
         return None
 
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove every stored example of these tasks."""
+    def erase_task_examples(self, tasks: set[int]) -> None:
+        """Delete every stored example of these tasks from the method's state."""
 
 
 def _contains_tensors(value: object) -> bool:

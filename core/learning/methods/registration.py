@@ -30,7 +30,7 @@ def register(method: type[_Method]) -> type[_Method]:
 
 
 def get_method(name: str) -> type[Method]:
-    """Return the method of that name. Raises KeyError that lists the known names."""
+    """Return the learning method of that name. Raises KeyError that lists the known names."""
     if name not in METHODS:
         raise KeyError(f"unknown method {name!r}: one of {', '.join(sorted(METHODS))}")
     return METHODS[name]

@@ -39,7 +39,7 @@ SHORTEST = 1e-7
 
 
 class SlcaHyper(StrictRecipeModel):
-    """Hyper-parameters of `slca`.
+    """Hyper-parameters of the method `slca` (slow learner with classifier alignment).
 
     `backbone_rate`: the backbone's learning rate, as a share of the head's. `covariance`: the form
     of covariance that is stored of a class. `align_epochs`: passes over the draws after a task,
@@ -54,8 +54,8 @@ class SlcaHyper(StrictRecipeModel):
 
 
 @register
-class Slca(Method):
-    """The method `slca`, with two stages from the second task on: the network, then the head.
+class SlcaMethod(Method):
+    """The method `slca`: trains the network slowly, then aligns the head on Gaussian features.
 
     Alignment leaves out classes without a Gaussian, which another method learned.
     """
@@ -74,7 +74,9 @@ class Slca(Method):
     hyper: SlcaHyper
 
     def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
-        """Return slow learning, then alignment; a first task has nothing to align."""
+        """Plan the stages: slow training, then classifier alignment; the first task has no
+        alignment.
+        """
         # There are no features to preserve yet.
         untrained = ctx.first and not ctx.network.pretrained
         slow = TrainingStage(backbone_rate=1.0 if untrained else self.hyper.backbone_rate)
@@ -82,11 +84,15 @@ class Slca(Method):
             [slow] if ctx.first else [slow, TrainingStage(ALIGN, self.hyper.align_epochs, depth=1)]
         )
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the cross-entropy of the images; in the second stage, of the batch's draws."""
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute the cross-entropy of the images; in the alignment stage, of features drawn from
+        Gaussians.
+        """
         if ctx.stage != ALIGN:
-            return super().loss_terms(ctx, batch)
-        features, labels, present = self._get_shuffled_epoch_draws(ctx)
+            return super().compute_loss_terms(ctx, batch)
+        features, labels, present = self._draw_shuffled_epoch_features(ctx)
         n = len(labels)
         # The draws are spread over the epoch's batches, whatever their number.
         part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
@@ -96,7 +102,7 @@ class Slca(Method):
         return {"align": compute_aligned_cross_entropy(logits, y, self.hyper.temperature)}
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Warn where validation would choose a state from before the head is aligned.
+        """Begin a task; warn if validation would choose a state from before the head is aligned.
 
         Raises:
             DataError: the network has more features than a stored covariance may have.
@@ -115,21 +121,25 @@ class Slca(Method):
             )
 
     def begin_stage(self, ctx: TaskTrainingContext) -> None:
-        """Store the Gaussians of the new classes before the head is aligned."""
+        """Fit Gaussians to the new classes' features before the head is aligned."""
         if ctx.stage == ALIGN:
             self._store_gaussians(ctx)
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Store the Gaussians of the new classes, unless those of the last stage are up to date."""
+        """Fit Gaussians to the new classes' features at the task's end, unless they are up to
+        date.
+        """
         if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
             self._store_gaussians(ctx)
 
     def renumber_classes(self, classes: ClassMap) -> None:
-        """Renumber the Gaussians; a class that is made of several is their mixture."""
+        """Renumber the classes of the stored Gaussians; a merged class becomes a mixture."""
         ClassGaussians(self.state["own"]).renumber_classes(classes)
 
     def _store_gaussians(self, ctx: TaskTrainingContext) -> None:
-        """Store the Gaussians of the task's classes, in one pass over its images."""
+        """Fit and store Gaussians of the features of the task's classes, in one pass over its
+        images.
+        """
         features, labels = [], []
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             for batch in ctx.in_order():
@@ -141,8 +151,11 @@ class Slca(Method):
             ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance
         )
 
-    def _get_shuffled_epoch_draws(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor, Tensor]:
-        """Return this epoch's draws, shuffled, their labels, and the labels that occur, ascending.
+    def _draw_shuffled_epoch_features(
+        self, ctx: TaskTrainingContext
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw this epoch's features from the Gaussians, shuffled, with labels and the labels that
+        occur.
 
         The draws are a function of seed, task and epoch, so that a run can resume within an epoch.
         """
@@ -162,7 +175,8 @@ class Slca(Method):
 
 
 def compute_aligned_cross_entropy(logits: Tensor, y: Tensor, temperature: float) -> Tensor:
-    """Return the mean cross-entropy of logits [B, C] at length one over a temperature.
+    """Compute the mean cross-entropy of logits [B, C] that are normalised and divided by a
+    temperature.
 
     y: int64 [B].
     """

@@ -21,7 +21,7 @@ It is enough for features that hardly vary or are collinear.
 
 
 def compute_target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
-    """Return f - α · onehot(y), the gradient of the loss by the outputs, [B, C].
+    """Compute the gradient of the squared loss by the outputs: f - α · onehot(y), [B, C].
 
     It is in at least float32. y: int64 [B].
     """
@@ -31,7 +31,7 @@ def compute_target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor
 
 
 def compute_squared_errors(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
-    """Return the loss of every example, [B]. outputs: [B, C]. y: int64 [B]."""
+    """Compute the squared error of every example, [B]. outputs: [B, C]. y: int64 [B]."""
     return 0.5 * compute_target_residuals(outputs, y, alpha).square().sum(1)
 
 
@@ -43,7 +43,7 @@ def append_column_of_ones(features: Tensor) -> Tensor:
 def fit_ridge_head(
     batches: Iterable[tuple[Tensor, Tensor]], classes: int, alpha: float
 ) -> tuple[Tensor, Tensor]:
-    """Fit head rows [classes, w] and biases [classes] with the least mean squared error.
+    """Fit head weights [classes, w] and biases [classes] to features by ridge regression.
 
     Ridge regression: the weights, not the biases, are penalised by `RIDGE` times the mean squared
     feature. Solved in float64.

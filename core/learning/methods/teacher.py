@@ -16,7 +16,8 @@ from core.learning.training.context import TaskTrainingContext
 
 
 def get_teacher_network(ctx: TaskTrainingContext) -> Network:
-    """Return the teacher in eval mode, on the run's device; build it on first use in a process.
+    """Return the teacher network (the previous version) in eval mode, built on first use in a
+    process.
 
     It has the shape of the student. Its outputs for rows that this task added (from
     `count_parameter_rows_before_task` on) are meaningless.
@@ -34,6 +35,6 @@ def get_teacher_network(ctx: TaskTrainingContext) -> Network:
 
 
 def count_parameter_rows_before_task(ctx: TaskTrainingContext, name: str) -> int:
-    """Return the number of a parameter's rows before this task; 0 for a new parameter."""
+    """Return how many rows a parameter had before this task; 0 for a new parameter."""
     old = ctx.weights_at("update_start").get(name)
     return 0 if old is None else old.shape[0]

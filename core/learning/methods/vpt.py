@@ -21,7 +21,8 @@ from core.learning.recipe import StrictRecipeModel
 
 
 class VptHyper(StrictRecipeModel):
-    """Hyper-parameters of `vpt`, all fixed with a model's first task.
+    """Hyper-parameters of the method `vpt` (visual prompt tuning), all fixed with a model's first
+    task.
 
     `prompts`: tokens per block, 0 is a linear probe. `deep`: before every block, else before the
     first only. `per_task`: a prompt set for each task (task scenario).
@@ -33,8 +34,8 @@ class VptHyper(StrictRecipeModel):
 
 
 @register
-class Vpt(Method):
-    """The method `vpt`: cross-entropy on the new batch, through prompts and heads alone."""
+class VptMethod(Method):
+    """The method `vpt` (visual prompt tuning): trains only prompt tokens and heads."""
 
     name = "vpt"
     description = (
@@ -57,7 +58,7 @@ class Vpt(Method):
     hyper: VptHyper
 
     def build_network(self, network: Network) -> Network:
-        """Return the network with prompts.
+        """Build the network with prompt tokens.
 
         Raises DataError when the model has prompts of another number or kind.
         """

@@ -28,9 +28,9 @@ __all__ = [
     "ImageSpec",
     "Network",
     "build_backbone",
-    "build_backbone_without_memory",
-    "build_empty_network",
+    "build_backbone_on_meta_device",
     "build_network",
+    "build_uninitialised_network",
     "describe_expected_base",
     "get_architectures",
     "list_expected_tensors",
@@ -41,12 +41,12 @@ _DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # names in safetensors
 
 
 def get_architectures() -> dict[str, ArchitectureInfo]:
-    """Return every architecture by name."""
+    """Return every registered architecture by name."""
     return dict(ARCHITECTURES)
 
 
 def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
-    """Return the registered architecture and its validated hyper-parameters.
+    """Parse an architecture's JSON: return the registered entry and validated hyper-parameters.
 
     Raises ValueError for an unknown name or field.
     """
@@ -62,15 +62,15 @@ def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInf
 def build_backbone(
     architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator
 ) -> Backbone:
-    """Build a backbone on the CPU in float32, filled from the CPU generator, which advances.
+    """Build a backbone on the CPU in float32, with initial weights from the global CPU generator.
 
     Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot
     take.
     """
     info, _ = parse_architecture(architecture)
-    backbone = _build_empty_backbone(architecture, image)
+    backbone = _build_uninitialised_backbone(architecture, image)
     if info.rule is None:
-        backbone.draw_weights(generator)
+        backbone.draw_initial_weights(generator)
     else:
         initialise_weights(backbone, info.rule, generator)
     return backbone
@@ -83,7 +83,7 @@ def build_network(
     heads: HeadSpec | None = None,
     seed: int = 0,
 ) -> Network:
-    """Build a network with first weights from `seed` and heads of zeros.
+    """Build a network with initial backbone weights from `seed` and heads of zeros.
 
     Raises ValueError as `build_backbone` does.
     """
@@ -92,32 +92,32 @@ def build_network(
     )
 
 
-def build_empty_network(
+def build_uninitialised_network(
     architecture: Mapping[str, Any], image: ImageSpec, scenario: str, heads: HeadSpec | None = None
 ) -> Network:
-    """Build a network whose backbone is uninitialised memory, for a strict load right after."""
-    return Network(_build_empty_backbone(architecture, image), scenario, heads)
+    """Build a network with an uninitialised backbone, whose weights are loaded right after."""
+    return Network(_build_uninitialised_backbone(architecture, image), scenario, heads)
 
 
 def list_expected_tensors(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return name → (safetensors dtype, shape) of a backbone's state dict.
+    """List the tensors of a backbone's state dict: name → (safetensors dtype, shape).
 
     Nothing is allocated.
     """
-    state = build_backbone_without_memory(architecture, image).state_dict()
+    state = build_backbone_on_meta_device(architecture, image).state_dict()
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
 def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
-    """Return the required content of an uploaded base, as JSON.
+    """Describe as JSON the tensors that an uploaded base must contain.
 
     `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name
     prefixes that may be present (the reference's classifier). `width`: numbers in a feature
     vector. `stages`: names of each stage's tensors.
     """
-    backbone = build_backbone_without_memory(architecture, image)
+    backbone = build_backbone_on_meta_device(architecture, image)
     tensors = list_expected_tensors(architecture, image)
     return {
         "tensors": {
@@ -132,8 +132,8 @@ def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) ->
     }
 
 
-def build_backbone_without_memory(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
-    """Build a backbone on the meta device: names, shapes and stages without memory.
+def build_backbone_on_meta_device(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+    """Build a backbone on the meta device, without memory: for names, shapes and stages.
 
     Raises ValueError as `build_backbone` does.
     """
@@ -148,9 +148,9 @@ def build_backbone_without_memory(architecture: Mapping[str, Any], image: ImageS
         return info.build(hyper, image)
 
 
-def _build_empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
-    """Build a backbone of uninitialised memory on the CPU."""
-    backbone = build_backbone_without_memory(architecture, image)
+def _build_uninitialised_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+    """Build a backbone with uninitialised weights on the CPU."""
+    backbone = build_backbone_on_meta_device(architecture, image)
     # Not initialised, since every value is overwritten by a load or a rule.
     backbone.to_empty(device="cpu")
     return backbone

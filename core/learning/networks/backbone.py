@@ -23,7 +23,9 @@ SMALL_IMAGE = 64  # largest image, in pixels a side, with small stems and patche
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """Square images of `size` pixels a side with `channels` channels (1 or 3)."""
+    """The image format of a network: square images of `size` pixels a side with 1 or 3
+    `channels`.
+    """
 
     size: int
     channels: int
@@ -36,7 +38,7 @@ class ImageSpec:
 
     @staticmethod
     def parse_image_field(value: ImageSpec | ImageOut) -> ImageSpec:
-        """Convert the `image` field of a model or manifest; return an ImageSpec unchanged."""
+        """Parse the `image` field of a model or manifest; return an ImageSpec unchanged."""
         return (
             value
             if isinstance(value, ImageSpec)
@@ -45,7 +47,8 @@ class ImageSpec:
 
 
 class Backbone(nn.Module):
-    """Base class, whose `forward` maps normalised float [B, channels, size, size] to [B, width].
+    """Base class of backbones: map normalised float [B, channels, size, size] to features [B,
+    width].
 
     `stage_prefixes[i]` holds the name prefixes of stage i, input side first; `layer_prefixes` the
     same per block (the layer index of OLOR, from 0 to n). They are not called `stages` and
@@ -62,7 +65,7 @@ class Backbone(nn.Module):
         self.layer_prefixes: list[list[str]] = []
 
     def declare_stage_layers(self, stages: Sequence[Sequence[Layer]]) -> None:
-        """Declare the layers of every stage, both in forward order.
+        """Declare the layers of every stage of the backbone, both in forward order.
 
         Raises ValueError when a tensor of the backbone belongs to no stage or to two.
         """
@@ -76,7 +79,7 @@ class Backbone(nn.Module):
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
 
     def list_stage_names(self, stage: int) -> list[str]:
-        """Return the state-dict names of one stage, in state-dict order."""
+        """List the state-dict names of one stage, in state-dict order."""
         return [
             name
             for name in self.state_dict()
@@ -84,7 +87,8 @@ class Backbone(nn.Module):
         ]
 
     def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> Self:
-        """Allocate all tensors on a device, uninitialised, in their shapes, strides and types.
+        """Move the backbone to a device without copying values: all tensors are uninitialised
+        there.
 
         Replaces torch's method, which copies the form of a tensor on the meta device by a function
         that imports sympy. That import costs each process of a job half a second.
@@ -98,12 +102,13 @@ class Backbone(nn.Module):
         self._apply(allocate_like, recurse=recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def draw_weights(self, generator: torch.Generator) -> None:
-        """Fill with first weights, in families without a rule for each module (`networks.init`)."""
+    def draw_initial_weights(self, generator: torch.Generator) -> None:
+        """Draw initial weights, in families without a rule for each module (`networks.init`)."""
         raise NotImplementedError
 
     def load_base_weights(self, tensors: dict[str, Tensor]) -> None:
-        """Copy an uploaded base into this backbone: a state dict by the reference's names.
+        """Load an uploaded base's weights into this backbone, by the reference implementation's
+        names.
 
         The reference's classifier (`ignored`) is skipped. BatchNorm's batch counters may be
         missing, as in old checkpoints. Raises ValueError that names any other missing or extra
@@ -128,7 +133,7 @@ class Backbone(nn.Module):
 
 
 def split_layers_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
-    """Split layers into up to `count` runs of near-equal length.
+    """Split layers into up to `count` runs of nearly equal length.
 
     Where the length does not divide evenly, earlier runs are longer.
     """
@@ -149,12 +154,13 @@ def has_tensor_name_prefix(name: str, prefixes: Iterable[str]) -> bool:
 
 
 def is_batch_norm_counter(name: str) -> bool:
-    """Return true for BatchNorm's batch counter: not used here, and absent from old checkpoints."""
+    """Return true for the name of BatchNorm's batch counter, which is not used here."""
     return name == "num_batches_tracked" or name.endswith(".num_batches_tracked")
 
 
 def copy_tensor_of_same_shape(name: str, target: Tensor, source: Tensor) -> None:
-    """Copy in place, with the target's device and memory format.
+    """Copy a tensor's values in place into a target of the same shape, keeping device and memory
+    format.
 
     Raises ValueError that names the tensor for another shape or dtype.
     """
@@ -170,5 +176,5 @@ def copy_tensor_of_same_shape(name: str, target: Tensor, source: Tensor) -> None
 
 
 def make_contiguous_copy(tensor: Tensor) -> Tensor:
-    """Return a copy on the CPU, in the standard memory format."""
+    """Copy a tensor to the CPU, in the contiguous memory format."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

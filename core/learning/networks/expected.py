@@ -15,7 +15,9 @@ from core.learning.networks.backbone import ImageSpec
 
 
 def main(argument: str) -> int:
-    """Print JSON to stdout and return 0; for an invalid request, print to stderr and return 2."""
+    """Print the tensors expected in an uploaded base as JSON, as a command; return the exit
+    status.
+    """
     try:
         request = json.loads(argument)
         requirements = describe_expected_base(

@@ -1,8 +1,8 @@
 """Network families: extensions of a plain network by a method, rebuilt from a manifest.
 
 A family is a subclass of `Network` with its line here. Its `describe_for_manifest` goes into the
-manifest as `network`, its `list_part_names` list the parts that hold its additions; the plain
-family has neither. A model keeps its family for life, except that every family can start from
+manifest as `network`, its `list_tensor_names_by_part` list the parts that hold its additions; the
+plain family has neither. A model keeps its family for life, except that every family can start from
 version 0, which is plain.
 """
 
@@ -26,7 +26,7 @@ FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
 
 
 def rebuild_described_network(plain: Network, description: Mapping[str, Any] | None) -> Network:
-    """Rebuild the network that a manifest's `network` describes, for a strict load right after.
+    """Rebuild the network that a manifest's `network` describes, with weights to be loaded.
 
     Raises ValueError for an unknown family, a missing field, or a backbone that does not fit the
     family.

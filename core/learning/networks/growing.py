@@ -20,7 +20,7 @@ from core.learning.networks.network import Network
 
 
 class BlockwiseClassifier(ClassifierHead):
-    """Logits [B, rows] of features in blocks [B, widths[t]], summed in the order of the blocks."""
+    """A linear classifier [B, rows] of features in blocks [B, widths[t]], one block per expert."""
 
     def __init__(self, widths: Sequence[int], rows: int = 0) -> None:
         super().__init__(sum(widths), rows)
@@ -31,7 +31,7 @@ class BlockwiseClassifier(ClassifierHead):
         return apply_blockwise_linear(features, self.weight, self.bias, self.widths)
 
     def append_zero_columns(self, width: int) -> None:
-        """Append columns of zeros for another block. The parameter is a new object afterwards."""
+        """Append zero columns to the classifier for another expert's features."""
         self.widths.append(width)
         self.width += width
         rows = self.weight.shape[0]
@@ -39,7 +39,7 @@ class BlockwiseClassifier(ClassifierHead):
         self.weight = nn.Parameter(wider, requires_grad=self.weight.requires_grad)
 
     def reinit_newest_columns(self, rows: int, generator: torch.Generator) -> None:
-        """Draw the newest block's columns and the biases of the first rows as in nn.Linear."""
+        """Redraw the newest block's columns and the biases of the first rows as in nn.Linear."""
         bound = self.width**-0.5
         with torch.no_grad():
             for part in (self.weight[:rows, -self.widths[-1] :], self.bias[:rows]):
@@ -49,7 +49,7 @@ class BlockwiseClassifier(ClassifierHead):
 def apply_blockwise_linear(
     features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]
 ) -> Tensor:
-    """Return bias + Σ_t f_t W_tᵀ, [B, rows]. Blocks beyond `widths` are left out."""
+    """Compute logits bias + Σ_t f_t W_tᵀ, [B, rows]. Blocks beyond `widths` are left out."""
     out = bias.expand(features.shape[0], -1)
     start = 0
     for width in widths:
@@ -62,7 +62,7 @@ def apply_blockwise_linear(
 
 @dataclass(frozen=True)
 class OlderExpertFeatures:
-    """Outputs of the older experts for a batch.
+    """Outputs of the older experts for a batch, which the newest expert reads.
 
     Attributes:
         features: [B, d] of each expert.
@@ -74,7 +74,7 @@ class OlderExpertFeatures:
 
 
 class GrowingNetwork(Network):
-    """Base class of networks that grow by experts, which subclasses define.
+    """Base class of networks that grow by an expert per task; subclasses define the expert.
 
     `features` returns [B, width of all experts together], in their order.
     """
@@ -108,15 +108,15 @@ class GrowingNetwork(Network):
     # Definition of an expert, by subclasses.
 
     def make_expert(self, size: int) -> nn.Module:
-        """Return the next expert, of uninitialised memory."""
+        """Make the next expert, with uninitialised weights."""
         raise NotImplementedError
 
     def init_expert_weights(self, expert: nn.Module, generator: torch.Generator) -> None:
-        """Set the first weights of the expert that was added last."""
+        """Initialise the weights of the expert that was added last."""
         raise NotImplementedError
 
     def compute_older_features(self, x: Tensor) -> OlderExpertFeatures:
-        """Return outputs of all experts but the newest, for x [B, C, S, S].
+        """Compute the outputs of all experts but the newest, for x [B, C, S, S].
 
         They are frozen, so there is no graph.
         """
@@ -125,20 +125,21 @@ class GrowingNetwork(Network):
     def compute_newest_features(
         self, old: OlderExpertFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
-        """Return the newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
+        """Compute the newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
         raise NotImplementedError
 
     # Growth.
 
     def set_size_of_next_expert(self, size: int) -> None:
-        """Let the next `add_task_classes` add an expert of this size."""
+        """Set the size of the expert that the next `add_task_classes` adds."""
         # Added only by `add_task_classes`, which has the generator that draws its weights.
         self._pending_size = size
 
     def add_task_classes(
         self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
     ) -> None:
-        """Grow as a plain network, after adding the expert that `set_size_of_next_expert` announced.
+        """Add a task's classes to the head, after adding the expert that `set_size_of_next_expert`
+        announced.
 
         The expert's weights are drawn first. It comes with the classifier `auxiliary`, for training
         only. That maps the newest feature to this task's classes, after one output for all older
@@ -172,7 +173,8 @@ class GrowingNetwork(Network):
     # Passes.
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """Map [B, channels, size, size] to the features of all experts, [B, width of all experts].
+        """Map [B, channels, size, size] to the joined features of all experts, [B, width of all
+        experts].
 
         Features in place of images are returned unchanged.
         """
@@ -181,10 +183,10 @@ class GrowingNetwork(Network):
         old = self.compute_older_features(x)
         return torch.cat([*old.features, self.compute_newest_features(old, x)], 1)
 
-    def compute_logits_of_earlier_version(
+    def compute_logits_of_several_versions(
         self, x: Tensor, classifiers: Sequence[BlockwiseClassifier]
     ) -> list[Tensor]:
-        """Return logits of several versions of this chain from one pass.
+        """Compute the logits of several versions of this chain of experts in one pass.
 
         Each classifier reads its own experts.
         """
@@ -193,20 +195,20 @@ class GrowingNetwork(Network):
 
     # Depth and parts.
 
-    def list_depth_groups(self) -> list[list[str]]:
-        """Return the classifier, then the newest expert; with one expert as in a plain network."""
+    def list_tensor_names_by_depth(self) -> list[list[str]]:
+        """Group parameter names by training depth: classifier, then the newest expert."""
         if not self.experts:
-            return super().list_depth_groups()
+            return super().list_tensor_names_by_depth()
         newest = f"experts.{len(self.experts) - 1}.", "auxiliary."
         head = [name for name in self.state_dict() if name.startswith("head.")]
         return [head, [name for name in self.state_dict() if name.startswith(newest)]]
 
-    def list_part_names(self) -> dict[str, list[str]]:
-        """Return the parts of a plain network, and `expert.<t>` for each expert after the first.
+    def list_tensor_names_by_part(self) -> dict[str, list[str]]:
+        """List the parts of a plain network, and `expert.<t>` for each expert after the first.
 
         The first expert is the backbone.
         """
-        names = super().list_part_names()
+        names = super().list_tensor_names_by_part()
         for at in range(len(self.experts)):
             prefix = f"experts.{at}."
             names[f"expert.{at + 2}"] = [

@@ -17,7 +17,7 @@ INITS = ("zero", "default")
 
 
 class ClassifierHead(nn.Module):
-    """Logits [B, rows] of features [B, width]. Starts with `rows` rows of zeros."""
+    """A linear head: logits [B, rows] of features [B, width]. Starts with `rows` rows of zeros."""
 
     def __init__(self, width: int, rows: int = 0) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ClassifierHead(nn.Module):
         return functional.linear(features, self.weight, self.bias)
 
     def append_head_rows(self, rows: int, init: str, generator: torch.Generator) -> None:
-        """Append rows: zeros, or U(-1/sqrt(width), 1/sqrt(width)) as torch's Linear ("default").
+        """Append head rows for new classes: zeros, or U(-1/sqrt(width), 1/sqrt(width)) ("default").
 
         The parameters are new objects afterwards: identify a parameter by its name. Draws come from
         the CPU generator, weights first. Raises ValueError for an unknown init.
@@ -48,7 +48,7 @@ class ClassifierHead(nn.Module):
         self.bias = _copy_parameter_with_appended_rows(self.bias, bias)
 
     def merge_rows(self, classes: ClassMap, *, add: bool = False) -> None:
-        """Replace the rows by those of other classes, made of the former ones.
+        """Replace the head's rows by rows of new classes, each the mean of former ones.
 
         A class of k former ones gets the mean of their rows, and log k is added to its bias. The
         softmax of the former head gives them together Σ e^z, and by Jensen's inequality log Σ e^z
@@ -67,13 +67,13 @@ class ClassifierHead(nn.Module):
 
 
 def check_head_initialisation_name(init: str) -> None:
-    """Raise ValueError for an unknown initialisation of head rows."""
+    """Raise ValueError for an unknown name of a head row initialisation."""
     if init not in INITS:
         raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")
 
 
 def _copy_parameter_with_appended_rows(old: nn.Parameter, rows: Tensor) -> nn.Parameter:
-    """Return a parameter with rows appended, in its device and dtype."""
+    """Copy a parameter with rows appended, in its device and dtype."""
     # Concatenation copies the old rows bit for bit.
     new = torch.cat([old.detach(), rows.to(old.device, old.dtype)])
     return nn.Parameter(new, requires_grad=old.requires_grad)

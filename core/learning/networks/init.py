@@ -17,7 +17,7 @@ Rule = Callable[[str, nn.Module, torch.Generator], bool]
 
 
 def initialise_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
-    """Initialise every parameter and buffer of a module and of the modules inside it.
+    """Initialise every parameter and buffer of a module and its submodules.
 
     `rule(name, module, generator)` fills a module's own tensors and returns false for a module that
     it does not support. Norm layers are handled here (scale 1, shift 0, running statistics 0 and
@@ -37,7 +37,7 @@ def initialise_weights(root: nn.Module, rule: Rule, generator: torch.Generator) 
 
 
 def _reset_norm_layer(module: nn.Module) -> bool:
-    """Reset a norm layer and return true; return false for other modules."""
+    """Reset a norm layer's parameters and statistics; return false for other modules."""
     if isinstance(module, nn.BatchNorm2d):
         module.reset_parameters()
         return True
@@ -48,7 +48,7 @@ def _reset_norm_layer(module: nn.Module) -> bool:
 
 
 def initialise_by_torch_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """Apply torch's rule for Linear and Conv2d to weight and bias.
+    """Initialise weight and bias of Linear and Conv2d by torch's default rule.
 
     Both are U(-1/sqrt(fan_in), 1/sqrt(fan_in)). Returns false for other modules.
     """
@@ -62,7 +62,7 @@ def initialise_by_torch_rule(name: str, module: nn.Module, generator: torch.Gene
 
 
 def initialise_by_he_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """Apply the rule for convolutions of ResNets: He et al. 2015, normal, fan out.
+    """Initialise convolutions by He et al. 2015 (normal, fan out), as in ResNets.
 
     Returns false for other modules.
     """
@@ -75,7 +75,7 @@ def initialise_by_he_rule(name: str, module: nn.Module, generator: torch.Generat
 
 
 def initialise_by_lecun_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """Apply U(-sqrt(3/fan_in), sqrt(3/fan_in)) to Linear and Conv2d, without bias (LeCun 1998).
+    """Initialise Linear and Conv2d by LeCun 1998: U(-sqrt(3/fan_in), sqrt(3/fan_in)), without bias.
 
     Outputs have the variance of inputs. torch's rule shrinks activations by sqrt(3) per layer, and
     under a zero head nothing is learned for epochs. He's gain of sqrt(2) learns soonest, but
@@ -91,5 +91,5 @@ def initialise_by_lecun_rule(name: str, module: nn.Module, generator: torch.Gene
 
 
 def count_inputs_per_weight_output(weight: Tensor) -> int:
-    """Return the number of inputs of one output of a Linear or Conv2d weight."""
+    """Return the number of inputs per output of a Linear or Conv2d weight (fan-in)."""
     return weight[0].numel()

@@ -11,7 +11,7 @@ from torch import Tensor
 def interpolate_weights(
     start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float
 ) -> dict[str, Tensor]:
-    """Return (1 - share) start + share end, by name; tensors that `end` lacks stay as in `start`.
+    """Interpolate weights between two versions: (1 - share) start + share end, by name.
 
     Tensors of one name have one shape, or that of `end` is a corner of that of `start`: the first
     rows of a head that has grown. The rest of `start` then stays.

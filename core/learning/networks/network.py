@@ -33,7 +33,8 @@ MAX_GROUPS = 5
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """The heads of a network: `classes` for one head (data, class), `tasks` for one each (task).
+    """Description of a network's heads: `classes` of one shared head, or `tasks` with one head
+    each.
 
     Classes are the names of a head's outputs. `make` makes a head of zeros from the width of the
     features and the number of outputs.
@@ -45,7 +46,7 @@ class HeadSpec:
 
     @staticmethod
     def from_manifest(manifest: Mapping[str, Any]) -> HeadSpec:
-        """Read a manifest's `classes` and `heads`; either may be missing or null."""
+        """Read the heads from a manifest's `classes` and `heads`; either may be missing or null."""
         heads = manifest.get("heads") or []
         return HeadSpec(
             tuple(manifest.get("classes") or ()),
@@ -54,7 +55,7 @@ class HeadSpec:
 
 
 class Network(nn.Module):
-    """A network whose `forward` maps normalised images to logits.
+    """A backbone with classification heads, whose `forward` maps normalised images to logits.
 
     Images are float [B, channels, size, size], logits [B, classes (of the task)]. Other families
     (`families.py`) derive from this class and add parameters of their own. `pretrained`: False
@@ -89,18 +90,20 @@ class Network(nn.Module):
             self.head = heads.make(backbone.width, len(self.classes))
 
     def describe_for_manifest(self) -> dict[str, Any] | None:
-        """Return what the manifest needs besides architecture and heads; None if nothing."""
+        """Describe the network for the manifest, besides architecture and heads; None if nothing is
+        needed.
+        """
         return None
 
-    def translate_tensor_name(self, name: str) -> str:
-        """Return the present name of a tensor of an older snapshot, or of its optimizer."""
+    def translate_older_tensor_name(self, name: str) -> str:
+        """Translate a tensor name of an older snapshot to its present name."""
         for before, now in self.renamed.items():
             if name.startswith(before):
                 return now + name.removeprefix(before)
         return name
 
     def match_state_dict_shape(self, names: set[str]) -> None:
-        """Take the shape of a state dict with these names.
+        """Change the network's shape to that of a state dict with these names.
 
         Only families that change shape during a task override this.
         """
@@ -115,7 +118,7 @@ class Network(nn.Module):
         return x if x.dim() == 2 else self.backbone(x)
 
     def logits(self, features: Tensor, task: int | None = None) -> Tensor:
-        """Map [B, width] to logits in the order of `list_classes(task)`.
+        """Compute logits of features [B, width], in the order of `list_classes(task)`.
 
         Raises ValueError for a missing head.
         """
@@ -126,7 +129,7 @@ class Network(nn.Module):
         return self.logits(self.features(x, task), task)
 
     def list_classes(self, task: int | None = None) -> list[str]:
-        """Return class labels in the order of logits.
+        """List class labels in the order of the logits.
 
         In the task scenario `task` names the head. Raises ValueError if it is unknown.
         """
@@ -137,11 +140,11 @@ class Network(nn.Module):
         return self.head_classes[task]
 
     def list_head_tasks(self) -> list[int | None]:
-        """Return the heads' tasks in the order of learning, or [None] for a single head."""
+        """List the heads' tasks in learning order, or [None] for a single head."""
         return list(self.head_classes) if self.scenario == "task" else [None]
 
     def find_first_class(self, task: int | None) -> int:
-        """Return the number of a head's first class.
+        """Return the number of a head's first class among the classes of all heads.
 
         The classes of all heads are counted one after the other.
         """
@@ -149,7 +152,7 @@ class Network(nn.Module):
         return sum(len(self.list_classes(head)) for head in heads[: heads.index(task)])
 
     def _get_head(self, task: int | None) -> nn.Module:
-        """Return a task's head. Raises ValueError if there is none."""
+        """Return the head of a task. Raises ValueError if there is none."""
         if self.head is not None:
             return self.head
         if task is None:
@@ -192,7 +195,7 @@ class Network(nn.Module):
         known_classes.extend(new)
 
     def merge_classes(self, names: Sequence[str], classes: ClassMap, *, add: bool) -> None:
-        """Give the one head other classes, whose rows are made of the former ones.
+        """Merge, drop or add classes of the single head, whose rows are made of the former ones.
 
         Args:
             names: the new classes.
@@ -203,8 +206,8 @@ class Network(nn.Module):
         self.head.merge_rows(classes, add=add)
         self.classes = _require_unique_classes(names)
 
-    def list_depth_groups(self) -> list[list[str]]:
-        """Return state-dict names per depth: [heads, last stage, …, first].
+    def list_tensor_names_by_depth(self) -> list[list[str]]:
+        """Group state-dict names by training depth: [heads, last stage, …, first].
 
         Group 5 also has all stages before it. Depth d trains the first d groups. With fewer than
         five groups the greater depths are the same. Final norm layers belong to the last stage.
@@ -221,18 +224,18 @@ class Network(nn.Module):
         return groups
 
     def list_trainable_names(self, depth: int) -> set[str]:
-        """Return the names of the parameters (not buffers) that are trained at depth 1 … 5.
+        """List the names of the parameters (not buffers) that are trained at depth 1 … 5.
 
         Raises ValueError for another depth.
         """
         if not 1 <= depth <= MAX_GROUPS:
             raise ValueError(f"depth must lie between 1 and {MAX_GROUPS}, not {depth}")
-        moving = {name for group in self.list_depth_groups()[:depth] for name in group}
+        moving = {name for group in self.list_tensor_names_by_depth()[:depth] for name in group}
         # Buffers belong to a stage as well, but no gradient moves them.
         return moving & {name for name, _ in self.named_parameters()}
 
-    def list_part_names(self) -> dict[str, list[str]]:
-        """Return each part's state-dict names, by part name.
+    def list_tensor_names_by_part(self) -> dict[str, list[str]]:
+        """List the state-dict names of each stored part, by part name.
 
         Parts are `backbone.1` (input side) … `backbone.k`, then the heads.
         """
@@ -251,18 +254,18 @@ class Network(nn.Module):
         return names
 
     def copy_parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
-        """Return every tensor of the network by part: contiguous copies on the CPU.
+        """Copy every tensor of the network to the CPU, by stored part.
 
         `state`: another state dict of this network to take them from.
         """
         state = self.state_dict() if state is None else state
         return {
             part: {name: make_contiguous_copy(state[name]) for name in names}
-            for part, names in self.list_part_names().items()
+            for part, names in self.list_tensor_names_by_part().items()
         }
 
     def copy_parameters(self, without: Collection[str] = ()) -> dict[str, Tensor]:
-        """Return copies of the parameters by name, on the CPU, except for those named in `without`."""
+        """Copy the parameters to the CPU by name, except for those named in `without`."""
         return {
             # Copied and on the CPU: training changes the parameters in place.
             name: p.detach().cpu().contiguous().clone()
@@ -271,20 +274,21 @@ class Network(nn.Module):
         }
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy all stored parts into the network.
+        """Load all stored parts into the network.
 
         Raises ValueError that names a missing or extra tensor, or one of another shape or dtype.
         """
-        self._load_exact_parts(parts, self.list_part_names())
+        self._load_exact_parts(parts, self.list_tensor_names_by_part())
 
     def copy_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy in the backbone's parts alone: a base taken from another model's version.
+        """Load only the backbone's parts into the network: a base taken from another model's
+        version.
 
         Raises ValueError as `load_parts` does.
         """
         backbone_parts = {
             part: names
-            for part, names in self.list_part_names().items()
+            for part, names in self.list_tensor_names_by_part().items()
             if part.startswith("backbone.")
         }
         self._load_exact_parts(parts, backbone_parts)
@@ -292,7 +296,7 @@ class Network(nn.Module):
     def _load_exact_parts(
         self, parts: Mapping[str, Mapping[str, Tensor]], wanted: Mapping[str, list[str]]
     ) -> None:
-        """Copy parts into the network, which must be exactly those in `wanted`.
+        """Load parts into the network after checking that they are exactly those in `wanted`.
 
         Raises ValueError as `load_parts` does.
         """
@@ -315,7 +319,9 @@ class Network(nn.Module):
 
 @contextmanager
 def use_eval_mode(network: Network) -> Iterator[None]:
-    """Put a network into eval mode in the context, and restore every module's mode afterwards."""
+    """Context manager that puts a network into eval mode, and restores every module's mode
+    afterwards.
+    """
     # An evaluation of many tasks enters once for all of them: modules are not visited for each.
     if network in _EVALUATED:
         yield
@@ -334,7 +340,7 @@ def use_eval_mode(network: Network) -> Iterator[None]:
 
 
 def get_type_of_part_name(part: str) -> str:
-    """Return the type of a part: `backbone`, `head`, or a family's own.
+    """Return the type of a stored part from its name: `backbone`, `head`, or a family's own.
 
     It is the first word of the part's name.
     """
@@ -342,7 +348,7 @@ def get_type_of_part_name(part: str) -> str:
 
 
 def _require_unique_classes(classes: Sequence[str]) -> list[str]:
-    """Return the classes as a list. Raises ValueError for a repeated class."""
+    """Return class names as a list. Raises ValueError for a repeated class."""
     names_so_far: set[str] = set()
     for name in classes:
         if name in names_so_far:

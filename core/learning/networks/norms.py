@@ -15,7 +15,7 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 def set_batch_norm_statistics_to_mean(
     network: Network, norms: list[BatchNorm], batches: Iterable[Tensor]
 ) -> None:
-    """Set these layers' statistics to the mean over batches; other layers are unchanged.
+    """Set the statistics of BatchNorm layers to their mean over batches of inputs.
 
     A batch of one image is skipped: it has no variance.
 

@@ -23,7 +23,7 @@ SHARED = "shared"
 
 
 class PromptedNetwork(Network):
-    """A plain network with prompt tokens.
+    """A network with learned prompt tokens in its vision transformer (visual prompt tuning).
 
     With a prompt set per task, `task` chooses the set as well as the head. `prompts[set]` is float
     [blocks that take prompts, p, width]; p may be 0.
@@ -59,7 +59,9 @@ class PromptedNetwork(Network):
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> PromptedNetwork:
-        """Build from a plain network and what `describe_for_manifest` returned, for a strict load."""
+        """Build the network with prompts from a plain one and the manifest's description, weights
+        loaded later.
+        """
         network = PromptedNetwork(
             plain, description["prompts"], description["deep"], description["tasks"]
         )
@@ -68,7 +70,7 @@ class PromptedNetwork(Network):
         return network
 
     def describe_for_manifest(self) -> dict[str, Any]:
-        """Describe the network for the manifest.
+        """Describe the network's prompts for the manifest.
 
         `tasks` lists those with a prompt set of their own; null: one set for all.
         """
@@ -76,7 +78,7 @@ class PromptedNetwork(Network):
         return {"family": self.family, "prompts": self.tokens, "deep": self.deep, "tasks": tasks}
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """Map [B, channels, size, size] to [B, width], with the task's prompts if there are any.
+        """Compute features [B, width] of images, with the task's prompt tokens if there are any.
 
         Features [B, width] in place of images are returned unchanged.
         """
@@ -100,30 +102,32 @@ class PromptedNetwork(Network):
     def add_task_classes(
         self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
     ) -> None:
-        """Grow as a plain network; then draw the task's prompt set if it does not exist."""
+        """Add a task's classes to the head; then draw the task's prompt set if it does not
+        exist.
+        """
         super().add_task_classes(task, classes, init, generator)
         name = self._get_prompt_set_name(task)
         if name not in self.prompts:
-            bound = self.init_bound
+            bound = self.prompt_init_bound
             self._add_prompt_set(
                 name, torch.empty(self._prompt_shape).uniform_(-bound, bound, generator=generator)
             )
 
     @property
-    def init_bound(self) -> float:
-        """Bound v of the first prompts U(-v, v): sqrt(6 / (3 P² + D)).
+    def prompt_init_bound(self) -> float:
+        """Bound v of the initial uniform distribution U(-v, v) of prompts: sqrt(6 / (3 P² + D)).
 
         P is the pixels a side of a patch, D the width.
         """
         patch = self.backbone.conv_proj.weight.shape[-1]
         return math.sqrt(6 / (3 * patch**2 + self.backbone.width))
 
-    def list_part_names(self) -> dict[str, list[str]]:
-        """Return the parts of a plain network, and one for each prompt set.
+    def list_tensor_names_by_part(self) -> dict[str, list[str]]:
+        """List the stored parts of a plain network, and one for each prompt set.
 
         It is called `prompts` or `prompts.<task>`.
         """
-        names = super().list_part_names()
+        names = super().list_tensor_names_by_part()
         for name in self.prompts:
             names["prompts" if name == SHARED else f"prompts.{name}"] = [f"prompts.{name}"]
         return names
@@ -137,12 +141,12 @@ class PromptedNetwork(Network):
         )
 
     def _add_prompt_set(self, name: str, values: Tensor | None = None) -> None:
-        """Add a prompt set, with uninitialised values if none are given."""
+        """Add a set of prompt tokens, uninitialised if no values are given."""
         like = next(self.backbone.parameters())
         values = torch.empty(self._prompt_shape) if values is None else values
         # Drawn on the CPU and then moved: every device starts from the same prompts.
         self.prompts[name] = nn.Parameter(values.to(like.device, like.dtype))
 
     def _get_prompt_set_name(self, task: int | None) -> str:
-        """Return the name of a task's prompt set."""
+        """Return the parameter name of a task's prompt set."""
         return str(task) if self.per_task else SHARED

@@ -30,7 +30,7 @@ from core.learning.networks.init import (
 
 @dataclass(frozen=True)
 class ArchitectureInfo:
-    """An entry of the list of architectures.
+    """An entry of the registry of architectures.
 
     `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta
     device; `rule` fills it; None: the backbone draws its first weights itself. `min_size`: of the

@@ -23,7 +23,9 @@ eager.disable_compiler_wrappers()
 
 
 class NamedOptimizer:
-    """A torch optimizer with at most two parameter groups: `backbone` at lr, `head` at head_lr."""
+    """A torch optimizer with parameters by name, in the groups `backbone` at lr and `head` at
+    head_lr.
+    """
 
     def __init__(
         self,
@@ -69,20 +71,20 @@ class NamedOptimizer:
         )
 
     def set_rates_for_step(self, step: int) -> None:
-        """Set the learning rates for a step, 0 to steps - 1."""
+        """Set the learning rates for an optimizer step, 0 to steps - 1."""
         factor = compute_learning_rate_factor(self.recipe, step, self.steps)
         for group, peak in zip(self.torch.param_groups, self._peaks, strict=True):
             group["lr"] = peak * factor
 
     def step(self) -> None:
-        """Take one step, after clipping the gradient's norm if the recipe says so."""
+        """Take one optimizer step, after clipping the gradient's norm if the recipe says so."""
         if self.recipe.clip is not None:
             # After penalties and projection, over all groups together: the bound is on the whole
             # step.
             torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
         self._step()
 
-    def iterate_state(self) -> Iterator[tuple[str, Tensor]]:
+    def iterate_optimizer_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all optimizer state as pairs (`<parameter>|<slot>`, tensor)."""
         for name, parameter in self._parameters.items():
             # Sorted, so that two runs write the same order of tensors.
@@ -91,7 +93,7 @@ class NamedOptimizer:
                     yield f"{name}|{slot}", value
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Load state that `iterate_state` returned, in the memory layout of each parameter.
+        """Load optimizer state of `iterate_optimizer_state`, in the memory layout of each parameter.
 
         Rows that a parameter has gained start at zero. Parameters that are not trained now are
         skipped. State of another kind of optimizer is skipped with a warning.
@@ -121,7 +123,7 @@ class NamedOptimizer:
 
 
 def compute_learning_rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
-    """Return the share of the peak learning rate at a step, 0 to steps - 1, in [0, 1].
+    """Compute the learning rate at a step as a share of the peak rate, by warm-up and schedule.
 
     Linear warm-up, then constant, or cosine to zero.
     """
@@ -152,7 +154,7 @@ def _create_optimizer(
 
 
 def _list_optimizer_slots(recipe: OptimizerRecipe) -> frozenset[str]:
-    """Return the names of the tensors that the optimizer stores for each parameter."""
+    """List the names of the tensors that the optimizer stores for each parameter."""
     if recipe.name == "sgd":
         return frozenset({"momentum_buffer"} if recipe.momentum > 0 else ())
     return frozenset({"step", "exp_avg", "exp_avg_sq"})

@@ -15,7 +15,7 @@ _MARK = "__dynamo_disable"
 
 
 def disable_compiler_wrappers() -> None:
-    """Let methods of `torch.optim.Optimizer` that are marked as not to be compiled run directly."""
+    """Make torch's optimizer methods run directly, without the wrappers of its compiler."""
     for method in vars(Optimizer).values():
         plain = getattr(method, "__wrapped__", None)
         if plain is not None and not hasattr(plain, _MARK):
@@ -23,7 +23,7 @@ def disable_compiler_wrappers() -> None:
 
 
 def take_optimizer_step(optimizer: Optimizer) -> None:
-    """Take one step of an optimizer, outside autograd and without calling registered hooks."""
+    """Take one step of a torch optimizer, outside autograd and without calling registered hooks."""
     # Unwrapped: torch's wrappers profile the step and look for hooks, of which there are none here.
     plain = inspect.unwrap(type(optimizer).step)
     with torch.no_grad():

@@ -21,7 +21,7 @@ COLUMNS = 2**17  # columns of G converted to float64 at a time
 
 
 def compute_gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Return P [t, t] and q [t], float64 on the CPU, for rows G [t, d] and gradient g [d].
+    """Compute the Gram matrix P = G Gᵀ of gradient rows G [t, d], and their products q = G g.
 
     G and g may have any float type.
     """
@@ -37,7 +37,7 @@ def compute_gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tenso
 
 
 def solve_gem_dual_problem(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
-    """Return the v [t] ≥ gamma, float64, that minimises ½ vᵀPv + qᵀv.
+    """Solve GEM's dual quadratic program: the v [t] ≥ gamma that minimises ½ vᵀPv + qᵀv.
 
     P and q come from `compute_gram_and_dots`: P = G Gᵀ, whose rows are the gradients of t memories.
     v is 0 where a row of G is almost zero. Uses cyclic coordinate descent on u = v - gamma ≥ 0: for

@@ -24,7 +24,8 @@ from core.learning.training.context import TaskTrainingContext
 
 @dataclass(frozen=True)
 class AnchoredParameter:
-    """A parameter whose first rows are pulled back towards an anchor.
+    """A parameter whose first rows the OLOR optimizer pulls back towards an anchor (earlier
+    values).
 
     Attributes:
         parameter: the parameter to pull back.
@@ -39,7 +40,7 @@ class AnchoredParameter:
 
 @dataclass(frozen=True)
 class _RollbackTarget:
-    """An anchored parameter, prepared for the fused pass."""
+    """An anchored parameter prepared for OLOR's fused pull back of several parameters."""
 
     parameter: nn.Parameter
     iota: float
@@ -49,7 +50,8 @@ class _RollbackTarget:
 
 
 class OlorOptimizer:
-    """A wrapper that steps any torch optimizer, then pulls weights back.
+    """The OLOR optimizer: steps any torch optimizer, then pulls weights back towards earlier
+    values.
 
     A parameter without a gradient is not pulled back in that step, nor is any at rho 0.
     """
@@ -110,7 +112,7 @@ class OlorOptimizer:
             torch._foreach_lerp_(targets, anchors, shares)
 
     def _clamp_rho(self, rho: float) -> float:
-        """Return rho limited to [0, 1]; warn the first time that it lies outside."""
+        """Limit the rollback share rho to [0, 1]; warn the first time that it lies outside."""
         if 0 <= rho <= 1:
             return rho
         if not self._warned:
@@ -122,7 +124,9 @@ class OlorOptimizer:
 
 
 def compute_rollback_share(i: int, n: int, recipe: OlorRecipe) -> float:
-    """Return iota, the rollback share, of layer i of 0 … n. A single layer (n = 0) has iota1."""
+    """Compute OLOR's rollback share (iota) of layer i of 0 … n. A single layer (n = 0) has
+    iota1.
+    """
     left: float = max(0.0, 1 - i / n) ** recipe.gamma if n else 1.0
     return recipe.iota2 + left * (recipe.iota1 - recipe.iota2)
 
@@ -130,7 +134,7 @@ def compute_rollback_share(i: int, n: int, recipe: OlorRecipe) -> float:
 def compute_rollback_share_by_parameter(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> dict[str, float]:
-    """Return iota, the rollback share, by parameter name, for the trainable backbone.
+    """Compute OLOR's rollback share (iota) of each trainable backbone parameter, by name.
 
     Args:
         names: all trainable parameters, in network order.
@@ -147,7 +151,7 @@ def compute_rollback_share_by_parameter(
 def list_layer_rollback_shares(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> list[float]:
-    """Return iota, the rollback share, of each trainable backbone layer, from the first on.
+    """List OLOR's rollback share (iota) of each trainable backbone layer, from the first on.
 
     The arguments are those of `compute_rollback_share_by_parameter`.
     """
@@ -160,7 +164,7 @@ def list_layer_rollback_shares(
 def _iterate_layer_parameters(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield (i, n, parameter name) for each trainable parameter, which is in layer i of 0 … n."""
+    """Yield (layer i, last layer n, parameter name) for each trainable backbone parameter."""
     body = [name for name in names if name.startswith("backbone.")]
     if recipe.granularity == "tensor":
         yield from ((i, len(body) - 1, name) for i, name in enumerate(body))
@@ -174,7 +178,8 @@ def _iterate_layer_parameters(
 def find_anchored_parameters(
     ctx: TaskTrainingContext, recipe: OlorRecipe
 ) -> list[AnchoredParameter]:
-    """Return the trainable parameters with iota above 0; an empty list when OLOR has no effect.
+    """List the trainable parameters that OLOR pulls back, with their anchors; empty if it has no
+    effect.
 
     Raises ValueError when the anchor lacks one of the backbone's parameters.
     """
@@ -198,7 +203,7 @@ def find_anchored_parameters(
 def _anchor_old_head_rows(
     trainable: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor], iota: float
 ) -> list[AnchoredParameter]:
-    """Return the head rows that the parent version had, anchored at the start of the task.
+    """Anchor the head rows that the parent version had to their values at the start of the task.
 
     Version 0 has no head rows to serve as an anchor.
     """

@@ -23,14 +23,14 @@ LITTLE = 3.0
 
 @dataclass(frozen=True)
 class StageSteps:
-    """One stage of training: its depth from 1 to 5, and its number of optimizer steps."""
+    """Depth (1 to 5) and number of optimizer steps of one training stage."""
 
     depth: int
     steps: int
 
 
 def resolve_olor_settings(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | None:
-    """Return OLOR's settings for these stages; None without OLOR.
+    """Resolve OLOR's settings for the training stages, deriving iota1; None without OLOR.
 
     iota1 is derived from `iota_total` where that is set.
     """
@@ -47,7 +47,8 @@ def resolve_olor_settings(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorR
 def sum_rollback_over_steps(
     ctx: TaskTrainingContext, olor: OlorRecipe | None, stages: Sequence[StageSteps]
 ) -> OlorRollback | None:
-    """Return the sum of rho over a task's steps: of the first layer, and the mean over layers.
+    """Sum OLOR's rollback shares over a task's steps: for the first layer, and as a mean over
+    layers.
 
     Returns None where OLOR pulls no layer back.
 
@@ -72,7 +73,7 @@ def sum_rollback_over_steps(
 def report_olor_rollback(
     ctx: TaskTrainingContext, olor: OlorRecipe, stages: Sequence[StageSteps]
 ) -> None:
-    """Log the sum as a metric; warn where OLOR has no effect, or too little to matter."""
+    """Log OLOR's summed rollback as a metric; warn if it has no or too little effect."""
     if not find_anchored_parameters(ctx, olor):
         ctx.warn(
             f"OLOR rolls nothing back in this task: nothing that moves at depth {ctx.recipe.depth} "
@@ -97,7 +98,7 @@ def _select_backbone_stages(stages: Sequence[StageSteps]) -> list[StageSteps]:
 
 
 def _list_learning_rates_of_steps(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
-    """Return the learning rate of every step, as a share of the peak rate."""
+    """List the learning rate of every step as a share of the peak rate."""
     return [
         compute_learning_rate_factor(recipe.optimizer, step, stage.steps)
         for stage in stages

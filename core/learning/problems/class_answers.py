@@ -14,7 +14,7 @@ from core.learning.problems.problem import Prediction
 
 @dataclass(frozen=True)
 class ClassPredictions(Prediction):
-    """Predictions of a version for N images, on the CPU.
+    """A version's class predictions for N images, on the CPU.
 
     The last leader below row k is the best of the first k classes, which an older version knew. The
     last three have the smallest integer type that holds the head's rows; None in older files
@@ -37,12 +37,12 @@ class ClassPredictions(Prediction):
     leader_counts: Tensor | None = None
 
     def mask_correct_predictions(self, targets: Tensor) -> Tensor:
-        """Return bool [N], true where the predicted row is the target, int64 [N]."""
+        """Return a mask bool [N] of predictions whose row is the target, int64 [N]."""
         return self.rows == targets
 
 
 def make_class_predictions(logits: Tensor, targets: Tensor, temperature: float) -> ClassPredictions:
-    """Return the predictions of logits [N, classes], with the softmax of logits / temperature.
+    """Make class predictions from logits [N, classes], by the softmax of logits / temperature.
 
     targets: int64 [N], the true rows.
     """
@@ -57,7 +57,7 @@ def make_class_predictions(logits: Tensor, targets: Tensor, temperature: float) 
 
 
 def choose_rows_with_highest_logits(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the rows with the highest logits, int32 [N], and their probabilities, float16 [N].
+    """Choose each image's row with the highest logit, int32 [N], with its probability, float16 [N].
 
     Both are on the CPU.
     """
@@ -70,7 +70,7 @@ def choose_rows_with_highest_logits(logits: Tensor, temperature: float) -> tuple
 def concatenate_class_predictions(
     parts: Sequence[ClassPredictions], classes: int
 ) -> ClassPredictions:
-    """Concatenate predictions of one head with `classes` classes."""
+    """Concatenate class predictions of one head with `classes` classes."""
     # An empty part, so that a task without images has tensors of the right types.
     none = torch.zeros(0, dtype=choose_integer_type(classes))
     empty = ClassPredictions(
@@ -115,7 +115,7 @@ def split_class_predictions(
 
 
 def find_running_maximum_columns(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the columns that score higher than all columns before them, ascending, for each row.
+    """Find for each row the columns whose score exceeds all scores before them, ascending.
 
     `argmax` of the first k columns is the last such column below k: both take the lowest of equal
     scores.
@@ -136,7 +136,7 @@ def find_running_maximum_columns(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def choose_integer_type(classes: int) -> torch.dtype:
-    """Choose the smallest integer type that holds a head's rows and their number."""
+    """Choose the smallest integer type that can hold a head's row numbers."""
     # At most 255: the number of leaders, up to the number of rows, must fit as well.
     if classes <= torch.iinfo(torch.uint8).max:
         return torch.uint8

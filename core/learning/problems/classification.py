@@ -15,7 +15,7 @@ from core.learning.problems.class_answers import (
     concatenate_class_predictions,
     make_class_predictions,
 )
-from core.learning.problems.problem import DataError, Learner, PrimaryMeasure, Problem
+from core.learning.problems.problem import DataError, LearningMethodInfo, PrimaryMeasure, Problem
 from core.learning.problems.registration import PROBLEMS, register
 
 _LATER = ("targets", "leaders", "leader_counts")
@@ -24,7 +24,7 @@ _LATER = ("targets", "leaders", "leader_counts")
 
 @register
 class Classification(Problem[ClassPredictions]):
-    """The problem `classification`: targets are int64 rows of a head, one row for each class."""
+    """The problem `classification`: an image has one class, and a target is its row of the head."""
 
     name = names.CLASSIFICATION
     description = "Each image has exactly one label, which is one of the known classes."
@@ -36,7 +36,8 @@ class Classification(Problem[ClassPredictions]):
     onnx_outputs = ("probabilities",)
 
     def read_labels(self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]) -> Tensor:
-        """Return labels as rows of a head with the classes `outputs`, matched by name: int64 [N].
+        """Convert labels to target rows of a head with the classes `outputs`, matched by name:
+        int64 [N].
 
         Raises DataError for other names.
         """
@@ -49,15 +50,17 @@ class Classification(Problem[ClassPredictions]):
         return torch.tensor([row.get(name, -1) for name in names])[labels]
 
     def list_outputs(self, names: Sequence[str]) -> list[str]:
-        """Return the classes: each has a row of the head."""
+        """List the head outputs of a task: its classes, one row each."""
         return list(names)
 
-    def list_needed_outputs(self, labels: Tensor, names: Sequence[str]) -> list[str]:
-        """Return the classes that have images."""
+    def list_outputs_for_measuring(self, labels: Tensor, names: Sequence[str]) -> list[str]:
+        """List the classes that have images, to measure a version on them."""
         return [names[i] for i in labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
-    def split_rows(self, targets: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Split rows as in `Problem`, stratified: every class keeps at least one training row.
+    def split_training_and_validation_rows(
+        self, targets: Tensor, share: float, order: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Split rows into training and validation, stratified: every class keeps a training row.
 
         targets: int64 [N].
         """
@@ -73,8 +76,8 @@ class Classification(Problem[ClassPredictions]):
         keep[validation_rows] = False
         return keep.nonzero().squeeze(1), validation_rows
 
-    def warn_of_outputs(self, outputs: int) -> str:
-        """Return a warning about a single class."""
+    def build_outputs_warning(self, outputs: int) -> str:
+        """Return a warning if the head has only a single class."""
         if outputs != 1:
             return ""
         return (
@@ -82,7 +85,7 @@ class Classification(Problem[ClassPredictions]):
         )
 
     def loss(self, outputs: Tensor, targets: Tensor, among: Tensor | None = None) -> Tensor:
-        """Return the mean cross-entropy; `among`: the classes that the softmax is over."""
+        """Compute the mean cross-entropy; `among`: the classes that the softmax is over."""
         # In bfloat16 the softmax would lose digits that the loss needs.
         outputs = outputs.float()
         if among is not None:
@@ -92,42 +95,44 @@ class Classification(Problem[ClassPredictions]):
         return functional.cross_entropy(outputs, targets)
 
     def decode(self, outputs: Tensor, targets: Tensor, temperature: float) -> ClassPredictions:
-        """Return the predicted rows, with their softmax of outputs / temperature."""
+        """Decode outputs to predicted classes, with their softmax of outputs / temperature."""
         return make_class_predictions(outputs, targets, temperature)
 
-    def join_predictions(self, parts: Sequence[ClassPredictions], outputs: int) -> ClassPredictions:
-        """Concatenate predictions of one head."""
+    def concatenate_predictions(
+        self, parts: Sequence[ClassPredictions], outputs: int
+    ) -> ClassPredictions:
+        """Concatenate class predictions of one head."""
         return concatenate_class_predictions(parts, outputs)
 
     def read_prediction(self, tensors: Mapping[str, Tensor]) -> ClassPredictions:
-        """Return stored predictions; older ones lack targets and leaders."""
+        """Read stored class predictions; older ones lack targets and leaders."""
         return ClassPredictions(
             tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER)
         )
 
     def score_outputs(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return bool [N], true where the target has the highest output."""
+        """Score outputs: bool [N], true where the target class has the highest output."""
         return outputs.argmax(1).cpu() == targets
 
     def score(self, prediction: ClassPredictions, targets: Tensor) -> Tensor:
-        """Return bool [N], true where the predicted row is the target."""
+        """Score predictions: bool [N], true where the predicted class is the target."""
         return prediction.mask_correct_predictions(targets)
 
-    def count_by_class(
+    def count_right_by_class(
         self, right: Tensor, labels: Tensor, names: Sequence[str]
     ) -> dict[str, list[int]]:
-        """Return class → [right predictions, images], for classes that have images."""
+        """Count right predictions and images of each class that has images."""
         total = torch.bincount(labels, minlength=len(names)).tolist()
         correct = torch.bincount(labels[right], minlength=len(names)).tolist()
         return {name: [correct[i], total[i]] for i, name in enumerate(names) if total[i]}
 
     def render(self, prediction: ClassPredictions, outputs: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the label and the probability of each prediction."""
+        """Render each class prediction as JSON: label and probability."""
         pairs = zip(prediction.rows.tolist(), prediction.probabilities.tolist(), strict=True)
         return [{"label": outputs[row], "probability": probability} for row, probability in pairs]
 
     def response_schema(self) -> dict[str, Any]:
-        """Return the schema of a label with its probability."""
+        """Return the JSON Schema of a rendered class prediction: a label with its probability."""
         return {
             "type": "object",
             "properties": {
@@ -137,12 +142,12 @@ class Classification(Problem[ClassPredictions]):
             "required": ["label", "probability"],
         }
 
-    def describe_outputs(self, count: int) -> str:
-        """Return the number of classes."""
+    def format_output_count(self, count: int) -> str:
+        """Return the number of classes in words."""
         return f"{count} classes"
 
-    def explain_unsupported_method(self, method: type[Learner]) -> str:
-        """Return "": every method learns classes."""
+    def explain_unsupported_method(self, method: type[LearningMethodInfo]) -> str:
+        """Return "", since every method can learn classes."""
         return ""
 
 

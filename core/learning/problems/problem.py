@@ -19,12 +19,12 @@ from core.learning.networks.heads import ClassifierHead
 
 
 class DataError(ValueError):
-    """Raised for a dataset file that does not fit the task."""
+    """Raised for data that does not fit the task, such as a wrong dataset file."""
 
 
 @dataclass(frozen=True)
 class PrimaryMeasure:
-    """The primary measure of a problem, between 0 (worst) and 1 (best).
+    """Name and definition of a problem's primary measure, such as accuracy, in [0, 1].
 
     Attributes:
         name: as in metrics and responses.
@@ -37,8 +37,10 @@ class PrimaryMeasure:
     definition: str
 
 
-class Learner(Protocol):
-    """A method, as far as a problem has to know it."""
+class LearningMethodInfo(Protocol):
+    """Interface of a learning method as a problem checks it: its name and whether it needs
+    classes.
+    """
 
     name: ClassVar[str]
     needs_classes: ClassVar[str]
@@ -51,7 +53,7 @@ class Prediction:
     """
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors by name, without those that are None."""
+        """Return the prediction's tensors by name, without those that are None."""
         return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
 
     def __len__(self) -> int:
@@ -63,7 +65,7 @@ P = TypeVar("P", bound=Prediction)
 
 
 class Problem(ABC, Generic[P]):
-    """The kind of prediction that a model makes for an image, chosen when the model is created.
+    """Base class of problems: the kind of prediction a model makes for an image, such as a class.
 
     A dataset file stores the text of each label as an index into a list of names. Targets are the
     problem's own form of labels, and outputs are the numbers of a head by name. Scores compare
@@ -89,7 +91,7 @@ class Problem(ABC, Generic[P]):
 
     @abstractmethod
     def read_labels(self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]) -> Tensor:
-        """Return targets [N, …] of labels for a head with these outputs.
+        """Convert labels to targets [N, …] for a head with these outputs.
 
         Args:
             labels: int64 [N], indices into `names`.
@@ -102,17 +104,19 @@ class Problem(ABC, Generic[P]):
 
     @abstractmethod
     def list_outputs(self, names: Sequence[str]) -> list[str]:
-        """Return the outputs that a head needs for a task whose labels have these names."""
+        """List the head outputs needed by a task whose labels have these names."""
 
-    def list_needed_outputs(self, labels: Tensor, names: Sequence[str]) -> list[str]:
-        """Return the outputs that a version needs to be measured on labels int64 [N]."""
+    def list_outputs_for_measuring(self, labels: Tensor, names: Sequence[str]) -> list[str]:
+        """List the head outputs needed to measure a version on labels int64 [N]."""
         return self.list_outputs(names) if labels.numel() else []
 
     def collate(self, targets: Tensor, rows: Tensor) -> Tensor:
-        """Return the targets of a batch: those of the rows int64 [B], on one device."""
+        """Collect the targets of a batch, those of the rows int64 [B], on one device."""
         return targets.index_select(0, rows)
 
-    def split_rows(self, targets: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
+    def split_training_and_validation_rows(
+        self, targets: Tensor, share: float, order: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Split rows into (training rows, validation rows), int64 and ascending.
 
         At least one row is left to train on.
@@ -129,18 +133,18 @@ class Problem(ABC, Generic[P]):
     # Network.
 
     def make_head(self, width: int, outputs: int) -> ClassifierHead:
-        """Return a head of zeros for features [B, width]; it grows by whole outputs."""
+        """Make a head of zeros for features [B, width]; it grows by whole outputs."""
         return ClassifierHead(width, outputs)
 
-    def warn_of_outputs(self, outputs: int) -> str:
-        """Return a warning about a head with so many outputs; "" where there is none."""
+    def build_outputs_warning(self, outputs: int) -> str:
+        """Return a warning about a head with this number of outputs; "" if there is none."""
         return ""
 
     # Learning.
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, among: Tensor | None = None) -> Tensor:
-        """Return the mean loss of outputs [B, n] under targets [B, …], a scalar.
+        """Compute the mean loss of outputs [B, n] under targets [B, …], a scalar.
 
         among: int64, ascending, the outputs of the current task, where others do not count.
         """
@@ -149,30 +153,30 @@ class Problem(ABC, Generic[P]):
 
     @abstractmethod
     def decode(self, outputs: Tensor, targets: Tensor, temperature: float) -> P:
-        """Return the predictions of outputs [N, n], with their targets [N, …]."""
+        """Decode outputs [N, n] to predictions, with their targets [N, …]."""
 
     @abstractmethod
-    def join_predictions(self, parts: Sequence[P], outputs: int) -> P:
-        """Concatenate predictions of one head with so many outputs; there may be none."""
+    def concatenate_predictions(self, parts: Sequence[P], outputs: int) -> P:
+        """Concatenate predictions of one head with this number of outputs; there may be none."""
 
     @abstractmethod
     def read_prediction(self, tensors: Mapping[str, Tensor]) -> P:
-        """Return the predictions that `Prediction.to_tensors` gave, now or in older code."""
+        """Read predictions from tensors of `Prediction.to_tensors`, of this or older code."""
 
     @abstractmethod
     def score_outputs(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the scores [N] of outputs [N, n], on the CPU, without making predictions."""
+        """Score outputs [N, n] against targets, [N] on the CPU, without making predictions."""
 
     @abstractmethod
     def score(self, prediction: P, targets: Tensor) -> Tensor:
-        """Return a score for each prediction, [N] on the CPU: bool, or float in [0, 1]."""
+        """Score each prediction against its target, [N] on the CPU: bool, or float in [0, 1]."""
 
     def is_right(self, scores: Tensor) -> Tensor:
-        """Return bool [N], true for predictions that count as right image by image."""
+        """Return bool [N], true for scores that count as right image by image."""
         return scores if scores.dtype == torch.bool else scores >= 0.5
 
     def measure(self, scores: Tensor) -> float:
-        """Return the primary measure of scores [N], N ≥ 1, in [0, 1].
+        """Compute the primary measure from scores [N], N ≥ 1, in [0, 1].
 
         Of bool scores it is always their mean, since only counts are stored of them: a problem with
         another measure has float scores.
@@ -181,37 +185,39 @@ class Problem(ABC, Generic[P]):
         return float(scores.double().mean())
 
     def sum_scores(self, scores: Tensor) -> int | float:
-        """Return the primary measure times N, which is a count where scores are bool."""
+        """Return the primary measure times the number of images: a count of right ones for bool
+        scores.
+        """
         if scores.dtype == torch.bool:
             return int(scores.sum())
         return self.measure(scores) * len(scores) if len(scores) else 0.0
 
-    def count_by_class(
+    def count_right_by_class(
         self, right: Tensor, labels: Tensor, names: Sequence[str]
     ) -> dict[str, list[int]]:
-        """Return class → [right predictions, images]; {} where labels are no classes."""
+        """Count right predictions and images by class; {} if labels are no classes."""
         return {}
 
     # For people and clients.
 
     @abstractmethod
     def render(self, prediction: P, outputs: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the picture of each prediction: a JSON object that fits `response_schema`."""
+        """Render each prediction as a JSON object that fits `response_schema`."""
 
     @abstractmethod
     def response_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of one rendered prediction."""
 
-    def describe_outputs(self, count: int) -> str:
-        """Return the words for so many outputs, as in "images of 10 classes"."""
+    def format_output_count(self, count: int) -> str:
+        """Return a head's number of outputs in words, as in "images of 10 classes"."""
         return f"{count} outputs"
 
     # Recipes.
 
-    def explain_unsupported_method(self, method: type[Learner]) -> str:
-        """Return the reason why a method cannot learn this problem; "" if it can."""
+    def explain_unsupported_method(self, method: type[LearningMethodInfo]) -> str:
+        """Explain why a method cannot learn this problem; "" if it can."""
         return method.needs_classes
 
     def explain_unsupported_optimizer(self, optimizer: str) -> str:
-        """Return the reason why an optimizer does not fit this problem; "" if it does."""
+        """Explain why an optimizer does not fit this problem; "" if it does."""
         return ""

@@ -11,7 +11,7 @@ AnyProblem = TypeVar("AnyProblem", bound=type[Problem[Any]])
 
 
 def register(problem: AnyProblem) -> AnyProblem:
-    """Add a problem by its name, as a class decorator.
+    """Register a problem class under its name, as a decorator.
 
     Raises ValueError if the name is taken.
     """

@@ -15,7 +15,7 @@ __all__ = ["PROBLEMS", "get_problem", "register"]
 
 
 def get_problem(name: str | None) -> Problem[Any]:
-    """Return a problem by its name; None, as in documents that name none, is classification.
+    """Return a problem by its name; None means classification, as in documents that name none.
 
     Raises DataError for an unknown one.
     """

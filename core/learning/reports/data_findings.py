@@ -29,7 +29,7 @@ reported."""
 def build_data_findings(
     data: DataReport, train: int, held_out: int, settled: Collection[FindingKind] = ()
 ) -> list[Finding]:
-    """Return the findings of a report, those that hold a job first.
+    """Build the findings of a data report, those that hold a job first.
 
     Args:
         train, held_out: number of images of the batch.
@@ -42,7 +42,7 @@ def build_data_findings(
         # Mislabelled classes explain most suspicious images: one finding is enough.
         None if data.get("mislabelled") else _find_suspect_images(data),
         _build_class_shift_finding(data),
-        _find_misread_classes(data),
+        _find_classes_predicted_as_others(data),
         _find_small_classes(data),
     ]
     if near is not None:
@@ -187,7 +187,7 @@ def _build_class_shift_finding(data: DataReport) -> Finding | None:
     return {"kind": "shift", "holds": True, "text": text}
 
 
-def _find_misread_classes(data: DataReport) -> Finding | None:
+def _find_classes_predicted_as_others(data: DataReport) -> Finding | None:
     # Fewer than three images are no pattern, however small the class.
     confident = [
         one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])

@@ -35,7 +35,10 @@ from core.learning.reports.shift import (
     measure_data_shift,
 )
 from core.learning.reports.suspects import find_suspect_labels
-from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
+from core.learning.reports.would_say import (
+    ParentPredictor,
+    find_frequent_predictions_of_new_classes,
+)
 
 MOST_IMAGES = 20_000
 """Most training images that are looked at, evenly spaced."""
@@ -49,12 +52,12 @@ _PASS = 1024
 
 
 class BatchHeldSignal(Exception):
-    """Signal that the batch waits for a person, since its recipe says so for these findings."""
+    """Raised to hold a batch until the user accepts its data findings, as its recipe asks."""
 
 
 @dataclass(frozen=True)
 class TaskImageInspector:
-    """Inspection of a task's images by the network that the job starts from, on its device.
+    """Inspects a task's images before training, with the version that the job starts from.
 
     Attributes:
         alive: called during long passes.
@@ -70,8 +73,7 @@ class TaskImageInspector:
     stored_features: Mapping[int, Tensor] = field(default_factory=dict)
 
     def build_data_report(self, data: Dataset) -> DataReport:
-        """Return the report of the task's training part, with the findings from all that is known
-        of the batch."""
+        """Build the data report of a task's training images, with all findings about the batch."""
         spec = self.spec
         # A generator of its own: a report must not move the draws of the training.
         seed = derive_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
@@ -87,7 +89,7 @@ class TaskImageInspector:
         }
         # A network that has diverged has features that nothing can be compared by.
         if bool(torch.isfinite(seen_features).all()):
-            report |= self._report_suspects(data, rows, seen_features, generator)
+            report |= self._add_suspect_images_to_report(data, rows, seen_features, generator)
             earlier = self._collect_earlier_images()
             if earlier is not None:
                 new = LabelledSample(
@@ -103,12 +105,12 @@ class TaskImageInspector:
         is_whole = self.network.takes_features and len(rows) == len(data)
         inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = find_frequent_predictions(
+            report["would_say"] = find_frequent_predictions_of_new_classes(
                 self._build_parent_predictor(), inspected
             )
             self.alive()
         if spec.scenario != "task" and self.network.classes:
-            self._add_mislabelled(report, inspected, rows)
+            self._add_mislabelled_classes_to_report(report, inspected, rows)
             self.alive()
         report["suspects"] = report["suspects"][:SHOWN]
         held_out = self._read_held_out(spec.task)
@@ -117,7 +119,7 @@ class TaskImageInspector:
         return report
 
     def _build_parent_predictor(self) -> ParentPredictor:
-        """Return the version that the job starts from, as the shift tests use it."""
+        """Build the predictor of the parent version for the data report."""
         return ParentPredictor(
             self.network,
             self.ancestors.load_prediction_function("parent"),
@@ -127,7 +129,7 @@ class TaskImageInspector:
             self.spec.sure_from,
         )
 
-    def _report_suspects(
+    def _add_suspect_images_to_report(
         self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator
     ) -> DataReport:
         looks = read_or_compute_hashes(self.spec.task.traces, "train", data)
@@ -152,9 +154,12 @@ class TaskImageInspector:
             "examined": suspicious.examined,
         }
 
-    def _add_mislabelled(self, report: DataReport, data: Dataset, rows: Tensor) -> None:
-        """Add the known classes whose labels look swapped or wrong, and their images to the
-        suspects."""
+    def _add_mislabelled_classes_to_report(
+        self, report: DataReport, data: Dataset, rows: Tensor
+    ) -> None:
+        """Add known classes whose labels look swapped or wrong to the report, and their images to
+        the suspects.
+        """
 
         def iter_earlier_parts() -> Iterator[tuple[Dataset, Tensor]]:
             for _, part, part_rows in self._iterate_held_out_parts(*self._list_earlier_tasks()):
@@ -185,8 +190,9 @@ class TaskImageInspector:
         report["examined"] = max(report["examined"], len(rows))
 
     def _list_earlier_tasks(self) -> tuple[list[EarlierTask], set[str]]:
-        """Return earlier tasks with held-out images, preferring those with classes of the batch,
-        and the classes of the batch."""
+        """List earlier tasks with held-out images, preferably with classes of the batch; also those
+        classes.
+        """
         with_held_out = [task for task in self.spec.history if task.held_out is not None]
         mine = set(self.spec.task.classes)
         # The same class in earlier and new images shows a shift; other classes look different
@@ -196,7 +202,7 @@ class TaskImageInspector:
         return with_held_out, mine
 
     def _collect_earlier_images(self) -> LabelledSample | None:
-        """Return held-out images of earlier tasks.
+        """Collect held-out images of earlier tasks as a sample, to compare the batch with.
 
         Each task contributes an equal share of the images there is room for. None if there are
         none.
@@ -224,7 +230,7 @@ class TaskImageInspector:
     def _iterate_held_out_parts(
         self, tasks: list[EarlierTask], mine: set[str]
     ) -> Iterator[tuple[int, Dataset, Tensor]]:
-        """Yield number, held-out part and selected rows of each task."""
+        """Yield number, held-out dataset and selected rows of each earlier task."""
         share = max(1, _EARLIER // max(1, len(tasks)))
         # Each task gives one image at least, so beyond so many tasks only the newest count.
         for task in tasks[-_EARLIER:]:
@@ -245,7 +251,7 @@ class TaskImageInspector:
         )
 
     def _compute_features(self, images: Tensor, rows: Tensor) -> Tensor:
-        """Return the features of some images, float32 [n, width], on the CPU."""
+        """Compute the features of selected images, float32 [n, width], on the CPU."""
         head = self.spec.task.number if self.spec.scenario == "task" else None
         parts = []
         for chunk in rows.split(_PASS):  # type: ignore[no-untyped-call]
@@ -257,8 +263,7 @@ class TaskImageInspector:
 
 
 def join_findings_that_hold_job(report: DataReport) -> str:
-    """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
-    none."""
+    """Join the texts of report findings that hold a job; empty if there are none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
 
 
@@ -268,7 +273,7 @@ def log_data_findings(
     log: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> None:
-    """Log the findings of a report, and warn of those that may hold a job.
+    """Log the findings of a data report; those that may hold a job as warnings.
 
     Args:
         report: the report.
@@ -289,7 +294,7 @@ def log_data_findings(
 
 
 def _read_training_paths(spec: JobSpec) -> list[str] | None:
-    """Return the paths of the training images, or None if they are not known."""
+    """Read the paths of the training images, or None if they are not known."""
     if spec.task.paths is None:
         return None
     paths: list[str] = json.loads(spec.task.paths.read_text())

@@ -20,7 +20,7 @@ from core.statistics.near import Hashes
 
 
 def group_near_duplicates(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
-    """Return a group number per image, equal for near duplicates over all parts, int64 [n].
+    """Group near-duplicate images over several datasets: a group number per image, int64 [n].
 
     Args:
         parts: number of images of each part and their hashes uint64 [N, 2]; without hashes, each
@@ -29,7 +29,7 @@ def group_near_duplicates(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
     # Grouped over all parts at once: duplicates may lie in different tasks.
     known_hashes = [hashes for _, hashes in parts if hashes is not None]
     numbers = (
-        torch.from_numpy(near.group_duplicates(np.concatenate(known_hashes)))
+        torch.from_numpy(near.group_near_duplicate_hashes(np.concatenate(known_hashes)))
         if known_hashes
         else None
     )
@@ -47,8 +47,7 @@ def group_near_duplicates(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
 
 
 def read_or_compute_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
-    """Return the hashes of a part's images, uint64 [N, 2]: stored ones, else computed from the
-    images.
+    """Read the stored perceptual hashes of a dataset's images, uint64 [N, 2], or compute them.
 
     None if there are neither, because the part has features in place of images.
 

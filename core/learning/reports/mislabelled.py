@@ -42,8 +42,8 @@ EarlierHeldOutLoader = Callable[[], Iterable[tuple[Dataset, Tensor]]]
 """Function that returns held-out parts of earlier tasks, with the rows to use."""
 
 
-class LabelDoubts(NamedTuple):
-    """Classes whose labels are doubted, and their images that are predicted as the other class.
+class MislabelledClasses(NamedTuple):
+    """Classes of a batch whose labels look swapped or wrong, with their suspicious images.
 
     Attributes:
         classes: those with the largest share first.
@@ -60,8 +60,8 @@ class LabelDoubts(NamedTuple):
 
 def find_mislabelled_classes(
     parent: ParentPredictor, data: Dataset, rows: Tensor, earlier: EarlierHeldOutLoader
-) -> LabelDoubts:
-    """Return the known classes of a batch whose labels look swapped or wrong.
+) -> MislabelledClasses:
+    """Find known classes of a batch whose labels look swapped or wrong.
 
     Args:
         rows: int64 [n], images of `data` to examine.
@@ -103,7 +103,7 @@ def find_mislabelled_classes(
         confirmed.append((entry, mine[is_other], scores[is_other]))
     # The report shows only the first ones.
     confirmed.sort(key=lambda one: -one[0]["images"] / one[0]["of"])
-    return LabelDoubts(
+    return MislabelledClasses(
         [entry for entry, _, _ in confirmed],
         torch.cat([torch.zeros(0, dtype=torch.int64), *(part for _, part, _ in confirmed)]),
         [entry["said"] for entry, part, _ in confirmed for _ in range(len(part))],
@@ -112,13 +112,15 @@ def find_mislabelled_classes(
 
 
 def _map_labels_to_rows(parent: ParentPredictor, data: Dataset) -> Tensor:
-    """Return the version's row of each label of `data`, int64 [labels]; -1: it does not know it."""
+    """Map each label of a dataset to the version's head row, int64 [labels]; -1 for an unknown
+    class.
+    """
     places = {name: row for row, name in enumerate(parent.network.classes)}
     return torch.tensor([places.get(name, -1) for name in data.names], dtype=torch.int64)
 
 
 def _select_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
-    """Return rows of each class that has `FEWEST` images, evenly spaced."""
+    """Select evenly spaced rows of each class that has at least `FEWEST` images."""
     labels = data.labels[rows]
     present = torch.bincount(labels, minlength=1).ge(FEWEST).nonzero().squeeze(1).tolist()
     # A bounded look costs little in a batch whose labels are right, which most are.
@@ -131,7 +133,7 @@ def _select_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
 def _find_often_confused_labels(
     parent: ParentPredictor, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> dict[int, int]:
-    """Return, by label, another class that the version predicts for at least `TAKEN` of its images.
+    """Find labels whose images the version mostly predicts as one other class: label → that class.
 
     The dictionary is empty if predictions are scattered.
     """
@@ -163,7 +165,9 @@ def _find_often_confused_labels(
 def _count_correct_by_class(
     parent: ParentPredictor, names: set[str], earlier: EarlierHeldOutLoader
 ) -> dict[str, tuple[int, int]]:
-    """Return, by class, its correct and all held-out images in earlier tasks."""
+    """Count by class the version's correct predictions and images in earlier tasks' held-out
+    data.
+    """
     counts: dict[str, tuple[int, int]] = {}
     for data, rows in earlier():
         row_of_label = _map_labels_to_rows(parent, data)
@@ -181,8 +185,9 @@ def _count_correct_by_class(
 def _score_predictions(
     parent: ParentPredictor, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the predicted rows of the head, int64 [n], and how many times more probable they are
-    than the images' own labels, float64 [n]."""
+    """Predict images: return head rows int64 [n], and their probability over that of the own
+    label.
+    """
     predicted = [torch.zeros(0, dtype=torch.int64)]
     scores = [torch.zeros(0, dtype=torch.float64)]
     with parent.use_predict_mode():

@@ -17,7 +17,7 @@ PERMUTATIONS = 500
 
 
 class MmdEstimate(NamedTuple):
-    """The estimate, which may be below 0, and its p-value."""
+    """An MMD² estimate, which may be below 0, with its p-value."""
 
     mmd2: float
     p: float
@@ -26,7 +26,7 @@ class MmdEstimate(NamedTuple):
 def measure_mmd_discrepancy(
     x: Tensor, y: Tensor, generator: torch.Generator, permutations: int = PERMUTATIONS
 ) -> MmdEstimate:
-    """Compare two samples by MMD² and its permutation test.
+    """Test whether two samples have the same distribution, by MMD² and a permutation test.
 
     Args:
         x: float [m, D], m ≥ 2.
@@ -51,7 +51,7 @@ def measure_mmd_discrepancy(
 
 
 def compute_gaussian_kernel(points: Tensor) -> Tensor:
-    """Return the Gaussian kernel of all pairs of points, float64 [N, N], with a zero diagonal."""
+    """Compute the Gaussian kernel of all pairs of points, float64 [N, N], with a zero diagonal."""
     # Centred points lose fewer digits in the difference of products below.
     points = points - points.mean(0)
     square = points.square().sum(1)
@@ -63,7 +63,7 @@ def compute_gaussian_kernel(points: Tensor) -> Tensor:
 
 
 def _estimate_split_mmd(kernel: Tensor, first: Tensor, m: int) -> Tensor:
-    """Return MMD²_u of each split.
+    """Estimate MMD² (unbiased) of each random split of the pooled sample.
 
     Column s of `first` has ones for the m rows of the first sample.
     """

@@ -33,9 +33,8 @@ INSIDE = 0.95
 
 
 class LabelledSample(NamedTuple):
-    """Features float [n, D], the results `light` of `measure_channel_statistics`, float [n, 2 C],
-    and class
-    names of n images.
+    """A sample of images for shift tests: features float [n, D], channel statistics `light`, float
+    [n, 2 C], and class names.
     """
 
     features: Tensor
@@ -44,7 +43,7 @@ class LabelledSample(NamedTuple):
 
 
 def measure_channel_statistics(images: Tensor) -> Tensor:
-    """Return mean and standard deviation of each channel, float32 [n, 2 C] in 0 to 1.
+    """Compute mean and standard deviation of each image's channels, float32 [n, 2 C] in 0 to 1.
 
     images: uint8 [n, S, S, C].
     """
@@ -52,8 +51,10 @@ def measure_channel_statistics(images: Tensor) -> Tensor:
     return torch.cat([pixels.mean(1), pixels.std(1)], 1)
 
 
-class ShiftTest(NamedTuple):
-    """MMD² of the features, the p-values of both tests, and their joint p-value."""
+class ShiftTestResult(NamedTuple):
+    """Result of the shift tests: MMD² of the features, the p-values of both tests, and a joint
+    one.
+    """
 
     mmd2: float
     p_features: float
@@ -63,11 +64,11 @@ class ShiftTest(NamedTuple):
 
 def compare_image_samples(
     one: LabelledSample, other: LabelledSample, generator: torch.Generator
-) -> ShiftTest:
-    """Run both tests, on features and on brightness and contrast."""
+) -> ShiftTestResult:
+    """Test two samples of images for a shift of features, and of brightness and contrast."""
     by_features = measure_mmd_discrepancy(one.features, other.features, generator)
     by_light = measure_mmd_discrepancy(one.light, other.light, generator)
-    return ShiftTest(
+    return ShiftTestResult(
         by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p))
     )
 
@@ -75,7 +76,7 @@ def compare_image_samples(
 def measure_data_shift(
     new: LabelledSample, earlier: LabelledSample, *, by_class: bool, generator: torch.Generator
 ) -> Shift | None:
-    """Compare a batch with earlier images; return None where too few can be compared.
+    """Measure the data shift of a batch from earlier images; None if too few can be compared.
 
     Args:
         new: images of the batch.
@@ -90,7 +91,8 @@ def measure_data_shift(
         new_rows, other_rows = _balance_rows_by_class(mine, theirs, shared, generator)
     else:
         new_rows, other_rows = (
-            _sample_rows(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier)
+            _draw_random_rows(torch.arange(len(side.labels)), MOST, generator)
+            for side in (new, earlier)
         )
     if min(len(new_rows), len(other_rows)) < FEWEST:
         return None
@@ -111,7 +113,7 @@ def measure_data_shift(
 def compute_outlier_shares_by_class(
     new: LabelledSample, earlier: LabelledSample, known: Sequence[str]
 ) -> list[ClassShift]:
-    """Return the share of new images outside their class, for each class with enough images.
+    """Compute by class the share of new images that lie outside the earlier images of their class.
 
     Outside means beyond the distance within which 95 % of its earlier images lie. The distance is
     Mahalanobis' with one covariance for all classes (Lee et al. 2018, arXiv 1807.03888), shrunk by
@@ -142,7 +144,7 @@ def compute_outlier_shares_by_class(
 
 
 class _MahalanobisDistances(NamedTuple):
-    """Squared Mahalanobis distances to class means."""
+    """Squared Mahalanobis distances of features to class means."""
 
     means: Tensor
     factor: Tensor
@@ -157,14 +159,14 @@ class _MahalanobisDistances(NamedTuple):
 def _fit_mahalanobis_distances(
     features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]
 ) -> _MahalanobisDistances:
-    """Fit class means and a shared covariance to rows of features."""
+    """Fit the class means and shared covariance of Mahalanobis distances to feature rows."""
     selected = torch.cat([rows[c] for c in classes])
     label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
     sums = FeatureSums.make_empty_sums(features.shape[1], len(classes))
     sums.add_examples(features[selected], label)
     sigma = discriminant.compute_shared_covariance(sums)
     # A share above 0 keeps the covariance invertible for features that do not vary.
-    share = max(discriminant.compute_oas_shrinkage(sigma, sums.examples), 1e-6)
+    share = max(discriminant.compute_oas_shrinkage(sigma, sums.example_count), 1e-6)
     factor = discriminant.factor_covariance(
         discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
     )
@@ -172,7 +174,7 @@ def _fit_mahalanobis_distances(
 
 
 def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:
-    """Return the rows of each class, by class name."""
+    """Group the rows of a sample by class name."""
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(labels):
         rows.setdefault(label, []).append(row)
@@ -185,13 +187,13 @@ def _balance_rows_by_class(
     known: Sequence[str],
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Return as many rows of each known class on both sides, `MOST` in total at most."""
+    """Draw equally many rows of each known class from both samples, `MOST` in total at most."""
     both = {c: min(len(mine[c]), len(theirs[c])) for c in known}
     share = min(1.0, MOST / max(1, sum(both.values())))
     # The same number on both sides: other shares of classes would look like a shift.
     quotas = {c: max(1, int(count * share)) for c, count in both.items()}
     sides = (
-        torch.cat([_sample_rows(side[c], quotas[c], generator) for c in known])
+        torch.cat([_draw_random_rows(side[c], quotas[c], generator) for c in known])
         for side in (mine, theirs)
     )
     new_rows, other_rows = sides
@@ -199,12 +201,12 @@ def _balance_rows_by_class(
 
 
 def _select_labelled_rows(of: LabelledSample, rows: Tensor) -> LabelledSample:
-    """Return a subset of labelled images."""
+    """Select rows of a sample of labelled images."""
     return LabelledSample(
         of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()]
     )
 
 
-def _sample_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+def _draw_random_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
     """Draw up to `most` rows at random."""
     return rows[torch.randperm(len(rows), generator=generator)[:most]]

@@ -38,7 +38,7 @@ _TEMPERED = 1024
 
 
 class SuspectImages(NamedTuple):
-    """Suspicious images of a batch.
+    """Images of a batch whose labels look wrong, with suggested classes.
 
     Attributes:
         rows: int64 [k] of the images, the most suspicious first.
@@ -93,7 +93,7 @@ def find_suspect_labels(
 def estimate_label_probabilities(
     features: Tensor, labels: Tensor, groups: Tensor | None = None
 ) -> Tensor:
-    """Return out-of-sample probabilities float64 [n, C] of labels 0 to C − 1; none is 0.
+    """Estimate out-of-sample probabilities float64 [n, C] of labels 0 to C − 1; none is 0.
 
     Each label needs two images or more. `groups` is as in `find_suspect_labels`.
     """
@@ -119,8 +119,7 @@ def estimate_label_probabilities(
 
 
 def reduce_feature_count_randomly(features: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the features, or random combinations if there are too many (Johnson & Lindenstrauss
-    1984)."""
+    """Reduce too many features to random combinations of them (Johnson & Lindenstrauss 1984)."""
     width = features.shape[1]
     if width <= WIDEST:
         return features

@@ -29,7 +29,7 @@ SURELY = 0.9
 
 @dataclass(frozen=True)
 class ParentPredictor:
-    """A version with its prediction function. sure_from: None: `SURELY` is used."""
+    """The parent version with its prediction function, as the data report uses it."""
 
     network: Network
     predict: Predict
@@ -40,7 +40,9 @@ class ParentPredictor:
 
     @contextmanager
     def use_predict_mode(self) -> Iterator[None]:
-        """Run a block as in predictions: evaluation mode, full precision and no gradients."""
+        """Context manager that predicts in evaluation mode, full precision and without
+        gradients.
+        """
         with (
             use_eval_mode(self.network),
             use_full_precision(self.inputs.device),
@@ -49,8 +51,11 @@ class ParentPredictor:
             yield
 
 
-def find_frequent_predictions(parent: ParentPredictor, data: Dataset) -> list[WouldSay]:
-    """Return the most frequent prediction for each class of `data` that the version does not know.
+def find_frequent_predictions_of_new_classes(
+    parent: ParentPredictor, data: Dataset
+) -> list[WouldSay]:
+    """Find what the parent version most often predicts for images of each class that it does not
+    know.
 
     Classes with the largest share of sure predictions come first.
     """
@@ -86,7 +91,7 @@ def find_frequent_predictions(parent: ParentPredictor, data: Dataset) -> list[Wo
 def _predict_selected_images(
     parent: ParentPredictor, data: Dataset, rows: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
+    """Predict selected images: return rows int64 [n] and probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
     with parent.use_predict_mode():
         for indices in rows.split(choose_batch_size(data.images)):  # type: ignore[no-untyped-call]

@@ -28,7 +28,7 @@ PULSE_PERIOD_S = 5.0
 
 
 def run_and_report_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
-    """Run `work` with events to `out_fd`, and return the exit status.
+    """Run a job process's `work`, write its events to `out_fd`, and return the exit status.
 
     Every failure becomes an `error` event, see `failures.classify_job_error`. `before` receives
     each event first.
@@ -67,7 +67,7 @@ def run_and_report_events(out_fd: int, before: Emit, work: Callable[[Emit], None
 
 
 def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
-    """Return the last event of a failed run; with memory figures if it ran out of memory."""
+    """Build the error event of a failed run; with memory figures if it ran out of memory."""
     if kind != "memory":
         return ErrorEvent(kind=kind, message=message, traceback=trace)
     figures = measure_process_memory()
@@ -81,7 +81,7 @@ def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
 
 
 def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
-    """End the process at once on a stop request, or when the control pipe closes.
+    """End the process at once when a stop is requested or the control pipe closes.
 
     For work without a partial result that is worth saving.
     """

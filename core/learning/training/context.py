@@ -28,7 +28,7 @@ from core.learning.recipe import Recipe, StartingPoint
 
 @dataclass
 class TrainingBatch:
-    """A batch of training images with their labels.
+    """A batch of training images (or features) with their labels.
 
     Attributes:
         x: float [B, C, S, S] on the device, augmented and normalised; or cached features [B, D],
@@ -49,7 +49,7 @@ class TrainingBatch:
 
 @dataclass
 class TaskTrainingContext:
-    """Context of the run of one task.
+    """Context in which a method trains one task: network, recipe, device, task and loop position.
 
     Attributes:
         class_rows: int64, ascending: rows of the head that belong to this task's classes, or the
@@ -114,23 +114,26 @@ class TaskTrainingContext:
 
     @property
     def task_argument_of_forward(self) -> int | None:
-        """The `task` argument of a forward pass: this task's number; None for a single head."""
+        """The `task` argument of the network's forward pass: this task's number; None for a single
+        head.
+        """
         return self.task if self.scenario == "task" else None
 
     @property
     def is_loss_over_task_classes_only(self) -> bool:
-        """True if the loss of new data is a softmax over this task's classes alone."""
+        """True if the loss on new data is a softmax over this task's classes alone."""
         if self.scenario != "class" or self.class_rows.numel() == len(self.network.classes):
             return False
         return self.recipe.train_ce == "masked"
 
     def make_replay_inputs(self, images: Tensor) -> Tensor:
-        """Return a network's inputs for replayed images uint8 [B, S, S, C]: [B, C, S, S], or cached
-        features [B, D]."""
+        """Make network inputs of replayed images uint8 [B, S, S, C]: [B, C, S, S], or cached
+        features.
+        """
         return self.inputs(images) if self.cached is None else self.cached(images)
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the problem's mean loss of the current task's data.
+        """Compute the problem's mean loss on the current task's data.
 
         In classification it is the cross-entropy under the recipe's `train_ce`.
         """
@@ -139,7 +142,7 @@ class TaskTrainingContext:
         )
 
     def compute_displacement(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Return θ - θ_start of parameters that move, by name, each with its parameter's shape.
+        """Compute the change θ - θ_start of trained parameters since the task began, by name.
 
         Rows and parameters that were added since the task began have θ_start = 0.
         """
@@ -155,19 +158,21 @@ class TaskTrainingContext:
         return displacements
 
     def use_mixed_precision(self) -> Any:
-        """Return the context of mixed precision for training passes, as the recipe sets it for this
-        device."""
+        """Return a context manager for mixed precision in training passes, as the recipe and device
+        require.
+        """
         return use_training_precision(self.device, self.recipe.precision)
 
     @property
     def are_rows_independent(self) -> bool:
-        """True if the outputs for an image do not depend on the other images of its batch."""
+        """True if an image's outputs do not depend on the other images of its batch."""
         return not self._list_batch_statistics_norms()
 
     @contextmanager
     def use_batch_statistics_unchanged(self) -> Iterator[None]:
-        """Run further forward passes: BatchNorm uses batch statistics, and its buffers do not
-        change."""
+        """Context manager for extra forward passes that leave BatchNorm's running statistics
+        unchanged.
+        """
         norms = self._list_batch_statistics_norms()
         for module in norms:
             # Not momentum 0: a layer that tracks nothing also leaves `num_batches_tracked` alone.
@@ -180,7 +185,7 @@ class TaskTrainingContext:
 
     @contextmanager
     def use_exact_evaluation_mode(self) -> Iterator[None]:
-        """Run in eval mode and full float32 precision.
+        """Context manager that runs in eval mode and full float32 precision.
 
         Every module returns to its former mode afterwards.
         """
@@ -188,7 +193,7 @@ class TaskTrainingContext:
             yield
 
     def _list_batch_statistics_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
-        """Return the BatchNorm layers that use the statistics of the batch."""
+        """List the BatchNorm layers that use the statistics of the batch."""
         return [
             m
             for m in self.network.modules()
@@ -197,7 +202,7 @@ class TaskTrainingContext:
 
 
 def _pad_starting_value(start: Tensor | None, now: Tensor) -> Tensor:
-    """Return a parameter's starting value in its present shape and layout; added rows are zero."""
+    """Pad a parameter's starting value with zero rows to its present shape and layout."""
     # `zeros_like` copies the memory layout too: arithmetic on two layouts is slow.
     anchor = torch.zeros_like(now, requires_grad=False)
     if start is not None:

@@ -15,35 +15,37 @@ EXIT_ORPHANED = 3
 _GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
 
 
-class LoopControl(Protocol):
-    """Source of requests that the loop checks between steps. `pending` is cheap to read."""
+class ControlRequestSource(Protocol):
+    """Interface for control requests (stop, snapshot …) that the training loop checks between
+    steps.
+    """
 
     @property
-    def pending(self) -> bool:
-        """True if a request is waiting."""
+    def has_pending_request(self) -> bool:
+        """True if a control request is waiting."""
 
     def take_request(self) -> ControlRequest | None:
-        """Return one pending request, and clear it; None when there is none."""
+        """Return one pending control request, and clear it; None if there is none."""
 
 
-class NoLoopControl:
-    """A control that never has a request."""
+class NoControlRequests:
+    """A source of control requests that never has one."""
 
-    pending = False
+    has_pending_request = False
 
     def take_request(self) -> ControlRequest | None:
-        """Return None, since there are no requests."""
+        """Return None, since there are no control requests."""
         return None
 
 
-class PipeControl:
-    """A control that reads requests from a pipe, a byte each.
+class PipeControlRequests:
+    """A source of control requests that reads them from a pipe, a byte each.
 
     A stop outranks the others and is never dropped for them.
     """
 
     def __init__(self, fd: int) -> None:
-        self.pending = False
+        self.has_pending_request = False
         self._stop = False
         self._wanted: set[ControlRequest] = set()
         self._lock = (
@@ -54,9 +56,11 @@ class PipeControl:
         threading.Thread(target=self._read_requests, name="control", daemon=True).start()
 
     def take_request(self) -> ControlRequest | None:
-        """Return one of the pending requests, and clear it; a stop clears the others too."""
+        """Return one of the pending control requests, and clear it; a stop clears the others
+        too.
+        """
         with self._lock:
-            if not self.pending:
+            if not self.has_pending_request:
                 return None
             if self._stop:
                 # The stop takes a snapshot anyway, and a best state would delay it.
@@ -65,7 +69,7 @@ class PipeControl:
             else:
                 next_request = next(request for request in _GOES_ON if request in self._wanted)
                 self._wanted.remove(next_request)
-            self.pending = bool(self._wanted)
+            self.has_pending_request = bool(self._wanted)
             return next_request
 
     def _read_requests(self) -> None:
@@ -78,4 +82,4 @@ class PipeControl:
             with self._lock:
                 self._stop = self._stop or ControlRequest.STOP.value.encode() in data
                 self._wanted |= {request for request in _GOES_ON if request.value.encode() in data}
-                self.pending = True
+                self.has_pending_request = True

@@ -41,7 +41,7 @@ class MemoryFigures(NamedTuple):
 
 
 def classify_job_error(error: Exception) -> str:
-    """Classify an error of a job by its cause.
+    """Classify an exception of a job by its cause: out of memory, invalid data …
 
     Returns:
         "data", "data-held", "non-finite", "export", "memory", "disk", "device" or "code".
@@ -72,7 +72,7 @@ def classify_job_error(error: Exception) -> str:
 
 
 def measure_process_memory() -> MemoryFigures:
-    """Return the memory of this process: of its GPU where it has used one, else of the host."""
+    """Measure this process's memory: of its GPU if it has used one, else of the host."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         try:
             free, _ = torch.cuda.mem_get_info()
@@ -89,7 +89,7 @@ def measure_process_memory() -> MemoryFigures:
 
 
 def _count_free_host_bytes() -> int:
-    """Return the bytes that the machine could still give to processes; 0 where it does not say."""
+    """Return the host's available memory in bytes; 0 if it is unknown."""
     try:
         # MemAvailable counts caches that the kernel can drop; MemFree does not.
         entries = Path("/proc/meminfo").read_text().splitlines()

@@ -41,7 +41,7 @@ from core.learning.data import image_packs
 from core.learning.data.augment import Augmentation, derive_seed
 from core.learning.data.dataset import DataError, Dataset
 from core.learning.data.held_out_features import HeldOutFeatures
-from core.learning.data.known_features import KnownFeatures
+from core.learning.data.known_features import FeatureCachingInputs
 from core.learning.distributed.ranks import ALONE, ProcessRanks
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import (
@@ -63,7 +63,11 @@ from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
 from core.learning.training.child import AliveEventEmitter, Emit, run_and_report_events
 from core.learning.training.context import TaskTrainingContext
-from core.learning.training.control import LoopControl, NoLoopControl, PipeControl
+from core.learning.training.control import (
+    ControlRequestSource,
+    NoControlRequests,
+    PipeControlRequests,
+)
 from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import TrainingCallbacks, TrainingLoop, TrainingStopped
 from core.learning.training.snapshot import UNFIT, RunSnapshot, require_snapshot_of_same_run
@@ -78,11 +82,12 @@ OPTIMIZER_PART = "optimizer"
 def learn_task(
     spec: JobSpec,
     emit: Emit,
-    control: LoopControl | None = None,
+    control: ControlRequestSource | None = None,
     hook: EvaluationHook | None = None,
     ranks: ProcessRanks = ALONE,
 ) -> None:
-    """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
+    """Learn the task of a job spec, emitting events. Ends with a `done` or `stopped` event, or
+    raises.
 
     Args:
         hook: measures more than the job does, for benchmarks; it must leave the network unchanged.
@@ -94,14 +99,14 @@ def learn_task(
         NonFiniteTrainingError: the loss diverged.
         ValueError: the spec contradicts itself.
     """
-    job = LearningJob(spec, emit, control or NoLoopControl(), hook, ranks)
+    job = LearningJob(spec, emit, control or NoControlRequests(), hook, ranks)
     with job.numerics.use_numerics_flags():
         job.run_job_phases()
 
 
 @dataclass
 class _TrainingRun:
-    """Network, method, context and training loop of a run."""
+    """Network, method, context and training loop of a running job."""
 
     network: Network
     method: Method
@@ -110,7 +115,7 @@ class _TrainingRun:
 
 
 class LearningJob:
-    """One attempt at one task.
+    """A learning job in its process: trains one task and writes the result.
 
     `inputs`: prepared with features of all images, for repeated benchmarks.
     """
@@ -119,10 +124,10 @@ class LearningJob:
         self,
         spec: JobSpec,
         emit: Emit,
-        control: LoopControl,
+        control: ControlRequestSource,
         hook: EvaluationHook | None = None,
         ranks: ProcessRanks = ALONE,
-        inputs: KnownFeatures | None = None,
+        inputs: FeatureCachingInputs | None = None,
     ) -> None:
         # Sums over another number of threads have other bits, so it is part of the spec.
         torch.set_num_threads(spec.threads)
@@ -138,7 +143,7 @@ class LearningJob:
         # A model keeps the statistics of its first version: its weights expect inputs scaled by
         # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
-        self._inputs = inputs or KnownFeatures(normalise, spec.image.channels, self._device)
+        self._inputs = inputs or FeatureCachingInputs(normalise, spec.image.channels, self._device)
         self._ancestors = StartingVersions(spec, self._device)
         self._features = HeldOutFeatures()
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
@@ -153,7 +158,7 @@ class LearningJob:
         self._first = spec.parent.version == 0
 
     def run_job_phases(self) -> None:
-        """Run all phases, resuming from the spec's snapshot if it fits."""
+        """Run all phases of the job, resuming from the spec's snapshot if it fits."""
         # Before everything else, so that a damaged file fails the job before minutes of measuring.
         data = self._ancestors.read_dataset(self._spec.task.train, self._classes)
         if len(data) == 0:
@@ -190,7 +195,7 @@ class LearningJob:
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
         self._report_log(
-            log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem)
+            log_lines.describe_accuracy_by_task(self._evaluator.rows, self._number, data.problem)
         )
         fields = {
             **figures.list_fields_that_are_set(),
@@ -211,7 +216,7 @@ class LearningJob:
         self._emit(DoneEvent(path=self._write_job_result(run, VersionFigures(**fields))))
 
     def _begin_new_run(self, data: Dataset) -> _TrainingRun:
-        """Return the run before its first step, after measuring base and parent."""
+        """Prepare a new training run before its first step, and measure base and parent."""
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.load_version_network("parent"), self._build_method()
@@ -233,14 +238,15 @@ class LearningJob:
         if run.loop.olor is not None:
             rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
         outputs = run.network.list_classes(run.ctx.task_argument_of_forward)
-        if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
+        if warning := run.ctx.problem.build_outputs_warning(len(outputs)):
             self._report_warning(warning)
         return run
 
     def _compute_frozen_features(self, parent: Network, method: Method, data: Dataset) -> None:
-        """Compute the backbone's features of all images once if no step moves it; stored ones are
-        reused."""
-        if method.keeps_backbone:
+        """Compute the features of all images once, if the backbone stays frozen; stored ones are
+        reused.
+        """
+        if method.keeps_backbone_frozen:
             base = None if self._ancestors.same else self._ancestors.load_version_network("base")
             parts = self._evaluator.read_held_out_parts()
             self._features.read_stored_features(self._spec, parent, parts)
@@ -248,13 +254,14 @@ class LearningJob:
             images = [part.images for task, part in parts.items() if task not in kept]
             if known is None:
                 images.insert(0, data.images)
-            self._inputs.cache_features(parent, base, images, lambda: self._emit(AliveEvent()))
+            self._inputs.cache_features_of_job_images(
+                parent, base, images, lambda: self._emit(AliveEvent())
+            )
             if known is not None:
                 self._inputs.add_features(data.images, load_tensors(known)["features"])
 
     def _inspect_task_images(self, network: Network, data: Dataset) -> None:
-        """Inspect the images with the parent before it learns them; it is back on the CPU
-        afterwards.
+        """Build the data report on the task's images, using the parent version, before training.
 
         Raises:
             BatchHeldSignal: the recipe holds the batch because of the findings.
@@ -279,8 +286,9 @@ class LearningJob:
         log_data_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
 
     def _try_resume_run(self, data: Dataset) -> _TrainingRun | None:
-        """Return the run restored from the spec's snapshot; None without one, or if it does not fit
-        this code."""
+        """Resume the run from the spec's snapshot; return None without one, or if it does not fit
+        this code.
+        """
         if self._spec.snapshot is None:
             return None
         try:
@@ -313,16 +321,20 @@ class LearningJob:
         return run
 
     def _record_device_change(self, before: list[str]) -> None:
-        """Record the device kinds of the run before its snapshot, and warn if this one differs."""
+        """Record on which device kinds the run has been trained, and warn if the present one
+        differs.
+        """
         if not before:
             return
         self._devices = list(before)
         if before[-1] != self._device.type:
             self._devices.append(self._device.type)
-            self._report_warning(log_lines.warn_of_other_device(before[-1], self._device.type))
+            self._report_warning(
+                log_lines.format_device_change_warning(before[-1], self._device.type)
+            )
 
     def _build_training_run(self, network: Network, method: Method, data: Dataset) -> _TrainingRun:
-        """Return the run: the network to train, on its device, and the loop that trains it."""
+        """Build the run: the network to train on its device, and the loop that trains it."""
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.load_version_network("parent", without_classes=True)
@@ -386,7 +398,7 @@ class LearningJob:
         )
 
     def _load_starting_parameters(self, point: StartingPoint) -> Mapping[str, Tensor]:
-        """Return the parameters at the start of the task, or those of version 0's backbone alone."""
+        """Load the parameters at the start of the task, or those of version 0's backbone."""
         if point == "update_start":
             return self._start
         return self._ancestors.load_backbone_parameters("base")
@@ -396,9 +408,9 @@ class LearningJob:
         self._erase_deleted_tasks(method)
 
     def _erase_deleted_tasks(self, method: Method) -> None:
-        """Remove examples of tasks whose data was deleted from the method's replay buffer."""
+        """Delete examples of tasks whose data was deleted from the method's replay buffer."""
         if self._spec.erased_tasks:
-            method.erase_tasks(set(self._spec.erased_tasks))
+            method.erase_task_examples(set(self._spec.erased_tasks))
 
     def _write_snapshot(self, snapshot: RunSnapshot, epoch: int) -> None:
         if not self._ranks.is_writing_rank:
@@ -450,14 +462,13 @@ class LearningJob:
             "result",
             parts,
             document,
-            lambda folder: output.write_result_files(
+            lambda folder: output.write_predictions_features_and_totals(
                 folder, self._evaluator.answers, self._features, state[TOTALS].to_tensors()
             ),
         )
 
     def _write_best_state(self, network: Network, method: Method, best: BestValidatedState) -> None:
-        """Write the best validated state as parts, with the data for a manifest, while training
-        continues."""
+        """Write the best validated state so far as parts of a version, while training continues."""
         if not self._ranks.is_writing_rank:
             return
         parts = output.copy_network_parts(network, best.tensors)
@@ -473,7 +484,9 @@ class LearningJob:
     def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
         environment = output.describe_environment(self._device, self.numerics, self._devices)
         hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
-        made = output.describe_network(network, method, hyper, normalise, environment, steps)
+        made = output.describe_network_for_result(
+            network, method, hyper, normalise, environment, steps
+        )
         # Named only where it is not the default: older results stay as they are.
         problem = self._spec.problem
         return made if problem is None else made.model_copy(update={"problem": problem})
@@ -491,14 +504,14 @@ class LearningJob:
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Run the spec in a file and return the exit status.
+    """Run the learning job of a spec file, and return the exit status.
 
     Events go to `out_fd`, requests come from `control_fd`. Every failure is an `error` event
     (`core.learning.training.child`). `before` is called with each event first.
     """
 
     def run_job(emit: Emit) -> None:
-        learn_task(output.read_job_spec(spec_path), emit, PipeControl(control_fd))
+        learn_task(output.read_job_spec(spec_path), emit, PipeControlRequests(control_fd))
 
     return run_and_report_events(out_fd, before, run_job)
 

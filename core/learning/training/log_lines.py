@@ -26,8 +26,8 @@ INSPECTING = (
 )
 
 
-def warn_of_other_device(before: str, now: str) -> str:
-    """Return the warning of a run that continues from a snapshot of another kind of device."""
+def format_device_change_warning(before: str, now: str) -> str:
+    """Format the warning that a run resumes from a snapshot of another kind of device."""
     return (
         f"This run was started on {before} and continues on {now}, as its recipe allows "
         "(resources.resume: any). The two compute different bits: another run will not give "
@@ -36,7 +36,7 @@ def warn_of_other_device(before: str, now: str) -> str:
 
 
 def describe_measurement_of_parent(version: int) -> str:
-    """Return the line about measuring the parent version, before training."""
+    """Format the log line about measuring the parent version before training."""
     return (
         f"Measuring version {version}, which the task starts from, on the held-out images of "
         f"this task."
@@ -44,7 +44,7 @@ def describe_measurement_of_parent(version: int) -> str:
 
 
 def describe_batch_sharding(shards: int, ranks: int) -> str:
-    """Return the line about the slices of a batch, and the processes that compute them."""
+    """Format the log line about the slices of a batch, and the processes that compute them."""
     by = (
         "one after the other"
         if ranks == 1
@@ -57,14 +57,14 @@ def describe_batch_sharding(shards: int, ranks: int) -> str:
 
 
 def describe_training_plan(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
-    """Return the line about what is trained, how, and for how long; or where a snapshot resumes."""
+    """Format the log line about what is trained, how and for how long, or where the run resumes."""
     recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step
     if done:
         return (
             f"Going on from a snapshot: epoch {loop.epoch:,} of {schedule.total_epochs:,}, "
             f"step {done:,} of {schedule.total_steps:,}."
         )
-    outputs = ctx.problem.describe_outputs(ctx.class_rows.numel())
+    outputs = ctx.problem.format_output_count(ctx.class_rows.numel())
     if not schedule.total_steps:
         return (
             f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of "
@@ -80,7 +80,7 @@ def describe_training_plan(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
 
 
 def explain_unfit_snapshot(error: Exception) -> str:
-    """Return the line with the reason why a snapshot cannot be used."""
+    """Format the log line with the reason why a snapshot cannot be used."""
     # torch's messages list all tensors that do not fit, one a line.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
     return (
@@ -90,7 +90,7 @@ def explain_unfit_snapshot(error: Exception) -> str:
 
 
 def describe_work_at_task_end(loop: TrainingLoop) -> str:
-    """Return the line about the method's work between training and measuring."""
+    """Format the log line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."
 
@@ -98,10 +98,10 @@ def describe_work_at_task_end(loop: TrainingLoop) -> str:
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
 
 
-def describe_accuracy(
+def describe_accuracy_by_task(
     rows: Sequence[MeasuredCell], task: int, problem: Problem[Any] = CLASSIFICATION
 ) -> str:
-    """Return the log line that states the new version's primary measure on each task."""
+    """Format the log line with the new version's primary measure on each task."""
     noun = problem.primary_measure.noun
     new = {row.task: row for row in rows if row.version == "new" and row.total}
     if not new:
@@ -124,7 +124,7 @@ def describe_accuracy(
 
 
 def describe_nondeterminism(operations: Sequence[str]) -> str:
-    """Return the line about operations without a deterministic kernel on this device."""
+    """Format the log line about operations without a deterministic kernel on this device."""
     return (
         f"No deterministic kernel on this device for {', '.join(operations)}: the same job may end "
         "with other bits. The manifest names them too."
@@ -132,7 +132,7 @@ def describe_nondeterminism(operations: Sequence[str]) -> str:
 
 
 def describe_calibration(temperature: Temperature, calibration: Calibration | None) -> str:
-    """Return the line with the temperature, its source, and the calibration error."""
+    """Format the log line with the softmax temperature, its source, and the calibration error."""
     source = {
         "held-out": f"from {temperature.images:,} held-out images" if temperature.images else "",
         "left-out": f"from {temperature.images:,} training images, each left out"

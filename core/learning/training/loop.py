@@ -23,7 +23,7 @@ from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import BatchSource, Dataset
 from core.learning.data.feed import BatchFeed
 from core.learning.data.sampler import compute_share_of_new_images_in_batch
-from core.learning.distributed.ranks import ALONE, ProcessRanks, SharedControl
+from core.learning.distributed.ranks import ALONE, ProcessRanks, SharedControlRequests
 from core.learning.distributed.step import ShardedStep, require_shardable_network
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.evaluate import EvaluationImages
@@ -35,7 +35,7 @@ from core.learning.optimizers.rollback import resolve_olor_settings
 from core.learning.state import group_tensors_by_type
 from core.learning.training import rebalance
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
-from core.learning.training.control import LoopControl
+from core.learning.training.control import ControlRequestSource
 from core.learning.training.merge import merge_weights
 from core.learning.training.schedule import StageSchedule
 from core.learning.training.snapshot import RunPosition, RunSnapshot
@@ -51,16 +51,16 @@ Emit = Callable[[JobEvent], None]
 
 
 class NonFiniteTrainingError(ArithmeticError):
-    """The loss or a weight is not finite. No state of the run can be used."""
+    """Raised when the loss or a weight is not finite; no state of the run can be used."""
 
 
 class TrainingStopped(Exception):
-    """The run stopped on request, after a snapshot."""
+    """Raised when the training run stopped on request, after a snapshot."""
 
 
 @dataclass(frozen=True)
 class TrainingCallbacks:
-    """Functions of the job that the loop calls.
+    """Callbacks of the job that the training loop calls: events, snapshots, tests.
 
     Attributes:
         emit: receives events.
@@ -76,7 +76,7 @@ class TrainingCallbacks:
 
 
 class TrainingLoop:
-    """Training of one task.
+    """The training loop of one task: stages, epochs and steps, validation and snapshots.
 
     Call `run_training_stages` once; before it `resume_from_snapshot` to continue from a snapshot.
 
@@ -91,7 +91,7 @@ class TrainingLoop:
         ctx: TaskTrainingContext,
         method: Method,
         data: Dataset,
-        control: LoopControl,
+        control: ControlRequestSource,
         callbacks: TrainingCallbacks,
         ranks: ProcessRanks = ALONE,
     ) -> None:
@@ -100,8 +100,8 @@ class TrainingLoop:
         self.method = method
         self.position = RunPosition()
         self._emit = callbacks.emit
-        shared = SharedControl(control) if ranks.count > 1 else None
-        self._control: LoopControl = control if shared is None else shared
+        shared = SharedControlRequests(control) if ranks.count > 1 else None
+        self._control: ControlRequestSource = control if shared is None else shared
         self._sharded = (
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
@@ -138,14 +138,13 @@ class TrainingLoop:
 
     @property
     def epoch(self) -> int:
-        """The current epoch, counted from 1 through all stages, as in progress events and
-        snapshots."""
+        """The current epoch, counted from 1 through all stages."""
         return sum(self.schedule.epochs[: self.position.stage]) + self.position.epoch + 1
 
     # Before and after.
 
     def resume_from_snapshot(self, snapshot: RunSnapshot) -> None:
-        """Continue from a snapshot. The network must have the shape that it had then.
+        """Resume training from a snapshot. The network must have the shape that it had then.
 
         State of the method's `frozen_until_end_task` types must be loaded already. Raises KeyError,
         RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
@@ -161,7 +160,7 @@ class TrainingLoop:
         }
         for key, tensor in snapshot.tensors.items():
             group, _, name = key.partition("/")
-            groups[group][self.ctx.network.translate_tensor_name(name)] = tensor
+            groups[group][self.ctx.network.translate_older_tensor_name(name)] = tensor
         # A network that grew during the task has other tensors than the one that this run has
         # built.
         self.ctx.network.match_state_dict_shape(set(groups["net"]))
@@ -185,12 +184,12 @@ class TrainingLoop:
         self._carried = dict(optimizer_state)
 
     def collect_optimizer_state(self) -> dict[str, Tensor]:
-        """Return the optimizer's state at the end, for `carry_state`; {} before the first step."""
-        return dict(self._optimizer.iterate_state()) if self._optimizer else {}
+        """Collect the optimizer's state at the end, for `carry_state`; {} before the first step."""
+        return dict(self._optimizer.iterate_optimizer_state()) if self._optimizer else {}
 
     def run_training_stages(self) -> None:
-        """Run all stages. Raises NonFiniteTrainingError, and Stopped after a snapshot that was to stop
-        the run.
+        """Run all training stages. Raises NonFiniteTrainingError, or TrainingStopped after a stop
+        request.
         """
         position, validation, schedule = self.position, self.validation, self.schedule
         if position.step:
@@ -203,17 +202,17 @@ class TrainingLoop:
                 position.stage, position.epoch, position.batch = stage, 0, 0
             begins = position.epoch == 0 and position.batch == 0
             if stage == schedule.training and begins:
-                self._deploy_best_and_merge()
+                self._load_best_state_and_merge_weights()
             self._run_stage_epochs(stage, begins)
         # Without a rebalancing stage, before which it happens otherwise.
         if len(schedule.stages) == schedule.training:
-            self._deploy_best_and_merge()
+            self._load_best_state_and_merge_weights()
         self._select_trainable_parameters(self.ctx.recipe.depth)
         # Measuring and `end_task` read images again.
         self.ctx.cached = None
 
     def _run_stage_epochs(self, stage: int, begins: bool) -> None:
-        """Run the epochs of a stage from the present position on."""
+        """Run the epochs of a training stage from the present position on."""
         ctx, position, schedule = self.ctx, self.position, self.schedule
         current_stage = schedule.stages[stage]
         ctx.stage = current_stage.name
@@ -232,7 +231,7 @@ class TrainingLoop:
             if pool is None:
                 return
             rows = torch.arange(len(pool.labels))
-            tuning = rebalance.Rebalance(self.method)
+            tuning = rebalance.RebalancingStageMethod(self.method)
             size = ctx.recipe.batch_size
             self._feed = BatchFeed(
                 tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False
@@ -243,9 +242,8 @@ class TrainingLoop:
             position.epoch += 1
             position.batch = 0
 
-    def _deploy_best_and_merge(self) -> None:
-        """After training, deploy the best validated state, then merge weights as the recipe
-        says."""
+    def _load_best_state_and_merge_weights(self) -> None:
+        """Load the best validated state after training, then merge weights as the recipe says."""
         validation, step = self.validation, self.position.step
         self._select_trainable_parameters(self.ctx.recipe.depth)
         self._set_module_modes(False)
@@ -276,8 +274,9 @@ class TrainingLoop:
         self.ctx.scratch.clear()
 
     def _iterate_shuffled_batches(self) -> Iterator[TrainingBatch]:
-        """Yield the training part, shuffled: archives list class by class, and a method may take
-        the first rows."""
+        """Yield the training images in shuffled batches, for the method's work at the end of the
+        task.
+        """
         table = draw_epoch_random_numbers(
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, len(self._source.labels)
         )
@@ -287,7 +286,7 @@ class TrainingLoop:
             yield batch
 
     def _iterate_batches_in_order(self) -> Iterator[TrainingBatch]:
-        """Yield the training part in the dataset's order."""
+        """Yield the training images in batches in the dataset's order."""
         for number, batch in enumerate(
             self._source.iterate_batches_in_order(self._rows, CONSOLIDATION_BATCH)
         ):
@@ -317,13 +316,13 @@ class TrainingLoop:
             if validated:
                 self.validation.validate_after_step(position.step, number)
             # Between two steps, where the state is whole.
-            if self._control.pending:
+            if self._control.has_pending_request:
                 self._handle_control_request()
         if validated:
             self.validation.validate_after_epoch(position.step, number)
 
     def _run_training_step(self, batch: TrainingBatch, step: int, *, report: bool) -> None:
-        """Run the method's hooks and one optimizer step.
+        """Run one training step: the method's hooks, gradients and the optimizer.
 
         Args:
             step: number of the step in its stage.
@@ -360,12 +359,12 @@ class TrainingLoop:
         ctx.step = position.step
 
     def _compute_gradients(self, method: Method, batch: TrainingBatch) -> Tensor:
-        """Set the gradients of the batch's loss; return the loss, detached."""
+        """Compute the gradients of the batch's loss; return the loss, detached."""
         ctx = self.ctx
         if self._sharded is not None:
             return self._sharded.backward(ctx, method, batch)
         with ctx.use_mixed_precision():
-            terms = method.loss_terms(ctx, batch)
+            terms = method.compute_loss_terms(ctx, batch)
         loss = _sum_loss_terms(terms)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
@@ -395,7 +394,7 @@ class TrainingLoop:
     # Snapshots.
 
     def build_snapshot(self) -> RunSnapshot:
-        """Return the state between two steps; its tensors are not copies, so write them at once."""
+        """Build a snapshot of the run between two steps; its tensors are not copies."""
         tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
         if (
             device := self.ctx.device
@@ -404,7 +403,9 @@ class TrainingLoop:
         tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:
-            tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.iterate_state()}
+            tensors |= {
+                f"optimizer/{key}": t for key, t in self._optimizer.iterate_optimizer_state()
+            }
         frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
         for kind, named in self.method.state.collect_tensors_by_type(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
@@ -432,7 +433,7 @@ class TrainingLoop:
     # Set-up.
 
     def _split_training_and_validation(self) -> tuple[Tensor, Tensor]:
-        """Return (training rows, validation rows), int64."""
+        """Split the task's rows into (training rows, validation rows), int64."""
         labels, recipe = self._source.labels, self.ctx.recipe
         if recipe.validation == 0:
             return torch.arange(len(labels)), torch.zeros(0, dtype=torch.int64)
@@ -440,10 +441,10 @@ class TrainingLoop:
         order = draw_epoch_random_numbers(
             recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels)
         )[:, 0]
-        return self.ctx.problem.split_rows(labels, recipe.validation, order)
+        return self.ctx.problem.split_training_and_validation_rows(labels, recipe.validation, order)
 
     def _build_image_feed(self) -> BatchFeed:
-        """Return the feed of the training part, as the recipe orders and augments it."""
+        """Build the feed of training batches, ordered and augmented as the recipe says."""
         ctx, steps = self.ctx, self.schedule.per_epoch
         size = math.ceil(ctx.share * ctx.recipe.batch_size)
         return BatchFeed(
@@ -457,7 +458,9 @@ class TrainingLoop:
         )
 
     def _select_trainable_parameters(self, depth: int) -> None:
-        """Make only the set S require gradients; the context lists it in the network's order."""
+        """Make only the parameters at the recipe's depth trainable, and list them in the
+        context.
+        """
         ctx = self.ctx
         names = self.method.list_trainable_names(ctx.network, depth)
         ctx.trainable = {}
@@ -469,8 +472,9 @@ class TrainingLoop:
                 ctx.trainable[name] = parameter
 
     def _set_module_modes(self, training: bool) -> None:
-        """Set frozen modules to eval mode, and all BatchNorm after the first task, with slices or
-        single images."""
+        """Set modules to training mode; frozen modules to eval mode, and BatchNorm too after the
+        first task, with slices or single images.
+        """
         # BatchNorm cannot train on a single image.
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
         sliced = self.ctx.recipe.shards > 1  # the statistics of a slice are not those of its batch

@@ -8,7 +8,7 @@ smallest a of 0, 0.1, … 1 whose validation accuracy is at most so far below th
 
 The order is: train, deploy the best validated state, merge, rebalance, `end_task`. So curvature and
 selected images are of the merged weights, and so are logits that a method took of the new images
-(`after_merge`).
+(`after_weight_merge`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NORM_BATCHES = 64
 def merge_weights(
     ctx: TaskTrainingContext, method: Method, correct: Callable[[], float], total: int
 ) -> None:
-    """Merge if the recipe says so, and log the weight a with the accuracies on the grid.
+    """Merge trained weights with the start's if the recipe says so, and log the chosen weight.
 
     The metric is `merge_weight`.
 
@@ -64,7 +64,7 @@ def merge_weights(
     else:
         counts = [weight_line.evaluate_at_weight(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
-        weight = GRID[choose_first_index_within(counts, total, rule.within)]
+        weight = GRID[choose_first_index_near_best(counts, total, rule.within)]
         noun = ctx.problem.primary_measure.noun
         reason = (
             f"the least whose validation {noun} is within {rule.within:g} of the best, "
@@ -72,7 +72,7 @@ def merge_weights(
         )
     weight_line.set_interpolated_weights(weight)
     if weight < 1:
-        method.after_merge(ctx)
+        method.after_weight_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
     ctx.log_metric("merge_weight", weight, {"grid": points})
     ctx.log(
@@ -81,8 +81,8 @@ def merge_weights(
     )
 
 
-def choose_first_index_within(correct: Sequence[float], total: int, within: float) -> int:
-    """Return the first index whose count is at most `within` · total below the greatest.
+def choose_first_index_near_best(correct: Sequence[float], total: int, within: float) -> int:
+    """Return the first index whose correct count is within `within` · total of the best.
 
     total: number of images counted.
     """
@@ -92,7 +92,7 @@ def choose_first_index_within(correct: Sequence[float], total: int, within: floa
 
 
 class WeightInterpolation:
-    """The straight line of weights between the task's start and the trained network."""
+    """Interpolation of weights between the task's start and the trained network."""
 
     def __init__(self, ctx: TaskTrainingContext) -> None:
         self._ctx = ctx
@@ -118,7 +118,9 @@ class WeightInterpolation:
         ]
 
     def set_interpolated_weights(self, weight: float) -> None:
-        """Set the network to a = weight; at 1 it is the trained one, bit for bit."""
+        """Set the network to interpolated weights; at `weight` 1 it is the trained one, bit for
+        bit.
+        """
         with torch.no_grad():
             for name, value in interpolate_weights(self._trained, self._start, 1 - weight).items():
                 self._ctx.trainable[name].copy_(value)
@@ -132,7 +134,7 @@ class WeightInterpolation:
             )
 
     def evaluate_at_weight(self, weight: float, count: Callable[[], float]) -> float:
-        """Set the network to a = weight, and return the result of `count`."""
+        """Set the network to interpolated weights, and return the result of `count`."""
         self.set_interpolated_weights(weight)
         return count()
 

@@ -39,24 +39,24 @@ Part = tuple[str, str, Mapping[str, Tensor]]
 
 
 def copy_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = None) -> list[Part]:
-    """Return copies of the network's parts, or of parts with these values, `tensors`."""
+    """Copy the network's tensors as version parts; `tensors` replaces their values."""
     parts = network.copy_parts(tensors).items()
     return [(name, get_type_of_part_name(name), of_part) for name, of_part in parts]
 
 
 def read_job_spec(path: str) -> JobSpec:
-    """Read the spec of a job from a file."""
+    """Read the spec of a job process from a file."""
     return JobSpec.from_json(json.loads(Path(path).read_text()))
 
 
 def read_snapshot(folder: Path) -> tuple[dict[str, Tensor], SnapshotDocument]:
-    """Read a snapshot of `write_snapshot`. Raises ValueError for one of another format."""
+    """Read a training snapshot of `write_snapshot`. Raises ValueError for one of another format."""
     document = SnapshotDocument.from_json(json.loads((folder / SNAPSHOT_JSON).read_text()))
     return load_tensors(folder / SNAPSHOT_TENSORS), document
 
 
 def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotDocument) -> Path:
-    """Write a snapshot to a folder in `out`; return the folder."""
+    """Write a training snapshot to a folder in `out`; return the folder."""
     final, temporary = out / f"snapshot-{document.number}", out / f".snapshot-{document.number}"
     shutil.rmtree(temporary, ignore_errors=True)
     # A resumed attempt may write the same number again.
@@ -78,7 +78,7 @@ def write_result_parts(
     document: LearnedNetwork,
     write_beside: Callable[[Path], Mapping[str, object]] = lambda folder: {},
 ) -> Path:
-    """Write all parts, and `document` with a list of them as `result.json`, to `out/name`.
+    """Write a result's parts, and its `document` listing them as `result.json`, to `out/name`.
 
     Returns the folder.
 
@@ -106,7 +106,7 @@ def write_result_parts(
     return folder
 
 
-def describe_network(
+def describe_network_for_result(
     network: Network,
     method: Method,
     hyper: Mapping[str, object],
@@ -114,7 +114,7 @@ def describe_network(
     environment: Environment,
     steps: int,
 ) -> LearnedNetwork:
-    """Describe a learned network without its tensors.
+    """Describe a trained network for a job result, without its tensors.
 
     Args:
         network: the network.
@@ -147,7 +147,7 @@ def describe_network(
 def describe_environment(
     device: torch.device, numerics: NumericsSettings, devices: Sequence[str]
 ) -> Environment:
-    """Return the software and hardware that the numbers of a run depend on besides its inputs.
+    """Describe the software and hardware on which a run's numbers depend, besides its inputs.
 
     Args:
         device: of the run.
@@ -170,7 +170,7 @@ def describe_environment(
 
 
 def _write_json(path: Path, document: Document) -> None:
-    """Write a document as JSON and wait until it is on disk."""
+    """Write a JSON file and wait until it is on disk."""
     # As one text: written in pieces, a document of many tasks takes ten times as long. NaN is no
     # JSON, and other readers would refuse the document.
     text = json.dumps(document.to_json(), allow_nan=False, sort_keys=True, ensure_ascii=False)
@@ -180,13 +180,13 @@ def _write_json(path: Path, document: Document) -> None:
         os.fsync(file.fileno())
 
 
-def write_result_files(
+def write_predictions_features_and_totals(
     folder: Path,
     predictions: Mapping[tuple[MeasuredVersion, int], Prediction],
     features: HeldOutFeatures,
     totals: Mapping[str, Tensor],
 ) -> dict[str, object]:
-    """Write the files stored beside a version's parts: predictions, features and totals."""
+    """Write the files of a result besides its parts: predictions, features and feature sums."""
     listed: dict[str, object] = {
         "answers": stored_predictions.write_predictions(folder, predictions)
     }

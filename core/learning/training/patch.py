@@ -31,12 +31,12 @@ from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
 from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
 from core.learning.training.context import TaskTrainingContext
-from core.learning.training.control import NoLoopControl
+from core.learning.training.control import NoControlRequests
 from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
     copy_network_parts,
-    write_result_files,
+    write_predictions_features_and_totals,
     write_result_parts,
 )
 
@@ -49,15 +49,15 @@ _PASS = 32
 
 
 class PatchJob(LearningJob):
-    """One attempt at a patch."""
+    """A patch job in its process: merges or drops classes of a version without training data."""
 
     def __init__(self, spec: PatchSpec, emit: Emit) -> None:
-        super().__init__(spec, emit, NoLoopControl())
+        super().__init__(spec, emit, NoControlRequests())
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
 
     def run_job_phases(self) -> None:
-        """Patch the parent, measure it, and write the result."""
+        """Patch the parent version, measure it, and write the result."""
         network, method = self._ancestors.load_version_network("parent"), self._build_method()
         self._inherit_method_state(method)
         self._emit_phase("consolidate")
@@ -73,7 +73,7 @@ class PatchJob(LearningJob):
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(network, method, ctx)
-        self._report_log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
+        self._report_log(log_lines.describe_accuracy_by_task(self._evaluator.rows, self._number))
         document = JobResult(
             **self._describe_network(network, method, 0).list_fields_that_are_set(),
             **figures.list_fields_that_are_set(),
@@ -83,21 +83,21 @@ class PatchJob(LearningJob):
             images=0,
             warnings=self._warnings,
         )
-        parts = [*copy_network_parts(network), *_list_state_parts(method, unchanged)]
+        parts = [*copy_network_parts(network), *_list_patched_state_parts(method, unchanged)]
         totals = method.state[TOTALS].to_tensors()
         path = write_result_parts(
             self._spec.out,
             "result",
             parts,
             document,
-            lambda folder: write_result_files(
+            lambda folder: write_predictions_features_and_totals(
                 folder, self._evaluator.answers, self._features, totals
             ),
         )
         self._emit(DoneEvent(path=path))
 
     def _list_unchanged_tasks(self, method: Method) -> set[int]:
-        """Return the tasks whose classes only get other numbers, under which older parts are read."""
+        """List the tasks whose classes a patch only renumbers, so that older parts stay usable."""
         rows = {
             int(name.split(".")[0]): tensor
             for name, tensor in method.state[STATISTICS].tensors.items()
@@ -106,7 +106,7 @@ class PatchJob(LearningJob):
         return {task for task, of in rows.items() if self._class_map.is_only_renumbering(of)}
 
     def _train_head_on_remembered_images(self, ctx: TaskTrainingContext, method: Method) -> None:
-        """Train the head alone on the remembered images, with equally many of each class."""
+        """Train the head alone on replayed images, with equally many of each class."""
         remembered = {} if method.remembers is None else method.state[method.remembers].tensors
         if "images" not in remembered:
             self._report_log(
@@ -133,7 +133,7 @@ class PatchJob(LearningJob):
             optimizer.set_rates_for_step(step)
             network.zero_grad(set_to_none=True)
             logits = network.logits(features[rows.to(features.device)]).float()
-            loss = method.compute_tuning_loss(logits, labels[rows].to(logits.device))
+            loss = method.compute_head_tuning_loss(logits, labels[rows].to(logits.device))
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         self._report_log(
@@ -142,14 +142,14 @@ class PatchJob(LearningJob):
         )
 
     def _draw_batches(self, labels: Tensor) -> list[Tensor]:
-        """Return the rows of each step's batch, in which classes have equal shares."""
+        """Draw each step's batch rows, with equal shares of the classes."""
         seed = derive_seed(self._recipe.seed, self._number, _DRAWN)
         rows = torch.arange(len(labels))
         return make_stratified_batches(seed, 0, rows, labels, self._recipe.batch_size, FIT_STEPS)
 
 
-def _list_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
-    """Return the parts of a method's state, with the sums and features of tasks but for some.
+def _list_patched_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
+    """List the parts of a patched method's state, without those of unchanged tasks.
 
     Args:
         unchanged: tasks whose sums and features an older version has.
@@ -167,7 +167,7 @@ def _list_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Run the patch that a spec file describes, which merges or drops classes of a version.
+    """Run the patch job of a spec file, which merges or drops classes of a version.
 
     Write events to `out_fd`, and return the exit status.
 

@@ -26,8 +26,10 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 REBALANCE = "rebalance"
 
 
-class Rebalance(Method):
-    """The method of the stage: another method's `compute_tuning_loss` on batches of features."""
+class RebalancingStageMethod(Method):
+    """The method of the rebalancing stage: tunes the head by another method's
+    `compute_head_tuning_loss`.
+    """
 
     name = REBALANCE
 
@@ -35,14 +37,18 @@ class Rebalance(Method):
         super().__init__(tuned.hyper, MethodState())
         self._tuned = tuned
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the tuning loss. batch.x: features float32 [B, D]."""
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute the tuned method's loss on a batch of features. batch.x: float32 [B, D]."""
         logits = ctx.network.logits(batch.x, batch.task).float()
-        return {"task": self._tuned.compute_tuning_loss(logits, batch.y)}
+        return {"task": self._tuned.compute_head_tuning_loss(logits, batch.y)}
 
 
 class RebalancingPool:
-    """Training data of the stage: features float32 [n, D], labels int64 [n] as head rows."""
+    """Training data for rebalancing the head: features float32 [n, D], labels int64 [n] as head
+    rows.
+    """
 
     def __init__(self, features: Tensor, labels: Tensor) -> None:
         self.labels = labels
@@ -52,14 +58,16 @@ class RebalancingPool:
     def make_batch(
         self, index: Tensor, table: Tensor | None, at: Tensor | None = None
     ) -> TrainingBatch:
-        """Return the rows `index` int64 [B] as a batch of features."""
+        """Make a batch of features from the rows `index` int64 [B]."""
         at = move_tensor_to_device(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
-        return TrainingBatch(x, y, index, None, _refuse_image_request)
+        return TrainingBatch(x, y, index, None, _raise_for_requested_images)
 
 
 def plan_rebalance_stages(ctx: TaskTrainingContext) -> list[TrainingStage]:
-    """Return the stage that the recipe requests; none in a first task, without earlier classes."""
+    """Plan the rebalancing stage if the recipe requests one; none without classes of earlier
+    tasks.
+    """
     rebalance = ctx.recipe.rebalance
     return (
         []
@@ -69,7 +77,9 @@ def plan_rebalance_stages(ctx: TaskTrainingContext) -> list[TrainingStage]:
 
 
 def choose_stage_optimizer(ctx: TaskTrainingContext) -> OptimizerRecipe:
-    """Return the stage's optimizer: the recipe's, at the stage's rate and without OLOR."""
+    """Choose the rebalancing stage's optimizer: the recipe's, at the stage's rate and without
+    OLOR.
+    """
     optimizer, rebalance = ctx.recipe.optimizer, ctx.recipe.rebalance
     assert rebalance is not None
     rate = rebalance.lr or optimizer.head_lr or optimizer.lr
@@ -80,7 +90,7 @@ def choose_stage_optimizer(ctx: TaskTrainingContext) -> OptimizerRecipe:
 def build_rebalance_pool(
     ctx: TaskTrainingContext, method: Method, source: BatchSource, rows: Tensor
 ) -> RebalancingPool | None:
-    """Build the pool: remembered images of earlier tasks and as many of the training rows.
+    """Build the rebalancing data: replayed images of earlier tasks and as many training images.
 
     Each class of the new task has an equal share. Returns None, with a warning, when no image of an
     earlier task is remembered. rows: int64 [n].
@@ -124,5 +134,5 @@ def _split_rows_into_runs(rows: Tensor) -> tuple[Tensor, ...]:
     return rows.tensor_split(max(1, rows.numel() // BATCH))
 
 
-def _refuse_image_request(rows: Tensor) -> Tensor:
+def _raise_for_requested_images(rows: Tensor) -> Tensor:
     raise NotImplementedError("a batch of the pool has features, not images")

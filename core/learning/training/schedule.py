@@ -14,7 +14,7 @@ from core.learning.training.context import TaskTrainingContext
 
 @dataclass(frozen=True)
 class StageSchedule:
-    """Stages in their order, those that train the backbone first.
+    """The schedule of training stages with their epochs and steps.
 
     Attributes:
         epochs: number of epochs of each stage.
@@ -29,8 +29,7 @@ class StageSchedule:
 
     @classmethod
     def plan_schedule(cls, ctx: TaskTrainingContext, method: Method) -> StageSchedule:
-        """Return the schedule of recipe and method; `ctx.num_images` must be set for the training
-        part."""
+        """Plan the schedule of training stages from recipe and method."""
         recipe, training = ctx.recipe, method.plan_stages(ctx)
         # Last, since it trains the head on the features of the finished backbone.
         stages = [*training, *rebalance.plan_rebalance_stages(ctx)]
@@ -43,20 +42,20 @@ class StageSchedule:
 
     @property
     def total_epochs(self) -> int:
-        """Number of epochs of all stages."""
+        """Number of epochs of all training stages."""
         return sum(self.epochs)
 
     @property
     def total_steps(self) -> int:
-        """Number of optimizer steps of all stages."""
+        """Number of optimizer steps of all training stages."""
         return self.per_epoch * self.total_epochs
 
     def count_steps_before(self, stage: int) -> int:
-        """Return the number of optimizer steps of the stages before this one."""
+        """Count the optimizer steps of the stages before this one."""
         return self.per_epoch * sum(self.epochs[:stage])
 
     def list_backbone_training_steps(self, depth: int) -> list[StageSteps]:
-        """Return depth and steps of each stage that trains the backbone.
+        """List depth and number of steps of each stage that trains the backbone.
 
         Args:
             depth: the recipe's depth, for stages that name none.

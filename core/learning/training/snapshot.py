@@ -18,7 +18,7 @@ UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorEr
 
 @dataclass
 class RunPosition:
-    """Progress of a run.
+    """Position of a training run: stage, epoch and step.
 
     Attributes:
         stage: stages done.
@@ -37,7 +37,7 @@ class RunPosition:
 
 @dataclass
 class RunSnapshot:
-    """All that a run needs to continue: tensors by name, and the loop's state."""
+    """Snapshot of a training run: tensors by name, and the loop's state."""
 
     tensors: dict[str, Tensor]
     state: LoopState
@@ -46,8 +46,7 @@ class RunSnapshot:
 def require_snapshot_of_same_run(
     document: SnapshotDocument, task: int, recipe: Recipe, hyper_type: type[StrictRecipeModel]
 ) -> None:
-    """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their
-    defaults."""
+    """Raise ValueError for a snapshot of another task or recipe than the run's."""
     # Validated, so that a snapshot from before a field existed compares by that field's default.
     stored = Recipe.model_validate(document.recipe.to_json())
     same = (

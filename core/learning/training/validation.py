@@ -40,7 +40,7 @@ Emit = Callable[[JobEvent], None]
 
 @dataclass
 class BestValidatedState:
-    """The best validated state so far.
+    """The best validated state of a training run so far.
 
     It has `correct` right predictions of `total` (in general, `correct` is the sum of their
     scores), and the tensors after `step` updates.
@@ -54,7 +54,7 @@ class BestValidatedState:
 
 
 class RunValidation:
-    """Validation of a run's network, with its best state and its ADP curve.
+    """Validation of a training run, with its best state and its curve of anytime performance (ADP).
 
     Args:
         ctx: the training context.
@@ -87,18 +87,18 @@ class RunValidation:
         self._test = test
 
     def validate_before_first_step(self) -> None:
-        """Validate before the first step of a run, whose state may be deployed too.
+        """Validate before the first step of a run, since that state may be deployed too.
 
         Not called again when a run resumes.
         """
         for text in self._iterate_size_warnings():
             self._ctx.warn(text)
         self.validate_after_step(0, 0)
-        if self.total and not self.anytime and self._method.get_max_loss_forecast() is not None:
+        if self.total and not self.anytime and self._method.get_loss_forecast_limit() is not None:
             self._validate_and_keep_best(0, 0)  # a state that is always within the budget
 
     def validate_after_step(self, step: int, epoch: int) -> None:
-        """Validate and test at the steps of `anytime`, after `step` updates.
+        """Validate and test after `step` updates, if the recipe's `anytime` has a checkpoint there.
 
         The last state is always validated, but after the curve has its point: ADP is of validations
         at fixed steps, for runs of any length.
@@ -113,17 +113,19 @@ class RunValidation:
             self._validate_and_keep_best(step, epoch)
 
     def validate_after_epoch(self, step: int, epoch: int) -> None:
-        """Validate after an epoch, without `anytime`."""
+        """Validate after an epoch, for recipes without `anytime`."""
         if self.total and not self.anytime:
             self._validate_and_keep_best(step, epoch)
 
     def load_best_state(self) -> None:
-        """Load the best state into the network, if any state was validated."""
+        """Load the best validated state into the network, if there is any."""
         if self.best.tensors:
             self._ctx.network.load_state_dict(self.best.tensors, strict=True)
 
     def build_anytime_performance(self) -> AnytimeDeploymentPerformance | None:
-        """Return the curve and ADP-mean per task; None without `anytime`."""
+        """Build the result's curve of anytime performance, with each task's ADP mean; None without
+        `anytime`.
+        """
         return (
             AnytimeDeploymentPerformance(
                 curve=self.curve.points, mean=dict(self.curve.compute_adp_means())
@@ -140,9 +142,7 @@ class RunValidation:
     # Snapshots.
 
     def get_validation_state(self) -> ValidationState:
-        """Return the state that `restore_validation_state` needs besides the tensors of the best
-        state.
-        """
+        """Return the validation state for a snapshot, besides the tensors of the best state."""
         best = self.best
         return ValidationState(
             best=BestState(correct=best.correct, step=best.step, epoch=best.epoch),
@@ -152,7 +152,7 @@ class RunValidation:
     def restore_validation_state(
         self, state: ValidationState, tensors: Mapping[str, Tensor]
     ) -> None:
-        """Continue from the state in a snapshot."""
+        """Restore the validation state from a snapshot."""
         best = state.best
         self.best = BestValidatedState(
             self.total, best.correct, best.step, best.epoch, dict(tensors)
@@ -160,7 +160,7 @@ class RunValidation:
         self.curve = AnytimePerformanceCurve(state.curve)
 
     def _iterate_size_warnings(self) -> Iterator[str]:
-        """Yield warnings about the size of the validation part."""
+        """Yield warnings about too few validation images."""
         recipe, classes = self._ctx.recipe, self._ctx.class_rows.numel()
         if not recipe.validation:
             return
@@ -186,7 +186,7 @@ class RunValidation:
     # Measuring.
 
     def sum_validation_scores(self) -> int | float:
-        """Return the network's primary measure on the validation part times its images.
+        """Sum the scores of the network's predictions on the validation images.
 
         In classification it is the number of correct predictions.
         """
@@ -201,7 +201,9 @@ class RunValidation:
         return self._part.problem.sum_scores(scores)
 
     def _validate_and_keep_best(self, step: int, epoch: int) -> None:
-        """Score the validation part, and store the state if it is the best so far."""
+        """Score the network on the validation images, and keep its state if it is the best so
+        far.
+        """
         correct, network = self.sum_validation_scores(), self._ctx.network
         measure = self._part.problem.primary_measure.name
         self._emit_metric(f"validation_{measure}", step, correct / self.total)
@@ -213,8 +215,8 @@ class RunValidation:
             self.emit_best_state_event()
 
     def _is_forecast_within_limit(self) -> bool:
-        """Return true if the forecast loss of earlier tasks is within the recipe's budget."""
-        budget = self._method.get_max_loss_forecast()
+        """Return true if the forecast loss rise of earlier tasks is within the recipe's limit."""
+        budget = self._method.get_loss_forecast_limit()
         # A first task has no earlier ones to lose.
         if budget is None or self._ctx.first:
             return True
@@ -222,7 +224,7 @@ class RunValidation:
         return predicted is None or predicted <= budget
 
     def _record_checkpoint(self, step: int) -> None:
-        """Add a checkpoint to the ADP curve, and emit it as a metric."""
+        """Add a checkpoint to the curve of anytime performance, and emit it as a metric."""
 
         def score_best_state() -> Accuracy:
             with self._use_best_state_temporarily():
@@ -235,7 +237,9 @@ class RunValidation:
 
     @contextmanager
     def _use_best_state_temporarily(self) -> Iterator[None]:
-        """Run the context with the best state, and restore the present one bit for bit."""
+        """Context manager that runs with the best state loaded, and restores the present one bit
+        for bit.
+        """
         network = self._ctx.network
         # Buffers too: BatchNorm's statistics belong to the weights.
         present = {name: t.detach().clone() for name, t in network.state_dict().items()}

@@ -31,7 +31,7 @@ _DIGITS = 7
 
 
 class PredictionRefused(Exception):
-    """A request that cannot be answered; `kind` is `invalid` or `gone`."""
+    """Raised for a prediction request that cannot be answered; `kind` is `invalid` or `gone`."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -42,7 +42,8 @@ class PredictionRefused(Exception):
 def predict_request_images(
     networks: LoadedVersionCache, header: Mapping[str, Any], manifest: bytes, raw: bytes
 ) -> tuple[list[bytes], EngineName]:
-    """Return one JSON document per image, in the order sent, and the engine that predicted.
+    """Predict the images of a request; return a JSON document per image, and the engine that
+    predicted.
 
     There are fewer predictions than images if `turn_s` has passed.
 
@@ -91,7 +92,7 @@ def predict_request_images(
 def _predict_images_as_json(
     graphs: GraphMaker, version: LoadedVersion, header: Mapping[str, Any], pixels: NDArray[np.uint8]
 ) -> Iterator[bytes]:
-    """Yield the label and the most probable labels of each image, as JSON.
+    """Predict images, and yield the label and most probable labels of each as JSON.
 
     Raises:
         PredictionRefused: the version cannot predict for this task.
@@ -126,7 +127,8 @@ def _predict_request_probabilities(
     pixels: NDArray[np.uint8],
     sure_from: float | None,
 ) -> NDArray[np.float32]:
-    """Return probabilities, float32 [N, classes], by the version's graph or else its network.
+    """Predict probabilities, float32 [N, classes], by the version's exported graph or else its
+    network.
 
     Raises:
         ValueError: see `predicting.predict_images`.
@@ -152,7 +154,7 @@ def _predict_request_probabilities(
 
 
 def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
-    """Answer requests until the source ends.
+    """Serve prediction requests from a pipe until it ends.
 
     A response is `ok` with the engine, then the predictions, one per line; or the reason why there
     are none. `notes` beside `ok` are for the service's log.

@@ -30,13 +30,13 @@ _NUMBERS = "it must be H×W or H×W×C numbers from 0 to 255"
 
 
 class InvalidDecodeRequest(Exception):
-    """A request without a list of images; its text says why."""
+    """Raised for a decoding request without a list of images; its text says why."""
 
 
 def decode_image_files(
     files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> Iterator[bytes | ImageInvalid]:
-    """Yield the pixels of each image file, or the reason why it cannot be used."""
+    """Decode image files: yield the pixels of each, or the reason why it cannot be used."""
     for data in files:
         try:
             image = images.decode_square_image(
@@ -50,7 +50,9 @@ def decode_image_files(
 def decode_nested_arrays(
     value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> Iterator[bytes | ImageInvalid]:
-    """Yield the pixels of nested arrays H×W or H×W×C of values 0 … 255, or why one cannot be used."""
+    """Decode nested JSON arrays H×W or H×W×C of values 0 … 255: yield pixels, or why one cannot be
+    used.
+    """
     for image in value:
         try:
             yield _decode_nested_array(image, size, channels, limits, resizing)
@@ -61,7 +63,7 @@ def decode_nested_arrays(
 def _decode_nested_array(
     image: Any, size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> bytes:
-    """Return the pixels of a nested array.
+    """Convert one nested array of an image to pixels.
 
     Raises:
         ImageInvalid: the array cannot be used.
@@ -92,7 +94,7 @@ def _decode_nested_array(
 
 
 def parse_json_images(text: bytes) -> list[Any]:
-    """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
+    """Parse the images in a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
 
     Raises:
         InvalidDecodeRequest: the text is something else.
@@ -119,7 +121,7 @@ def parse_json_images(text: bytes) -> list[Any]:
 
 
 def _build_dict_without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs of a JSON object as a dict; ValueError for a repeated name."""
+    """Build a dict from the pairs of a JSON object; ValueError for a repeated name."""
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a name appears twice")
@@ -127,7 +129,7 @@ def _build_dict_without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str
 
 
 def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
-    """Answer requests until the source ends or memory runs out."""
+    """Serve requests to decode images until the source ends or memory runs out."""
     while True:
         try:
             header = json.loads(read_framed_message(source))
@@ -158,7 +160,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
 def _encode_decoded_image_messages(
     header: Mapping[str, Any], body: Sequence[bytes], limits: Limits
 ) -> Iterator[bytes]:
-    """Yield the messages after `begun`.
+    """Yield the messages of a decoding response after `begun`: one per image.
 
     Raises:
         InvalidDecodeRequest: before the first message.
@@ -185,7 +187,7 @@ def _encode_decoded_image_messages(
 
 
 def main(limits: Limits) -> None:
-    """Limit the memory and CPU time of this process, then serve decoding requests."""
+    """Limit this decoder process's memory and CPU time, then serve decoding requests."""
     import numpy as np  # noqa: F401 - loaded before memory is limited
 
     sink = os.fdopen(os.dup(1), "wb")

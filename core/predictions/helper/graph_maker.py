@@ -28,7 +28,7 @@ CPU_S = 600
 def make_version_graph(
     header: Mapping[str, Any], manifest_json: bytes, raw: bytes
 ) -> dict[str, Any]:
-    """Write a version's graph, and compare its predictions with the version's.
+    """Export a version's ONNX graph for predictions, and compare it with the version.
 
     Args:
         header: folder, parts {name: path}, threads, and tasks [[task, number of its images], …].
@@ -82,7 +82,7 @@ def make_version_graph(
 
 
 def main() -> None:
-    """Answer one request for a version's graph."""
+    """Answer one request for a version's graph, as the main function of a process."""
     # Libraries must not print into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def _exit_when_helper_ends(source_fd: int, folder: str) -> None:
-    """End this process when the helper ends, without leaving files behind."""
+    """End this process when the prediction helper ends, without leaving files behind."""
     # A raw read: a thread that waits in the buffered file could not be ended with the interpreter.
     while os.read(source_fd, 1):
         pass

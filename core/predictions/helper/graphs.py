@@ -43,7 +43,7 @@ COMMAND = (sys.executable, "-m", "core.predictions.helper.graph_maker")
 
 @dataclass
 class VersionGraph:
-    """A version's graph, and the data that it is made from.
+    """A version's exported graph for fast predictions, and the data from which it is made.
 
     Attributes:
         name: name of the version, for the log.
@@ -73,13 +73,15 @@ class VersionGraph:
     sample: list[tuple[int | None, NDArray[np.uint8]]] = field(default_factory=list)
 
     def add_sample_images(self, images: NDArray[np.uint8], task: int | None) -> None:
-        """Keep images of a request, as many as the comparison needs."""
+        """Keep sample images of requests, as many as the graph's comparison with the network
+        needs.
+        """
         left = SAMPLE_IMAGES - sum(len(sample_images) for _, sample_images in self.sample)
         # A view would hold all images of the request in memory.
         self.sample.append((task, images[:left].copy()))
 
     def is_sample_full(self) -> bool:
-        """Return True once there are enough images for the comparison."""
+        """Return True once there are enough sample images to compare the graph with the network."""
         images, size = (
             sum(measure(sample_images) for _, sample_images in self.sample)
             for measure in (len, _count_image_bytes)
@@ -89,7 +91,7 @@ class VersionGraph:
 
 @dataclass
 class _GraphInProgress:
-    """A graph that is being made: folder, process, and monotonic time of its start."""
+    """A graph export in progress: folder, process, and monotonic time of its start."""
 
     graph: VersionGraph
     folder: Path
@@ -98,7 +100,7 @@ class _GraphInProgress:
 
 
 class GraphMaker:
-    """Makes graphs beside the helper's predictions, one at a time.
+    """Exports graphs of often used versions in a process beside the predictions, one at a time.
 
     Args:
         threads: threads of ONNX Runtime and torch.
@@ -119,7 +121,7 @@ class GraphMaker:
     def record_images_for_graph(
         self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None
     ) -> None:
-        """Record that a version's network predicts images.
+        """Count images predicted by a version's network, and keep samples to make its graph.
 
         Its graph is made once there are enough of them.
         """
@@ -140,14 +142,17 @@ class GraphMaker:
                 self._waiting.append(graph)
 
     def predict_by_network_instead_of_graph(self, graph: VersionGraph, reason: str) -> None:
-        """Let a version's network predict from now on, with the reason; allow a fused trial."""
+        """Give up a version's graph for a stated reason, so that its network predicts from now
+        on.
+        """
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
 
     def compare_fused_layers_with_network(
         self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities
     ) -> None:
-        """Compare fused layers of a version without a graph with the predictions of its network.
+        """Check a version's network with fused layers against the network itself, if it has no
+        graph.
 
         After enough equal predictions they become its engine.
         """
@@ -171,7 +176,7 @@ class GraphMaker:
             graph.engine, graph.trial = engine, None
 
     def drop_graph(self, graph: VersionGraph) -> None:
-        """Drop the graph of a version that is no longer in memory."""
+        """Discard the graph of a version that is no longer in memory."""
         graph.is_wanted, graph.sample = False, []
         if graph in self._waiting:
             self._waiting.remove(graph)
@@ -179,8 +184,8 @@ class GraphMaker:
             self._end_graph_making()
 
     def adopt_finished_graph(self) -> None:
-        """Adopt the graph that the process has finished, if any, abandon one that takes too long,
-        and start the next one.
+        """Adopt the graph that the export process has finished, abandon an overdue one, and start
+        the next.
         """
         making = self._making
         if making is not None and making.process.poll() is not None:
@@ -196,12 +201,12 @@ class GraphMaker:
             self._start_graph_making(self._waiting.popleft())
 
     def end_process(self) -> None:
-        """End the process, if one runs, and remove its files."""
+        """End the graph export process, if one runs, and remove its files."""
         self._waiting.clear()
         self._end_graph_making()
 
     def _start_graph_making(self, graph: VersionGraph) -> None:
-        """Start the process for a graph, and send it the request."""
+        """Start the process that exports a graph, and send it the request."""
         folder = Path(tempfile.mkdtemp(prefix="perennial-graph-"))
         process = subprocess.Popen(
             self._command,
@@ -232,7 +237,7 @@ class GraphMaker:
             pass  # it has ended: `adopt_finished_graph` handles that
 
     def _adopt_graph(self, making: _GraphInProgress) -> None:
-        """Open the finished graph, or give it up."""
+        """Load the finished graph for predictions, or give it up."""
         assert making.process.stdout is not None
         try:
             result = json.loads(read_framed_message(making.process.stdout))
@@ -253,7 +258,7 @@ class GraphMaker:
             self.predict_by_network_instead_of_graph(making.graph, str(error))
 
     def _end_graph_making(self) -> None:
-        """End the process, and remove its files."""
+        """End the graph export process, and remove its files."""
         making, self._making = self._making, None
         if making is not None:
             helper_process.kill_helper_process(making.process)

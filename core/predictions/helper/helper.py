@@ -16,7 +16,7 @@ NETWORK_BYTES = 6 << 30
 
 
 def main(threads: int) -> None:
-    """Load torch, limit this process, report that the helper is ready, and serve."""
+    """Run the prediction helper: load torch, limit this process, report ready, and serve."""
     # Libraries must not print into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -26,7 +26,7 @@ KEPT_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class LoadedVersion:
-    """A version in memory, the owner for whom it was loaded, and its files with their bytes."""
+    """A version loaded for prediction: network, method, owner, and its files with their sizes."""
 
     network: Network
     method: Method
@@ -40,7 +40,8 @@ class LoadedVersion:
 
 
 class LoadedVersionCache:
-    """Recently used versions; the owner with the most of them loses the one unused for longest.
+    """Cache of loaded versions; if memory is short, the owner with the most loses the least recent
+    one.
 
     A file from which several versions were loaded is in memory once, such as a chain of experts or
     a base that never changes. A version's graph has its own copy of the weights.
@@ -57,7 +58,7 @@ class LoadedVersionCache:
     def load_version(
         self, owner: str, version_id: str, manifest: bytes, parts: Mapping[str, str]
     ) -> LoadedVersion:
-        """Return a version by its id, and load it if it is not in memory.
+        """Return a loaded version by its id, loading it if it is not in memory.
 
         Args:
             owner: id of the owner for whom it is loaded.
@@ -91,7 +92,7 @@ class LoadedVersionCache:
         return loaded
 
     def _drop_versions_for_room(self, files: Mapping[str, int]) -> None:
-        """Drop versions until another one with these files fits."""
+        """Drop loaded versions until another one with these files fits into memory."""
         while self._kept and (
             len(self._kept) >= KEPT_VERSIONS or self._count_loaded_bytes(files) > KEPT_BYTES
         ):
@@ -113,7 +114,7 @@ class LoadedVersionCache:
             }
 
     def _count_loaded_bytes(self, more: Mapping[str, int]) -> int:
-        """Return the bytes of all loaded files, of these files, and of graphs."""
+        """Count the bytes of all loaded versions' files, of these further files, and of graphs."""
         files = dict(more)
         for loaded in self._kept.values():
             # By path, since files that versions share are in memory once.
@@ -122,9 +123,9 @@ class LoadedVersionCache:
         return sum(files.values()) + sum(graph.weight_bytes for graph in graphs)
 
     def _share_equal_tensors(self, network: Network, parts: Mapping[str, str]) -> None:
-        """Let the network use tensors of its files that are already in memory."""
+        """Replace a network's tensors by equal ones of other versions in memory, to share them."""
         tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-        for part, names in network.list_part_names().items():
+        for part, names in network.list_tensor_names_by_part().items():
             if part not in parts:
                 continue
             shared = self._tensors.setdefault(parts[part], {})
@@ -136,7 +137,7 @@ class LoadedVersionCache:
 def _build_fused_run(
     network: Network, method: Method, manifest: Manifest, task: int | None
 ) -> Run | None:
-    """Return predictions by a copy of the network with fused layers.
+    """Build the function that predicts by a copy of a network with fused layers.
 
     Return None if no layers can be fused.
     """

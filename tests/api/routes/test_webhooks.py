@@ -28,7 +28,7 @@ def empty(client: TestClient, settings: Settings) -> Callable[[], None]:
     sender = WebhookDeliverer(client.app.state.database, settings)  # type: ignore[attr-defined]
 
     def emptied() -> None:
-        while sender.serve_due_webhooks() or sender._serving:
+        while sender.deliver_due_webhooks() or sender._serving:
             pass
 
     return emptied

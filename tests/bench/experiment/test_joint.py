@@ -97,7 +97,7 @@ def test_every_image_competes_within_its_task_only():
     )()
     ctx = type("Ctx", (), {"network": network, "cache": {}, "device": torch.device("cpu")})()
     batch = type("Batch", (), {"x": None, "y": y, "task": None})()
-    loss = method.loss_terms(ctx, batch)["task"]
+    loss = method.compute_loss_terms(ctx, batch)["task"]
     rivals = {0: [0, 2], 2: [0, 2], 1: [1, 3], 3: [1, 3]}
     alone = [
         functional.cross_entropy(

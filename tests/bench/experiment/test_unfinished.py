@@ -7,7 +7,7 @@ from bench.experiment import unfinished
 from bench.experiment.data import Files
 from bench.experiment.grid import expand_plan_to_runs
 from bench.experiment.runs import Store, execute_and_record_run, train_and_store_base
-from core.learning.training.control import NoLoopControl
+from core.learning.training.control import NoControlRequests
 
 METHOD = """
 scenarios = ["class"]
@@ -21,14 +21,14 @@ class Killed(BaseException):
     """Nothing catches it, as nothing catches a signal."""
 
 
-class Kill(NoLoopControl):
+class Kill(NoControlRequests):
     """Ends the run when it has been looked at `polls` times."""
 
     def __init__(self, polls):
         self._left = polls
 
     @property
-    def pending(self):
+    def has_pending_request(self):
         self._left -= 1
         if self._left < 0:
             raise Killed
@@ -111,7 +111,7 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
 
 
 def test_an_ended_run_leaves_a_record_and_nothing_else(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoLoopControl())
+    monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: NoControlRequests())
     store = Store(tmp_path)
     execute_and_record_run(run, store, 0)
     assert (
@@ -134,11 +134,11 @@ def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
         """
     base = expand_plan_to_runs(plan(extra), Files(data, tmp_path / "cache"), "cpu")[0][0]
     store = Store(tmp_path)
-    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: Kill(3))
+    monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: Kill(3))
     with pytest.raises(Killed):
         train_and_store_base(base, store, 0)
     assert list(store.get_unfinished_folder(base.result_digest).glob("snapshot-*"))
-    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoLoopControl())
+    monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: NoControlRequests())
     train_and_store_base(base, store, 0)
     assert (
         store.read_base_record(base.result_digest)["steps"] == 8

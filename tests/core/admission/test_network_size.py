@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.admission.network_size import find_network_size
-from core.learning.networks import ImageSpec, build_backbone_without_memory, get_architectures
+from core.learning.networks import ImageSpec, build_backbone_on_meta_device, get_architectures
 
 OTHERS: list[tuple[dict[str, Any], int, int]] = [
     ({"name": "mlp", "hidden": [7, 300, 20]}, 28, 1),
@@ -47,7 +47,7 @@ CASES = [
 
 def built(architecture: dict[str, Any], size: int, channels: int) -> tuple[int, float, int]:
     """Parameters, float32 values of an image that a backward pass keeps, and features."""
-    network = build_backbone_without_memory(architecture, ImageSpec(size, channels)).train()
+    network = build_backbone_on_meta_device(architecture, ImageSpec(size, channels)).train()
     own = {p.untyped_storage()._cdata for p in network.parameters()}
     kept: dict[int, Any] = {}
 

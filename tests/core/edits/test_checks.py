@@ -138,9 +138,9 @@ def test_a_task_that_would_have_no_training_image_is_known_before_the_edit_is_ma
     operations: list[dict[str, Any]], expected: bool
 ) -> None:
     changes = check(*operations)
-    assert changes.empties_task(TASKS[1]) is expected
+    assert changes.leaves_task_without_images(TASKS[1]) is expected
     held_out_only = TaughtTask(1, TASKS[1].classes, {"held_out": 2}, "learned")
-    assert not changes.empties_task(held_out_only)
+    assert not changes.leaves_task_without_images(held_out_only)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_labels_are_those_of_the_image_else_of_its_class(data: st.DataObject) ->
         else:
             wanted.append(label)
     assert edited.after == wanted
-    assert edited.kept_rows.tolist() == [
+    assert edited.remaining_rows.tolist() == [
         row for row in range(len(labels)) if wanted[row] is not None
     ]
 
@@ -53,7 +53,9 @@ def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_pat
         tmp_path / "traces", ImageTraces(hashes[:5], hashes[5:], paths, pixels, numbers, NAMES)
     )
     held_out = EditedLabels(["a", "c"], ["a", None])
-    assert rewrite.write_edited_traces(tmp_path / "traces", tmp_path / "edited", train, held_out)
+    assert rewrite.write_edited_trace_file(
+        tmp_path / "traces", tmp_path / "edited", train, held_out
+    )
     traces = read_image_traces(tmp_path / "edited")
     rows = [0, 2, 3, 4, 5]
     assert np.array_equal(traces.all_hashes, hashes[rows]) and traces.names == [
@@ -75,11 +77,11 @@ def test_features_come_back_in_the_order_of_the_dataset(tmp_path: Path) -> None:
     rest = {f"7.rest.{name}": rows[name][others] for name in rows}
     order = {"7.rest.order": np.array(drawn + others)}
     save_file({**rest, **order}, tmp_path / "rest")
-    found = rewrite.read_feature_rows(7, tmp_path / "read", tmp_path / "rest")
+    found = rewrite.read_stored_task_features(7, tmp_path / "read", tmp_path / "rest")
     assert np.array_equal(found.features, rows["features"]) and found.is_ordered
     assert np.array_equal(found.keys, rows["keys"]) and found.classes.tolist() == list(range(6))
     save_file(rest, tmp_path / "rest")  # as earlier releases wrote it
-    found = rewrite.read_feature_rows(7, tmp_path / "read", tmp_path / "rest")
+    found = rewrite.read_stored_task_features(7, tmp_path / "read", tmp_path / "rest")
     assert found.classes.tolist() == drawn + others and not found.is_ordered
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from core.database.tables import Model, Task
 from core.errors import Rejected
-from core.execution.batch_traces import compare_batch_with_earlier_tasks
+from core.execution.batch_traces import report_duplicates_of_earlier_tasks
 from core.ingest.dataset import write_dataset
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates
@@ -75,7 +75,7 @@ def batch(tmp_path: Path) -> IngestedBatch:
 
 def compare(desk: Any, model_id: str, batch: IngestedBatch) -> Any:
     (model,) = desk.all(Model, id=model_id)
-    return compare_batch_with_earlier_tasks(desk.db, desk.blobs, model, None, batch)
+    return report_duplicates_of_earlier_tasks(desk.db, desk.blobs, model, None, batch)
 
 
 STANDINGS = ("held", "rolled_back", "skipped", "discarded", None)

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from core.database.tables import Edit, Part, Version
 from core.execution.prepare import write_job_inputs
-from core.execution.totals import digest_parts_covered_by_totals
+from core.execution.totals import digest_parts_included_in_feature_totals
 from core.ids import new_id
 from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers
 from core.publishing.publish import publish_result
@@ -82,7 +82,7 @@ def test_a_version_before_an_edit_is_continued_without_its_map(desk: Desk) -> No
 def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
     parts = [Part(version_id="ver_1", name="statistics.1", type="statistics", sha256="a" * 64)]
     keys = {
-        digest_parts_covered_by_totals(parts, numbers)
+        digest_parts_included_in_feature_totals(parts, numbers)
         for numbers in (
             AS_STORED,
             AncestorClassNumbers([[1, 0]], {"ver_1": 0}),

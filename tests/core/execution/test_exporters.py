@@ -80,8 +80,8 @@ def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
 
 def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
     desk.model()
-    exporters.report_exporting_worker(desk.db, "w1")
-    exporters.report_exporting_worker(desk.db, "w1")
+    exporters.record_worker_that_can_export(desk.db, "w1")
+    exporters.record_worker_that_can_export(desk.db, "w1")
     with desk.db.read() as session:
         assert has_exporting_worker(session, desk.db.now(session))
         assert [row.worker for row in session.query(ExportingWorker)] == ["w1"]
@@ -90,7 +90,7 @@ def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
 def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.model()
     monkeypatch.setattr(exporters, "has_export_packages", lambda: False)
-    exporters.report_exporting_worker(desk.db, "w1")
+    exporters.record_worker_that_can_export(desk.db, "w1")
     with desk.db.read() as session:
         assert not has_exporting_worker(session, desk.db.now(session))
 

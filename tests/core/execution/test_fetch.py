@@ -18,7 +18,7 @@ from core.execution.weights import end_fetching_and_release_waiting, find_weight
 from core.jobs.put_off import PutOffSignal
 from core.models import model_deletion, models
 from core.models.new_model import NewModelLimits
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.scheduling import claim as claims
@@ -48,7 +48,10 @@ def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
     """A model that waits for its weights, and the job that brings them."""
     if not desk.owner:
         desk.new_owner("team")
-    given, catalogue = {"name": name, "scenario": "class", **MODEL}, load_catalogue(desk.settings)
+    given, catalogue = (
+        {"name": name, "scenario": "class", **MODEL},
+        load_recipe_catalogue(desk.settings),
+    )
     service, limits = (
         UseCaseResources(desk.db, desk.blobs, catalogue),
         NewModelLimits(terms=PretrainedTerms(**terms)),

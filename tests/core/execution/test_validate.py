@@ -52,7 +52,7 @@ def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     def validate(claim: Any) -> None:
         folder = desk.folder / f"ingest-{claim.fence}-{claim.job_id}"
         folder.mkdir(exist_ok=True)
-        validating.validate_archive(
+        validating.decode_archive_and_start_job(
             desk.db,
             desk.store,
             claim,

@@ -18,8 +18,8 @@ from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import onnx_card
-from core.export.format import Version
-from core.export.formats.onnx_zip import OnnxZip
+from core.export.format import VersionToExport
+from core.export.formats.onnx_zip import OnnxZipFormat
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
@@ -133,7 +133,9 @@ def made(tmp_path: Path) -> Path:
 def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     tmp_path: Path, made: Path
 ) -> None:
-    OnnxZip().write_download(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE, made))
+    OnnxZipFormat().write_download(
+        tmp_path / "out.zip", VersionToExport(manifest(), [], CATALOGUE, made)
+    )
     with zipfile.ZipFile(tmp_path / "out.zip") as packed:
         for name in packed.namelist():
             (tmp_path / name).write_bytes(packed.read(name))
@@ -164,7 +166,9 @@ def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
     tmp_path: Path, made: Path
 ) -> None:
     for name in ("1.zip", "2.zip"):
-        OnnxZip().write_download(tmp_path / name, Version(manifest(base=BASE), [], CATALOGUE, made))
+        OnnxZipFormat().write_download(
+            tmp_path / name, VersionToExport(manifest(base=BASE), [], CATALOGUE, made)
+        )
     assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "1.zip") as packed:
         assert packed.namelist() == ["model.onnx", "labels.json", "config.json", "README.md"]
@@ -181,7 +185,9 @@ def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
 @pytest.mark.slow
 def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> None:
     (made / "model.onnx.data").write_bytes(b"weights")
-    OnnxZip().write_download(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE, made))
+    OnnxZipFormat().write_download(
+        tmp_path / "out.zip", VersionToExport(manifest(), [], CATALOGUE, made)
+    )
     with zipfile.ZipFile(tmp_path / "out.zip") as packed:
         assert packed.namelist()[:2] == ["model.onnx", "model.onnx.data"]
 
@@ -203,10 +209,12 @@ def test_every_head_has_labels_of_its_own() -> None:
     "fields", [{"version": 0}, {"classes": []}, {"scenario": "task", "heads": []}]
 )
 def test_a_version_without_classes_is_refused_with_what_to_do(fields: dict[str, Any]) -> None:
-    assert "Submit a task first" in str(OnnxZip().explain_refusal(manifest(**fields)))
-    assert OnnxZip().explain_refusal(manifest()) is None
+    assert "Submit a task first" in str(OnnxZipFormat().explain_unavailability(manifest(**fields)))
+    assert OnnxZipFormat().explain_unavailability(manifest()) is None
 
 
 def test_without_a_graph_there_is_no_download(tmp_path: Path) -> None:
     with pytest.raises(StoreCorrupt):
-        OnnxZip().write_download(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE))
+        OnnxZipFormat().write_download(
+            tmp_path / "out.zip", VersionToExport(manifest(), [], CATALOGUE)
+        )

@@ -20,8 +20,8 @@ from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.export.card_code import build_image_reading_code
-from core.export.format import PartFile, Version
-from core.export.formats.safetensors_zip import SafetensorsZip
+from core.export.format import PartFile, VersionToExport
+from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.export.image_reader import build_image_reader_files
 from core.export.model_card import build_download_config, render_download_readme
 from core.ingest.images import decode_image
@@ -83,8 +83,8 @@ def exported(
     }
     if temperature is not None:
         manifest["temperature"] = {"value": temperature, "source": "held-out", "images": 90}
-    SafetensorsZip().write_download(
-        folder / name, Version(Manifest.from_json(manifest), parts, CATALOGUE, sure=sure)
+    SafetensorsZipFormat().write_download(
+        folder / name, VersionToExport(Manifest.from_json(manifest), parts, CATALOGUE, sure=sure)
     )
     return folder / name
 
@@ -460,8 +460,8 @@ def test_the_card_has_the_models_name_and_of_before_its_id(tmp_path):
         "image": {"size": 8, "channels": 3},
     }
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": ["cat"], "heads": []}
-    before = Version(Manifest.from_json(manifest), [], CATALOGUE)
-    named = Version(Manifest.from_json({**manifest, "name": "birds"}), [], CATALOGUE)
+    before = VersionToExport(Manifest.from_json(manifest), [], CATALOGUE)
+    named = VersionToExport(Manifest.from_json({**manifest, "name": "birds"}), [], CATALOGUE)
     assert render_download_readme(named).startswith(
         "# birds version 3\n"
     ) and "| model | mdl\\_x |" in render_download_readme(named)
@@ -479,7 +479,7 @@ def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
         "image": {"size": 8, "channels": 3},
     }
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": [], "heads": []}
-    text = render_download_readme(Version(Manifest.from_json(manifest), [], CATALOGUE))
+    text = render_download_readme(VersionToExport(Manifest.from_json(manifest), [], CATALOGUE))
     assert "## Load it" in text and "## Predict" not in text and "gives features" in text
 
 
@@ -518,8 +518,8 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "heads": [],
     }
     part = PartFile("base", tmp_path / "base", digest(tmp_path / "base"))
-    SafetensorsZip().write_download(
-        tmp_path / "out.zip", Version(Manifest.from_json(manifest), [part], CATALOGUE)
+    SafetensorsZipFormat().write_download(
+        tmp_path / "out.zip", VersionToExport(Manifest.from_json(manifest), [part], CATALOGUE)
     )
     scope = loaded(tmp_path / "out.zip", tmp_path, monkeypatch)
     x = torch.randn(2, 3, 32, 32)

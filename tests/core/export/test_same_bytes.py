@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from core.contract.manifest import Manifest
-from core.export.format import PartFile, Version
-from core.export.formats.safetensors_zip import SafetensorsZip
-from core.learning.catalogue import build_catalogue
+from core.export.format import PartFile, VersionToExport
+from core.export.formats.safetensors_zip import SafetensorsZipFormat
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.networks.families import FAMILIES
 from tests.core.export import past_versions
 from tests.core.export.past_versions import Parts
@@ -17,12 +17,14 @@ from tests.core.export.past_versions import Parts
 
 @pytest.mark.slow
 def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -> None:
-    known = build_catalogue()
+    known = build_recipe_catalogue()
 
     def write(target: Path, manifest: dict[str, Any], parts: Parts) -> None:
-        SafetensorsZip().write_download(
+        SafetensorsZipFormat().write_download(
             target,
-            Version(Manifest.from_json(manifest), [PartFile(*part) for part in parts], known),
+            VersionToExport(
+                Manifest.from_json(manifest), [PartFile(*part) for part in parts], known
+            ),
         )
 
     recorded = json.loads(past_versions.RECORDED.read_text())
@@ -32,7 +34,7 @@ def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -
 
 
 def test_every_architecture_and_every_way_to_answer_has_such_a_version() -> None:
-    known = build_catalogue()
+    known = build_recipe_catalogue()
     past = past_versions.ARCHITECTURES.keys() | past_versions.LATER_ARCHITECTURES
     assert past == known["architectures"].keys()
     assert {family for family, _ in past_versions.METHODS.values()} >= FAMILIES.keys()

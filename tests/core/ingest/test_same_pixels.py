@@ -23,9 +23,9 @@ from core.database.tables import Model
 from core.execution.validate import StoredArchive, decode_batch, fetch_archive
 from core.export import onnx_card
 from core.export.card_code import build_image_reading_code
-from core.export.format import Version
-from core.export.formats.onnx_zip import OnnxZip
-from core.export.formats.safetensors_zip import SafetensorsZip
+from core.export.format import VersionToExport
+from core.export.formats.onnx_zip import OnnxZipFormat
+from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.export.image_reader import build_image_reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
@@ -33,7 +33,7 @@ from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
 from core.ingest.first_report import build_report_before_decoding
 from core.ingest.ingest import DecodingMonitor, IngestOptions, ingest_archive
 from core.ingest.limits import Limits
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.settings import Settings
 from core.storage import FolderStore
 from perennial.cli.models.unpack import open_downloaded_package
@@ -224,9 +224,9 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
         (BEFORE, set()),
     ):
         manifest = Manifest.from_json({**given, "image": image})
-        for form in (SafetensorsZip(), OnnxZip()):
+        for form in (SafetensorsZipFormat(), OnnxZipFormat()):
             path = tmp_path / "download.zip"
-            form.write_download(path, Version(manifest, [], build_catalogue(), made))
+            form.write_download(path, VersionToExport(manifest, [], build_recipe_catalogue(), made))
             with open_downloaded_package(path) as package:
                 assert {name for name in package.names if name.endswith(".py")} == reads
                 assert json.loads(package.read_packed_file("config.json"))["image"] == image

@@ -10,7 +10,7 @@ from core.learning.methods import registry
 
 
 def test_it_is_json_and_names_every_method_with_its_defaults() -> None:
-    content = json.loads(json.dumps(catalogue.build_catalogue()))
+    content = json.loads(json.dumps(catalogue.build_recipe_catalogue()))
     assert set(content["methods"]) == set(registry.METHODS)
     for entry in content["methods"].values():
         jsonschema.validate(entry["defaults"], entry["schema"])
@@ -19,6 +19,6 @@ def test_it_is_json_and_names_every_method_with_its_defaults() -> None:
 
 
 def test_the_default_recipe_fits_the_schema_of_recipes() -> None:
-    entry = catalogue.build_catalogue()["recipe"]
+    entry = catalogue.build_recipe_catalogue()["recipe"]
     jsonschema.validate(entry["defaults"], entry["schema"])
     assert resolve(entry["defaults"]) == resolve({})

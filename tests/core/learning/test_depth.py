@@ -5,7 +5,7 @@ import torch
 from conformance import shallow_resnets
 from streams import Bench
 
-from core.learning.methods.finetune import Finetune
+from core.learning.methods.finetune import FinetuneMethod
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 MLP = {"name": "mlp", "hidden": [12]}
@@ -17,7 +17,7 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) ->
     network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), 5)
     first, second = deep.learn_tasks(2, method="finetune", depth=depth)
     moving = {name for name in network.list_trainable_names(depth) if name.startswith("backbone.")}
-    frozen = {name for group in network.list_depth_groups()[depth:] for name in group}
+    frozen = {name for group in network.list_tensor_names_by_depth()[depth:] for name in group}
     parameters = {name for name, _ in network.named_parameters()}
     before = network.state_dict()
     for learned in (first, second):
@@ -35,7 +35,7 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) ->
 def test_depth_five_is_the_unrestricted_run(deep, monkeypatch) -> None:
     restricted = deep.stream(2, method="finetune", depth=5)
     everything = lambda self, network, depth: {name for name, _ in network.named_parameters()}  # noqa: E731
-    monkeypatch.setattr(Finetune, "list_trainable_names", everything)
+    monkeypatch.setattr(FinetuneMethod, "list_trainable_names", everything)
     assert deep.stream(2, method="finetune").digests == restricted.digests
 
 
@@ -56,7 +56,7 @@ def test_filtering_equals_masked_gradients_without_weight_decay_only(
             if name.startswith("backbone."):
                 parameter.grad.zero_()
 
-    monkeypatch.setattr(Finetune, "project_gradient", project)
+    monkeypatch.setattr(FinetuneMethod, "project_gradient", project)
     masked = bench.learn_task(2, parent, **recipe)
     assert (masked.network_digests == filtered.network_digests) is same
 

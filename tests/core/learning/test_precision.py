@@ -6,12 +6,15 @@ import pytest
 import torch
 
 from core.learning.data.dataset import Dataset
-from core.learning.data.known_features import KnownFeatures
+from core.learning.data.known_features import FeatureCachingInputs
 from core.learning.evaluation import evaluate, predicting, probe
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import MlpBackbone
 from core.learning.precision import InputNormaliser
-from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
+from core.learning.reports.would_say import (
+    ParentPredictor,
+    find_frequent_predictions_of_new_classes,
+)
 
 CPU = torch.device("cpu")
 KNOWN = ("cat", "dog")
@@ -43,11 +46,11 @@ PATHS: dict[str, Callable[[Network], object]] = {
         n, evaluate.EvaluationImages(known().images, known().labels), None, Network.forward, INPUTS
     ),
     "features": lambda n: probe.compute_image_features(n, known().images, INPUTS),
-    "known features": lambda n: KnownFeatures(None, 1, CPU).compute_dataset_features(
+    "known features": lambda n: FeatureCachingInputs(None, 1, CPU).compute_dataset_features(
         n, known().images, lambda: None
     ),
     "predicting": lambda n: predicting.predict_images(n, known().images.numpy()),
-    "data report": lambda n: find_frequent_predictions(
+    "data report": lambda n: find_frequent_predictions_of_new_classes(
         ParentPredictor(n, Network.forward, INPUTS, 1.0, 1, None), data()
     ),
 }

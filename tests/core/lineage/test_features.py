@@ -9,9 +9,9 @@ import pytest
 
 from core.contract.features import FeatureCount, FeatureShare
 from core.lineage.features import (
-    compute_feature_loss,
-    find_best_ancestor,
-    find_last_good_ancestor,
+    compute_feature_accuracy_loss,
+    find_ancestor_with_best_features,
+    find_ancestor_with_intact_features,
     has_feature_collapse,
 )
 
@@ -97,12 +97,15 @@ def test_the_decision_is_that_of_the_formula_in_float64() -> None:
 def test_the_last_good_version_is_the_newest_that_has_not_collapsed_itself(
     ancestors: Any, good: int | None
 ) -> None:
-    found = find_last_good_ancestor(counted(*ancestors))
+    found = find_ancestor_with_intact_features(counted(*ancestors))
     assert (None if found is None else found["version"]) == good
 
 
 def test_the_best_ancestor_is_the_one_furthest_ahead() -> None:
     ahead = share((70, 100), (75, 100), 1)
-    assert find_best_ancestor(counted(share((70, 100), (71, 100), 3), ahead)) == ahead
-    assert compute_feature_loss(ahead) == pytest.approx(0.05)
-    assert find_best_ancestor(counted()) is None and find_last_good_ancestor(None) is None
+    assert find_ancestor_with_best_features(counted(share((70, 100), (71, 100), 3), ahead)) == ahead
+    assert compute_feature_accuracy_loss(ahead) == pytest.approx(0.05)
+    assert (
+        find_ancestor_with_best_features(counted()) is None
+        and find_ancestor_with_intact_features(None) is None
+    )

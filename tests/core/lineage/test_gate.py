@@ -7,7 +7,7 @@ import pytest
 from core.contract.figures import VersionFigures
 from core.database import measurements
 from core.lineage.coverage import MissingTasks
-from core.lineage.gate import GateMetrics, LineagePlace, judge_gate_metrics
+from core.lineage.gate import GateMetrics, LineagePosition, judge_gate_metrics
 from core.lineage.judgement import read_forecast_loss_rise
 from tests.core.desk import Desk
 
@@ -20,10 +20,12 @@ def judged(
     gate: dict[str, Any],
     rise: float | None = None,
     version: int = 2,
-    place: LineagePlace | None = None,
+    place: LineagePosition | None = None,
 ) -> dict[str, Any]:
     return judge_gate_metrics(
-        gate, GateMetrics(*FIGURES[version], rise), place or LineagePlace(version - 1, version - 1)
+        gate,
+        GateMetrics(*FIGURES[version], rise),
+        place or LineagePosition(version - 1, version - 1),
     )
 
 
@@ -39,7 +41,7 @@ def test_without_limits_a_version_of_the_line_that_lost_nothing_passes() -> None
 
 
 def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> None:
-    found = judged({}, place=LineagePlace(1, 1, MissingTasks((2, 5), ("hat",))))
+    found = judged({}, place=LineagePosition(1, 1, MissingTasks((2, 5), ("hat",))))
     assert not found["passed"]
     assert found["checks"][0] == {
         "name": "lost_tasks", "limit": 0, "value": 2, "passed": False, "tasks": [2, 5], "classes": ["hat"],
@@ -47,12 +49,12 @@ def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> N
 
 
 def test_a_model_that_allows_losses_still_names_them() -> None:
-    found = judged({}, place=LineagePlace(1, 1, MissingTasks((2,), ("hat",)), may_lose=True))
+    found = judged({}, place=LineagePosition(1, 1, MissingTasks((2,), ("hat",)), may_lose=True))
     assert found["passed"] and found["checks"][0]["tasks"] == [2]
 
 
 def test_a_version_whose_parent_the_line_has_left_is_held() -> None:
-    found = judged({}, place=LineagePlace(2, 1))
+    found = judged({}, place=LineagePosition(2, 1))
     assert not found["passed"]
     assert found["checks"][1] == {
         "name": "parent_rolled_back",

@@ -64,7 +64,7 @@ class History:
         draw = self.draw
         with self.db.write() as session:
             model = session.get_one(Model, self.model)
-            parent = lineage.find_numbered_version(session, model, self._parent())
+            parent = lineage.find_version_by_number(session, model, self._parent())
             assert parent is not None
             known = list_taught_tasks(parent.manifest)
             again = [n for n in range(1, model.next_task) if n not in known]
@@ -338,7 +338,7 @@ def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
             model = session.get_one(Model, history.model)
             model.gate = dict.fromkeys(names, 0.5)
             for number in list(history.manifests)[1:]:
-                version = lineage.find_numbered_version(session, model, number)
+                version = lineage.find_version_by_number(session, model, number)
                 assert version is not None
                 checks = {
                     check["name"]: check["value"]

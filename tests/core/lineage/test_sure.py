@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.lineage.gate import GateMetrics, LineagePlace, judge_gate_metrics
-from core.lineage.sure import choose_sure_threshold
+from core.lineage.gate import GateMetrics, LineagePosition, judge_gate_metrics
+from core.lineage.sure import choose_threshold_for_promised_precision
 
 CURVE = [
     {"probability": probability, "images": images, "right": right}
@@ -50,7 +50,7 @@ class Promising:
 def test_what_a_version_keeps(
     precision: float | None, detail: dict[str, Any] | None, found: Any
 ) -> None:
-    told = choose_sure_threshold(Stored(detail), Promising(precision), 1)  # type: ignore[arg-type]
+    told = choose_threshold_for_promised_precision(Stored(detail), Promising(precision), 1)  # type: ignore[arg-type]
     names = ("threshold", "covered", "right", "images", "needed")
     assert (None if told is None else tuple(told[name] for name in names)) == found  # type: ignore[literal-required]
 
@@ -60,7 +60,7 @@ def test_what_a_version_keeps(
 )
 def test_the_gate_asks_for_coverage(value: float | None, passed: bool) -> None:
     found = judge_gate_metrics(
-        {"min_coverage": 0.5}, GateMetrics(coverage=value), LineagePlace(0, 0)
+        {"min_coverage": 0.5}, GateMetrics(coverage=value), LineagePosition(0, 0)
     )
     check = found["checks"][0]
     assert (check["name"], check["value"], check["passed"]) == ("min_coverage", value, passed)

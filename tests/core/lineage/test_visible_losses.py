@@ -3,13 +3,16 @@
 import pytest
 
 from core.lineage.checks import ALL_OFF, NEW_GATE, check_version_losses
-from core.lineage.visible_losses import describe_visible_losses, find_smallest_noticed_class_loss
+from core.lineage.visible_losses import (
+    describe_detectable_losses,
+    find_smallest_detectable_class_loss,
+)
 from core.statistics.power import find_detectable_loss
 from tests.core.lineage.test_checks import count, drift, losses, of_class
 
 
 def test_the_words_say_what_the_images_could_have_shown() -> None:
-    seen = describe_visible_losses(NEW_GATE, losses())
+    seen = describe_detectable_losses(NEW_GATE, losses())
     assert seen is not None and seen["detail"] == (
         "The gate compared 100 held-out images of earlier tasks: it may miss a loss of less than 19 "
         "points, and with 210 more, one of less than 10. The smallest earlier class has 10 images "
@@ -17,20 +20,22 @@ def test_the_words_say_what_the_images_could_have_shown() -> None:
         "held-out images of each class, in the folder `test` of a batch."
     )
     few = {**losses(), "visible": vars(find_detectable_loss(5, 0.02))}
-    detail = describe_visible_losses(NEW_GATE, few)["detail"]  # type: ignore[arg-type, index]
+    detail = describe_detectable_losses(NEW_GATE, few)["detail"]  # type: ignore[arg-type, index]
     assert detail.startswith(
         "The gate compared 5 held-out images of earlier tasks: too few to tell any loss from "
         "chance; with "
     )
-    assert describe_visible_losses(NEW_GATE, losses(forgotten=count(missing="no images"))) is None
-    assert describe_visible_losses(ALL_OFF, losses()) is None
+    assert (
+        describe_detectable_losses(NEW_GATE, losses(forgotten=count(missing="no images"))) is None
+    )
+    assert describe_detectable_losses(ALL_OFF, losses()) is None
 
 
 def describe_classes(*sizes: int) -> str:
     """Return the words about classes of these numbers of held-out images, all of one task."""
     classes = [of_class(f"class {n}", size, size) for n, size in enumerate(sizes)]
     total = sum(sizes)
-    seen = describe_visible_losses(
+    seen = describe_detectable_losses(
         NEW_GATE,
         losses(
             forgotten=count(total),
@@ -67,7 +72,7 @@ def test_the_words_say_how_small_a_loss_of_one_class_is_noticed(
 
 
 def test_a_list_of_classes_that_was_cut_is_not_said_to_be_all() -> None:
-    detail = describe_visible_losses(
+    detail = describe_detectable_losses(
         NEW_GATE, losses(class_lost=count(100, classes=[of_class("cat", 10, 10)]))
     )
     assert detail is not None and "The smallest earlier class has 10 images" in detail["detail"]
@@ -94,6 +99,6 @@ def test_the_smallest_noticed_loss_is_the_first_at_which_a_check_fails(
         return not all(check["passed"] for check in check_version_losses(NEW_GATE, after, "mdl_1"))
 
     failing = [lost for lost in range(1, images + 1) if is_held(lost)]
-    assert find_smallest_noticed_class_loss(NEW_GATE, before, images) == (
+    assert find_smallest_detectable_class_loss(NEW_GATE, before, images) == (
         failing[0] if failing else None
     )

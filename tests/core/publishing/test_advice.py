@@ -18,7 +18,7 @@ from core.publishing.advice import (
     is_far_below_larger_base,
 )
 from core.publishing.publish import publish_result
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
 from core.tasks import settling
 from tests.core.desk import Desk
@@ -139,7 +139,7 @@ def test_a_batch_that_is_learned_again_is_advised_on_no_second_time(desk: Desk) 
     model = desk.model()
     assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
     desk.roll_back(model, to=2)
-    resources = UseCaseResources(desk.db, desk.blobs, load_catalogue(desk.settings))
+    resources = UseCaseResources(desk.db, desk.blobs, load_recipe_catalogue(desk.settings))
     settling.relearn_task(resources, desk.actor, model, 3, None)
     claim = desk.claim()
     assert not any("has fallen" in text for text in finish(desk, model, claim.job_id, claim, 120))

@@ -20,14 +20,14 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_the_catalogue_is_parsed_once_in_a_process(settings: Settings) -> None:
-    assert catalogue.load_catalogue(settings) == {"methods": {}}
-    assert catalogue.load_catalogue(settings) is catalogue.load_catalogue(settings)
+    assert catalogue.load_recipe_catalogue(settings) == {"methods": {}}
+    assert catalogue.load_recipe_catalogue(settings) is catalogue.load_recipe_catalogue(settings)
 
 
 def test_a_catalogue_that_was_deleted_is_written_again(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalogue.load_catalogue(settings)
+    catalogue.load_recipe_catalogue(settings)
     (path,) = settings.make_folder("catalogue").iterdir()
     path.unlink()
     written: list[Path] = []
@@ -37,5 +37,5 @@ def test_a_catalogue_that_was_deleted_is_written_again(
         target.write_text(json.dumps({"methods": {}}))
 
     monkeypatch.setattr(catalogue, "_generate_recipe_catalogue", write)
-    assert catalogue.load_catalogue(settings) == {"methods": {}}
+    assert catalogue.load_recipe_catalogue(settings) == {"methods": {}}
     assert written == [path]

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.code_version import compute_learning_code_digest, digest_python_files
 from core.settings import Settings
 from tools.service import link_catalogue_for_tests
@@ -33,7 +33,7 @@ def test_it_changes_with_a_file_with_its_name_and_with_its_folder(tmp_path: Path
 def test_the_catalogues_file_has_its_name(tmp_path: Path) -> None:
     link_catalogue_for_tests(tmp_path)
     settings = Settings(data_dir=tmp_path)
-    load_catalogue(settings)
+    load_recipe_catalogue(settings)
     assert (settings.make_folder("catalogue") / f"{compute_learning_code_digest()}.json").exists()
 
 

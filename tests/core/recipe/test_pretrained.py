@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from core.errors import Invalid
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.recipe.architecture import complete_architecture
 from core.recipe.base_images import parse_image_config, read_base_images
 from core.recipe.images import resolve_image_settings
 from core.recipe.resolve import resolve_recipe
 
-CATALOGUE: Any = build_catalogue()
+CATALOGUE: Any = build_recipe_catalogue()
 RESNET, VIT = "test_resnet.r160_in1k", "vit_small_patch14_dinov2.lvd142m"
 
 

@@ -12,7 +12,7 @@ PACKAGED = packaged_base.PACKAGED
 
 
 def test_the_default_architecture_is_that_of_the_default_base() -> None:
-    assert start.choose_default_base(start.choose_default_architecture(None)) == PACKAGED
+    assert start.choose_default_base_weights(start.choose_default_architecture(None)) == PACKAGED
 
 
 def test_the_imagenet_base_has_its_own_architecture() -> None:
@@ -30,7 +30,7 @@ def test_the_imagenet_base_has_its_own_architecture() -> None:
 def test_another_architecture_starts_from_its_own_weights_or_random_ones(
     architecture: dict, base: str
 ) -> None:
-    assert start.choose_default_base(architecture) == base
+    assert start.choose_default_base_weights(architecture) == base
 
 
 @pytest.mark.parametrize("base", [PACKAGED, "pretrained", "bas_1", {"model": "m", "version": 1}])

@@ -386,7 +386,7 @@ class Line(RuleBasedStateMachine):
     def covers(self, number: int) -> set[int]:
         with self.desk.db.read() as session:
             model = session.get_one(Model, self.model)
-            version = lineage.find_numbered_version(session, model, number)
+            version = lineage.find_version_by_number(session, model, number)
             assert version is not None
             return set(version.manifest.tasks)
 

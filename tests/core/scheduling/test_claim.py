@@ -10,7 +10,7 @@ import pytest
 from core.database.states import JobAction, JobState
 from core.database.tables import Alias, Event, Model
 from core.errors import LeaseLost, Rejected
-from core.execution.kinds import Done
+from core.execution.kinds import JobOutcome
 from core.scheduling import claim as claims
 from tests.core.at_once import run_at_once
 
@@ -214,7 +214,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
         (claims.requeue_or_fail_job, ("x",)),
         (claims.fail_job, ("code", "x")),
         (claims.reject_job, (Rejected("x"),)),
-        (claims.finish_job, (Done({"valid": True}),)),
+        (claims.finish_job, (JobOutcome({"valid": True}),)),
     ],
 )
 def test_a_worker_that_lost_its_lease_cannot_end_the_job(

@@ -13,7 +13,7 @@ from core.database.kinds import JobKind
 from core.database.states import JobAction, JobState
 from core.database.tables import Event, Job, Model, Task, Version
 from core.errors import Rejected, StoreCorrupt, WrongState
-from core.execution.kinds import Done
+from core.execution.kinds import JobOutcome
 from core.jobs import queue
 from core.lineage import lineage
 from core.lineage.standing import read_open_task_states
@@ -118,7 +118,7 @@ def test_a_kind_that_this_code_does_not_know_is_left_to_others(desk: Any) -> Non
 
 def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(desk: Any) -> None:
     check = desk.check(desk.model())
-    done = Done({"valid": True}, [("info", "All is well.")])
+    done = JobOutcome({"valid": True}, [("info", "All is well.")])
     assert claims.finish_job(desk.db, desk.claim(), done) is JobState.SUCCEEDED
     assert desk.job(check).report == {"valid": True}
     assert desk.job(check).fence is None
@@ -131,7 +131,7 @@ def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
     claim = desk.claim()
     desk.act(check, JobAction.CANCEL)
     with pytest.raises(WrongState):
-        claims.finish_job(desk.db, claim, Done({"valid": True}))
+        claims.finish_job(desk.db, claim, JobOutcome({"valid": True}))
     assert claims.complete_pause_or_cancellation(desk.db, claim) is JobState.CANCELLED
 
 

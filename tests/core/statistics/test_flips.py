@@ -25,9 +25,9 @@ def slow(rows: list[tuple[bool, bool, int]]) -> FlipStatistics:
 @given(Masks)
 def test_counts_are_those_of_a_loop_over_images(rows: list[tuple[bool, bool, int]]) -> None:
     old, new = (np.array([row[i] for row in rows], bool) for i in (0, 1))
-    assert flips.count_flips(old, new) == slow(rows)
+    assert flips.count_prediction_flips(old, new) == slow(rows)
     groups = np.array([row[2] for row in rows], np.int64)
-    found = flips.count_flips_by_group(groups, 5, old, new)
+    found = flips.count_prediction_flips_by_group(groups, 5, old, new)
     assert [FlipStatistics(*row) for row in found.tolist()] == [
         slow([r for r in rows if r[2] == g]) for g in range(5)
     ]
@@ -61,7 +61,7 @@ def test_the_interval_is_that_of_wilson(n: int, data: st.DataObject) -> None:
 
 def test_without_images_there_is_no_rate() -> None:
     assert (
-        FlipStatistics().nfr is None
+        FlipStatistics().negative_flip_rate is None
         and flips.compute_wilson_interval(0, 0) is None
         and flips.compute_mcnemar_p(0, 0) == 1.0
     )

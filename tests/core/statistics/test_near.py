@@ -104,7 +104,7 @@ def planted(seed: int, count: int = 200) -> np.ndarray:
 @settings(max_examples=40, deadline=None)
 def test_bands_find_what_comparing_all_pairs_finds(seed: int) -> None:
     found = planted(seed)
-    told = near.find_duplicates_within(found)
+    told = near.find_near_duplicates_within(found)
     assert told.complete
     truth = np.tril(brute(found, found), -1)
     assert np.array_equal(told.near >= 0, truth.any(1))
@@ -117,7 +117,7 @@ def test_bands_find_what_comparing_all_pairs_finds(seed: int) -> None:
 def test_bands_find_every_near_duplicate_of_an_earlier_task(seed: int) -> None:
     found = planted(seed)
     own, earlier = found[:100], found[100:]
-    told = near.find_duplicates_between(own, earlier)
+    told = near.find_near_duplicates_between(own, earlier)
     truth = brute(own, earlier)
     assert told.complete and np.array_equal(told.near >= 0, truth.any(1))
     rows = np.flatnonzero(told.near >= 0)
@@ -131,7 +131,9 @@ def test_several_groups_in_one_search_have_the_rows_that_comparing_all_pairs_giv
 ) -> None:
     hashes = planted(seed, 260)
     own, others = hashes[:batch], [hashes[batch:200], hashes[:0], hashes[200:]]
-    for theirs, found in zip(others, near.find_duplicates_in_each(own, others), strict=True):
+    for theirs, found in zip(
+        others, near.find_near_duplicates_in_each_group(own, others), strict=True
+    ):
         is_near, is_equal = brute(own, theirs), (own[:, None] == theirs[None]).all(-1)
         expected = [
             int(np.flatnonzero(equal if equal.any() else close)[0]) if close.any() else -1
@@ -146,17 +148,17 @@ def test_many_images_of_one_band_take_bounded_work_and_are_said_to_be_incomplete
     monkeypatch.setattr(near, "COMPARISONS", 100)
     found = np.random.default_rng(0).integers(0, 2**64, (200, 2), dtype=np.uint64)
     found[:, 0] &= ~np.uint64(0xFFFF)
-    assert not near.find_duplicates_within(found).complete
+    assert not near.find_near_duplicates_within(found).complete
     equal = np.zeros((200, 2), np.uint64)  # equal hashes are one, however many
-    told = near.find_duplicates_within(equal)
+    told = near.find_near_duplicates_within(equal)
     assert told.complete and (told.near[1:] == 0).all() and told.near[0] == -1
 
 
 def test_nothing_is_near_in_an_empty_part() -> None:
     none, some = np.zeros((0, 2), np.uint64), hash_images_perceptually(scenes(3))
-    assert near.find_duplicates_within(none).near.size == 0
-    assert (near.find_duplicates_between(some, none).near == -1).all()
-    assert near.find_duplicates_between(none, some).near.size == 0
+    assert near.find_near_duplicates_within(none).near.size == 0
+    assert (near.find_near_duplicates_between(some, none).near == -1).all()
+    assert near.find_near_duplicates_between(none, some).near.size == 0
 
 
 def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> None:

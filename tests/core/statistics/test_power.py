@@ -60,7 +60,7 @@ def test_a_loss_is_visible_where_it_is_detected_and_one_step_less_is_not() -> No
         < power.DETECTED
     )
     assert visible.then <= visible.loss / 2
-    assert power.find_smallest_visible_loss(42 + visible.more, 0.02) == visible.then
+    assert power.find_smallest_detectable_loss(42 + visible.more, 0.02) == visible.then
 
 
 def test_too_few_images_show_no_loss_and_more_would() -> None:

@@ -13,8 +13,8 @@ from core.learning.evaluation.calibration.error import build_precision_curve
 from core.statistics.sureness import (
     RISK,
     choose_confidence_threshold,
-    compute_images_required_for_promise,
-    is_share_surely_above,
+    compute_images_required_for_promised_precision,
+    is_share_significantly_above,
 )
 
 
@@ -34,7 +34,9 @@ def test_the_bound_is_that_of_exact_sums(precision: Fraction) -> None:
     for images in (1, 58, 59, 148, 149, 236, 400):
         for errors in range(min(images, 40)):
             wanted = at_most(errors, images, precision) <= Fraction(1, 20)
-            assert is_share_surely_above(images - errors, images, float(precision)) == wanted, (
+            assert (
+                is_share_significantly_above(images - errors, images, float(precision)) == wanted
+            ), (
                 images,
                 errors,
             )
@@ -42,19 +44,19 @@ def test_the_bound_is_that_of_exact_sums(precision: Fraction) -> None:
 
 @pytest.mark.parametrize(("precision", "images"), [(0.98, 149), (0.95, 59), (0.99, 299), (0.7, 9)])
 def test_so_many_images_are_needed_at_least(precision: float, images: int) -> None:
-    assert compute_images_required_for_promise(precision) == images
-    assert is_share_surely_above(images, images, precision) and not is_share_surely_above(
-        images - 1, images - 1, precision
-    )
+    assert compute_images_required_for_promised_precision(precision) == images
+    assert is_share_significantly_above(
+        images, images, precision
+    ) and not is_share_significantly_above(images - 1, images - 1, precision)
     few, enough = (CoveragePoint(probability=0.5, images=n, right=n) for n in (images - 1, images))
     assert choose_confidence_threshold([few], precision).threshold is None
     assert choose_confidence_threshold([enough], precision).threshold == 0.5
 
 
 def test_nothing_is_sure_without_images() -> None:
-    assert choose_confidence_threshold([], 0.9).threshold is None and not is_share_surely_above(
-        0, 0, 0.9
-    )
+    assert choose_confidence_threshold(
+        [], 0.9
+    ).threshold is None and not is_share_significantly_above(0, 0, 0.9)
 
 
 def test_tests_stop_at_the_first_that_fails() -> None:

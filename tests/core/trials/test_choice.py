@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.trial import TrialFigures, TrialScore
-from core.trials.choice import MeasuredTrial, choose_best_candidate, explain_why_trial_lost
+from core.trials.choice import MeasuredTrial, choose_best_measured_trial, explain_why_trial_lost
 
 
 def make(
@@ -55,9 +55,9 @@ ORDERS: dict[str, tuple[list[MeasuredTrial], int, str]] = {
 @pytest.mark.parametrize("case", ORDERS)
 def test_candidates_are_chosen_in_order_and_the_others_are_told_why(case: str) -> None:
     candidates, number, reason = ORDERS[case]
-    winner = choose_best_candidate(candidates)
+    winner = choose_best_measured_trial(candidates)
     assert winner.number == number
-    assert choose_best_candidate(candidates[::-1]) == winner, (
+    assert choose_best_measured_trial(candidates[::-1]) == winner, (
         "the order of the list does not matter"
     )
     (loser,) = (each for each in candidates if each.number != number)
@@ -65,4 +65,4 @@ def test_candidates_are_chosen_in_order_and_the_others_are_told_why(case: str) -
 
 
 def test_a_gap_beyond_a_standard_error_is_not_a_tie() -> None:
-    assert choose_best_candidate([make(1, 0.6, images=1000), make(2, 0.57)]).number == 1
+    assert choose_best_measured_trial([make(1, 0.6, images=1000), make(2, 0.57)]).number == 1

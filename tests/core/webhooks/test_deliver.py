@@ -140,7 +140,7 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
         while time.monotonic() < end and any(
             row.due_at is not None for row in post.desk.all(Webhook)
         ):
-            sender.serve_due_webhooks()
+            sender.deliver_due_webhooks()
             time.sleep(0.01)
 
     workers = [threading.Thread(target=work) for _ in range(3)]
@@ -278,7 +278,7 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
     sender = WebhookDeliverer(
         post.db, post.settings, resolve=lambda host, port: ["169.254.169.254"]
     )
-    sender.serve_due_webhooks()
+    sender.deliver_due_webhooks()
     while sender._serving:
         time.sleep(0.01)
     assert "169.254.169.254 is a link-local address" in (post.rows(hook)[0].error or "")

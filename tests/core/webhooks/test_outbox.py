@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from core.database import deliveries
 from core.database.tables import Delivery, Model, Version
-from core.execution.kinds.kind import Done
+from core.execution.kinds.kind import JobOutcome
 from core.scheduling import claim as claims
 from core.tasks import tasks
 from core.webhooks import deliver, outbox, webhooks
@@ -32,7 +32,7 @@ def test_each_end_of_a_job_a_held_version_and_deleted_data_have_their_type(post:
     desk.submit(other)
     claims.fail_job(desk.db, desk.claim(), "code", "broken")
     check = desk.check(other)
-    claims.finish_job(desk.db, desk.claim(), Done({"valid": True}, []))
+    claims.finish_job(desk.db, desk.claim(), JobOutcome({"valid": True}, []))
     told = [json.loads(row.payload) for row in post.rows(hook)]
     assert [one["type"] for one in told] == [
         "version.held", "job.succeeded", "task.data_deleted", "job.failed", "job.succeeded"
@@ -48,7 +48,7 @@ def test_an_export_is_told_with_its_version_and_digest(post: Post) -> None:
     hook, _ = post.hook("http://127.0.0.1:9/", events=["export.ready"])
     job = desk.check(model, kind="export", report={"version": 3, "format": "onnx"})
     found: Any = {"version": 3, "format": "onnx", "sha256": "a" * 64, "bytes": 9}
-    claims.finish_job(desk.db, desk.claim(), Done(found, []))
+    claims.finish_job(desk.db, desk.claim(), JobOutcome(found, []))
     (row,) = post.rows(hook)
     assert json.loads(row.payload)["data"].items() >= {"job": job, **found}.items()
 
@@ -96,7 +96,7 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     heir = post.lease(hook)
     assert outbox.lease_next_delivery(post.db, zombie) is None
     outbox.record_delivery_outcome(post.db, zombie, sent, DeliveryOutcome(200, None, None, 0.1))
-    outbox.release_webhook(post.db, zombie)
+    outbox.release_webhook_lease(post.db, zombie)
     again = outbox.lease_next_delivery(post.db, heir)
     assert again is not None and again.id == sent.id
     assert post.row(hook).lease_until is not None

@@ -38,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class BinnedPredictions:
-    """Predictions sorted by probability and cut into bins.
+    """Predictions sorted by their probability and cut into bins, for calibration.
 
     Attributes:
         probabilities: float64 [N], ascending.
@@ -51,12 +51,12 @@ class BinnedPredictions:
     starts: NDArray[np.int64]
 
     def compute_raw_calibration_error(self, gaps: Floats) -> float:
-        """Return the raw error for gaps [N] between probability and correctness, image by image."""
+        """Compute the raw calibration error from gaps [N] between probability and correctness."""
         return float(np.abs(np.add.reduceat(gaps, self.starts)).sum() / len(self.probabilities))
 
 
 def measure_calibration(logits: HeldOutLogits, temperature: float) -> Calibration | None:
-    """Measure calibration on images that were not used to fit the temperature.
+    """Measure a version's calibration on images that were not used to fit its temperature.
 
     Each half of the images is predicted with the temperature fitted to the other half. The halves
     depend only on the number of images. The curve of precision over coverage uses the version's own
@@ -84,7 +84,7 @@ def measure_calibration(logits: HeldOutLogits, temperature: float) -> Calibratio
 def _predict_selected_images(
     logits: HeldOutLogits, rows: Tensor, temperature: float
 ) -> tuple[Floats, Mask]:
-    """Return the probability of the prediction for some images, and its correctness."""
+    """Predict selected images from logits: return each prediction's probability and correctness."""
     probabilities, predicted = (
         torch.empty(len(rows), dtype=torch.float64),
         torch.empty(len(rows), dtype=torch.int64),
@@ -98,7 +98,7 @@ def _predict_selected_images(
 
 
 def build_precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePoint]:
-    """Return at most `POINTS` points of precision over coverage, by falling probability.
+    """Build a curve of precision over coverage by falling probability, of at most `POINTS` points.
 
     Each has a lower bound of probability, the number of images above it, and how many of them are
     right. The bound lies midway between two images, so that rounding moves none across; images of
@@ -121,7 +121,7 @@ def build_precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePo
 
 
 def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _SEED) -> Calibration:
-    """Return the calibration error of predictions, with its interval and bins.
+    """Compute the calibration error of predictions, with its confidence interval and bins.
 
     Args:
         probabilities: float64 [N] of the predicted classes, at least one.
@@ -159,7 +159,7 @@ def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _S
 
 
 def sort_predictions_into_bins(probabilities: Floats, right: Mask) -> BinnedPredictions:
-    """Sort predictions and cut them into bins, at most `MOST_BINS`.
+    """Sort predictions by probability into at most `MOST_BINS` bins.
 
     Each bin has `LEAST_OF_BIN` images or more, unless there are fewer in total.
     """
@@ -169,7 +169,7 @@ def sort_predictions_into_bins(probabilities: Floats, right: Mask) -> BinnedPred
 
 
 def _summarize_bins(found: BinnedPredictions) -> list[CalibrationBin]:
-    """Return each bin's number of images, mean probability and number of correct predictions."""
+    """Return each calibration bin's number of images, mean probability and correct predictions."""
     parts = zip(
         np.split(found.probabilities, found.starts[1:]),
         np.split(found.right, found.starts[1:]),

@@ -14,7 +14,7 @@ NUMBERS = 1 << 25
 
 @dataclass(frozen=True)
 class HeldOutLogits:
-    """Logits of N images of one task, on the CPU.
+    """Logits and targets of N held-out images of one task, on the CPU.
 
     Attributes:
         values: float32 [N, classes of the head].
@@ -26,7 +26,7 @@ class HeldOutLogits:
 
 
 def choose_stride_of_stored_logits(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
-    """Return the stride between images whose logits are stored; 1 where all fit into memory.
+    """Choose the stride between images whose logits are stored; 1 if all fit into memory.
 
     Args:
         sizes: images and classes of each task.
@@ -37,7 +37,9 @@ def choose_stride_of_stored_logits(sizes: Iterable[tuple[int, int]], most: int =
 
 
 def concatenate_task_logits(tasks: Mapping[int, HeldOutLogits]) -> HeldOutLogits:
-    """Concatenate all tasks; where heads differ in width, missing classes have minus infinity."""
+    """Concatenate the stored logits of all tasks; missing classes of narrower heads get minus
+    infinity.
+    """
     parts = list(tasks.values())
     width = max((part.values.shape[1] for part in parts), default=0)
     # Minus infinity has a probability of 0, so a narrow head is not made to compete with missing

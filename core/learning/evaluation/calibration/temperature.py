@@ -45,7 +45,7 @@ Its probability is 0, and 0 times it is 0, where 0 times infinity would be NaN.
 
 
 def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None) -> float:
-    """Return the temperature with the least mean cross-entropy.
+    """Find the softmax temperature with the least mean cross-entropy.
 
     Twice the logits give twice the temperature. Returns 1 where nothing can be fitted: no images,
     or a single class.
@@ -94,7 +94,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
 
 
 def _compute_logit_moments(z: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-    """Return the mean of each row's logits and of their squares, under its own probabilities."""
+    """Compute mean and mean square of each row's logits under its softmax probabilities."""
     means, squares = z.new_empty(len(z)), z.new_empty(len(z))
     for at in range(0, len(z), _ROWS):
         part = slice(at, at + _ROWS)
@@ -106,8 +106,8 @@ def _compute_logit_moments(z: Tensor, beta: float) -> tuple[Tensor, Tensor]:
 
 
 def _find_rows_for_temperature_fit(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the indices, int64 [m], of the rows of `logits` in which the target and at least one
-    other class have a finite logit.
+    """Find the rows of `logits` usable to fit a temperature: target and another class are
+    finite.
     """
     # A row with an infinite maximum has no finite differences to it; one with NaN has none at all.
     greatest = logits.amax(1, keepdim=True)
@@ -121,7 +121,7 @@ def choose_temperature(
     left_out: Callable[[], tuple[Tensor, Tensor] | None],
     parent: Temperature | None,
 ) -> Temperature:
-    """Fit a temperature to the best source with enough images.
+    """Choose a version's softmax temperature: fit it to the best source with enough images.
 
     In order: held-out logits; left-out scores of training images; the parent's temperature; 1.
 

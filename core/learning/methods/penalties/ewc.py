@@ -33,7 +33,7 @@ SAMPLE_EXAMPLES = 2000
 
 
 class EwcHyper(StrictRecipeModel):
-    """Hyper-parameters of `ewc`.
+    """Hyper-parameters of the method `ewc` (elastic weight consolidation).
 
     `lambda` weighs the penalty. Values from libraries without the factor 1/2 must be doubled.
     `fisher`: "exact" sums over the active classes, "sample" draws one class per example,
@@ -50,8 +50,10 @@ class EwcHyper(StrictRecipeModel):
 
 
 @register
-class Ewc(QuadraticPenaltyMethod):
-    """The method `ewc`: a diagonal Gaussian around the solution of each task."""
+class EwcMethod(QuadraticPenaltyMethod):
+    """The method `ewc` (elastic weight consolidation): a diagonal Gaussian at each task's
+    solution.
+    """
 
     name = "ewc"
     footprint = MemoryFootprint(copies=10.0, growing=2.0, examples=45.0, images=64)
@@ -73,11 +75,13 @@ class Ewc(QuadraticPenaltyMethod):
 
     @property
     def penalty_strength(self) -> float:
-        """Strength lambda of the penalty lambda / 2 · F (θ - θ*)²."""
+        """Strength lambda of the quadratic penalty lambda / 2 · F (θ - θ*)²."""
         return self.hyper.lambda_
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Measure the Fisher information, and merge it with the stored penalty."""
+        """Measure the task's Fisher information at its end, and merge it with the stored
+        penalty.
+        """
         tensors = self.stored_tensors
         for name, fresh in self._measure_fisher(ctx, batches).items():
             key, anchor, now = (
@@ -109,7 +113,9 @@ class Ewc(QuadraticPenaltyMethod):
     def _choose_fisher_sampling(
         self, ctx: TaskTrainingContext
     ) -> tuple[Kind, int, torch.Generator]:
-        """Return the kind of Fisher information, the number of images, and a generator."""
+        """Choose the kind of Fisher information, the number of images to sample, and a
+        generator.
+        """
         # By all classes of the head, since the softmax is over all of them.
         kind = self._resolve_fisher_kind(
             len(ctx.network.list_classes(ctx.task_argument_of_forward))
@@ -127,7 +133,8 @@ class Ewc(QuadraticPenaltyMethod):
 def merge_quadratic_penalties(
     total: Tensor, anchor: Tensor, fresh: Tensor, theta: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Merge two quadratic penalties into one: A + F, and m + F (θ - m) / (A + F).
+    """Merge two quadratic penalties with importances A, F into one: A + F, anchor m + F (θ - m) /
+    (A + F).
 
     The anchor is θ where both importances are zero.
 

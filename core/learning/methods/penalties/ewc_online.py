@@ -17,7 +17,7 @@ from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import compute_log_probability_gradients
 from core.learning.curvature.layers import find_layer_with_measurable_curvature, list_layer_names
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
-from core.learning.methods.penalties.ewc import Ewc, EwcHyper
+from core.learning.methods.penalties.ewc import EwcHyper, EwcMethod
 from core.learning.methods.penalties.factored import FactoredImportance
 from core.learning.methods.penalties.quadratic import copy_parameter_values, iterate_example_chunks
 from core.learning.methods.registration import register
@@ -26,7 +26,7 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class EwcOnlineHyper(EwcHyper):
-    """Hyper-parameters of `ewc-online`, in addition to those of EWC.
+    """Hyper-parameters of the method `ewc-online`, in addition to those of EWC.
 
     `gamma`: share of the earlier tasks' importance that remains when a task ends. With gamma 1
     importance grows with every task; 0.95 suits streams of more than 20 tasks. `curvature`: one
@@ -39,8 +39,8 @@ class EwcOnlineHyper(EwcHyper):
 
 
 @register
-class EwcOnline(Ewc):
-    """The method `ewc-online`: a Gaussian around the last solution.
+class EwcOnlineMethod(EwcMethod):
+    """The method `ewc-online`: one Gaussian penalty around the last task's solution.
 
     It is diagonal, or Kronecker-factored by layer.
     """
@@ -66,7 +66,7 @@ class EwcOnline(Ewc):
     hyper: EwcOnlineHyper
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Fit the stored importance to a network that grew.
+        """Pad the stored importance to a network that grew, when a task begins.
 
         Curvature of another kind is dropped with a warning.
         """
@@ -92,7 +92,9 @@ class EwcOnline(Ewc):
             )
 
     def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
-        """Add lambda F (θ - θ*), or lambda H (θ - θ*) with factors."""
+        """Add the penalty's gradient lambda F (θ - θ*), or lambda H (θ - θ*) with Kronecker
+        factors.
+        """
         if not self._uses_kronecker_factors:
             super().add_penalty_gradients(ctx)
         elif self.penalty_strength > 0:
@@ -106,7 +108,9 @@ class EwcOnline(Ewc):
                     grad.add_(r, alpha=self.penalty_strength)
 
     def compute_penalty(self, ctx: TaskTrainingContext) -> float:
-        """Return lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
+        """Compute the penalty lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with
+        factors.
+        """
         if not self._uses_kronecker_factors:
             return super().compute_penalty(ctx)
         importance = FactoredImportance.get_cached_importance(ctx, self.state[self.section])
@@ -115,7 +119,9 @@ class EwcOnline(Ewc):
         )
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Measure the task's importance, discount the stored one by gamma, and add them."""
+        """Measure the task's importance at its end, and add it to the stored one, discounted by
+        gamma.
+        """
         if self._uses_kronecker_factors:
             FactoredImportance.get_cached_importance(
                 ctx, self.state[self.section]
@@ -140,7 +146,9 @@ class EwcOnline(Ewc):
             tensors[f"anchor.{name}"] = copy_parameter_values(ctx, name)
 
     def renumber_classes(self, classes: ClassMap) -> None:
-        """Average the importance of the head's rows; factors of the head are dropped."""
+        """Average the stored importance of merged classes' head rows; Kronecker factors of the head
+        are dropped.
+        """
         super().renumber_classes(classes)
         section = self.state[self.section]
         if section and self._uses_kronecker_factors:
@@ -157,7 +165,7 @@ class EwcOnline(Ewc):
     def _measure_kronecker_factors(
         self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]
     ) -> LayerCurvatures:
-        """Measure the Kronecker factors of the Fisher information on the task."""
+        """Measure the Kronecker factors of the Fisher information on a task."""
         kind, limit, generator = self._choose_fisher_sampling(ctx)
         network = ctx.network
         layers = dict.fromkeys(list_layer_names(network, ctx.trainable), self.hyper.curvature)

@@ -20,7 +20,7 @@ PREFIX = "factors/"
 
 
 class FactoredImportance:
-    """A view of a state section: H = Σ over layers of `counts[layer]` times the layer's mean block.
+    """Kronecker-factored parameter importance, stored as a block for each layer in a state section.
 
     counts: number of tasks that measured the layer, older ones discounted.
     """
@@ -38,14 +38,14 @@ class FactoredImportance:
     def get_cached_importance(
         ctx: TaskTrainingContext, section: StateSection
     ) -> FactoredImportance:
-        """Return the view of a run, which is unpacked once."""
+        """Return the factored importance of a run, cached after it was unpacked once."""
         if "factored" not in ctx.cache:
             ctx.cache["factored"] = FactoredImportance(section)
         importance: FactoredImportance = ctx.cache["factored"]
         return importance
 
     def grow_blocks_to_outputs(self, outputs: Mapping[str, int]) -> None:
-        """Fit the blocks to a network that grew, with `outputs` rows by layer.
+        """Pad each layer's importance block to the `outputs` rows of a network that grew.
 
         Raises ValueError for a missing layer.
         """
@@ -61,14 +61,14 @@ class FactoredImportance:
         self._write_to_section()
 
     def drop_layer(self, name: str) -> None:
-        """Forget the importance of a layer, if there is one."""
+        """Remove the importance of a layer, if there is one."""
         if name in self._mean.blocks:
             self._mean = LayerCurvatures({n: b for n, b in self._mean.blocks.items() if n != name})
             del self.counts[name]
             self._write_to_section()
 
     def compute_penalty_gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return H Δ by parameter, for displacements Δ by parameter."""
+        """Compute the penalty's gradient H Δ by parameter, for displacements Δ by parameter."""
         gradients: dict[str, Tensor] = {}
         for name, block in self._mean.blocks.items():
             pull, _ = LayerCurvatures({name: block}).compute_penalty_and_gradient(deltas)
@@ -76,7 +76,7 @@ class FactoredImportance:
         return gradients
 
     def compute_penalty_value(self, deltas: Mapping[str, Tensor]) -> float:
-        """Return 1/2 Δᵀ H Δ, for displacements Δ by parameter.
+        """Compute the penalty ½ Δᵀ H Δ, for displacements Δ by parameter.
 
         The result is read from the device, so a GPU must finish first: do not call it in each step.
         """
@@ -87,7 +87,9 @@ class FactoredImportance:
         return sum((self.counts[name] * float(half) for name, half in halves.items()), 0.0)
 
     def merge_task_curvature(self, fresh: LayerCurvatures, gamma: float, kind: str) -> None:
-        """Merge a finished task; earlier tasks count `gamma` times as much as before."""
+        """Add a finished task's curvature to the importance, discounting earlier tasks by
+        `gamma`.
+        """
         blocks = dict(self._mean.blocks)
         # Discounted before the new task is counted: gamma applies to earlier tasks alone.
         counts = {name: gamma * count for name, count in self.counts.items()}

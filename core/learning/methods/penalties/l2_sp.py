@@ -23,7 +23,7 @@ from core.learning.training.context import TaskTrainingContext
 
 
 class L2SpHyper(StrictRecipeModel):
-    """Hyper-parameters of `l2-sp`.
+    """Hyper-parameters of the method `l2-sp` (L2 penalty towards the starting point).
 
     `alpha` pulls towards the starting point, `beta` pulls new weights towards zero. `anchor`: the
     starting point is the version that the task starts from, or version 0. Version 0 has no head, so
@@ -38,8 +38,10 @@ class L2SpHyper(StrictRecipeModel):
 
 
 @register
-class L2Sp(Method):
-    """The method `l2-sp`: a spherical Gaussian around the starting point."""
+class L2SpMethod(Method):
+    """The method `l2-sp`: an L2 penalty on the distance of the weights from their starting
+    point.
+    """
 
     name = "l2-sp"
     footprint = MemoryFootprint(copies=8.0)
@@ -58,7 +60,7 @@ class L2Sp(Method):
     hyper: L2SpHyper
 
     def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
-        """Add the penalty's gradients, alpha (w_S - w⁰_S) and beta w_N."""
+        """Add the L2 penalty's gradients: alpha (w - w⁰) for old weights, beta w for new ones."""
         anchors = self._get_starting_parameters(ctx)
         grads = {
             name: p.grad
@@ -77,7 +79,9 @@ class L2Sp(Method):
             torch._foreach_add_(new_grads, new, alpha=self.hyper.beta)
 
     def compute_penalty(self, ctx: TaskTrainingContext) -> float:
-        """Return alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖²."""
+        """Compute the L2 penalty alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖² of old and new
+        weights.
+        """
         anchors = self._get_starting_parameters(ctx)
         values = {name: p.detach() for name, p in self._select_penalised_parameters(ctx).items()}
         shared, new = _split_rows_by_anchor(values, anchors)
@@ -89,12 +93,12 @@ class L2Sp(Method):
         return self.hyper.alpha / 2 * far + self.hyper.beta / 2 * large
 
     def _select_penalised_parameters(self, ctx: TaskTrainingContext) -> dict[str, nn.Parameter]:
-        """Return the trainable parameters that the penalty covers."""
+        """Select the trainable parameters that the L2 penalty covers."""
         whole = self.hyper.tensors == "all"
         return {name: p for name, p in ctx.trainable.items() if whole or p.dim() > 1}
 
     def _get_starting_parameters(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
-        """Return the trainable parameters' starting point, on the device.
+        """Return the trainable parameters' values at the start of the task, on the device.
 
         Each covers the rows that existed then.
         """
@@ -115,7 +119,9 @@ class L2Sp(Method):
 def _split_rows_by_anchor(
     tensors: Mapping[str, Tensor], anchors: Mapping[str, Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return views of the rows that have an anchor, and of those that have none."""
+    """Split tensors into views of the rows that have an anchor (starting value) and of those
+    without.
+    """
     old = {name: len(anchors[name]) if name in anchors else 0 for name in tensors}
     shared = [t[: old[name]] for name, t in tensors.items() if old[name]]
     # Views, so that adding to them changes the gradients in place.

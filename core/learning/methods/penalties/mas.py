@@ -27,7 +27,9 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class MasHyper(StrictRecipeModel):
-    """Hyper-parameters of `mas`. `lambda` weighs the penalty lambda Σ Omega (θ - θ*)²."""
+    """Hyper-parameters of the method `mas`; `lambda` weighs the penalty lambda Σ Omega (θ -
+    θ*)².
+    """
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -36,7 +38,9 @@ class MasHyper(StrictRecipeModel):
 
 @register
 class MemoryAwareSynapses(QuadraticPenaltyMethod):
-    """The method `mas`: importance by the sensitivity of the squared norm of the logits."""
+    """The method `mas` (memory aware synapses): importance by the sensitivity of the logits'
+    norm.
+    """
 
     name = "mas"
     footprint = MemoryFootprint(copies=10.0, examples=45.0, images=64)
@@ -59,11 +63,13 @@ class MemoryAwareSynapses(QuadraticPenaltyMethod):
 
     @property
     def penalty_strength(self) -> float:
-        """Strength 2 lambda, since the penalty has no factor 1/2."""
+        """Strength 2 lambda of the quadratic penalty, since MAS has no factor 1/2."""
         return 2 * self.hyper.lambda_
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Add the sensitivity measured on the task, and move the anchor to the present weights."""
+        """Add the parameter importance measured on the task, and move the anchor to the present
+        weights.
+        """
         tensors = self.stored_tensors
         gradients = PerSampleGradients(
             ctx.network,

@@ -29,7 +29,7 @@ LARGEST = torch.finfo(torch.float32).max
 
 
 class QuadraticPenaltyMethod(Method):
-    """Base class of methods with a quadratic penalty by importance.
+    """Base class of methods with a quadratic penalty weighted by parameter importance.
 
     Stores `<importance>.<name>` and `anchor.<name>`, each of its parameter's shape, in one section.
     Subclasses measure importance at the end of a task and define `penalty_strength`.
@@ -42,25 +42,25 @@ class QuadraticPenaltyMethod(Method):
 
     @property
     def penalty_strength(self) -> float:
-        """The second derivative of the penalty where importance is 1."""
+        """Strength of the quadratic penalty: its second derivative where importance is 1."""
         raise NotImplementedError
 
     @property
     def stored_tensors(self) -> dict[str, Tensor]:
-        """The stored tensors by key."""
+        """The method's stored tensors (importance, anchors) by key."""
         return self.state[self.section].tensors
 
     def get_importance_key(self, name: str) -> str:
-        """Return the key of a parameter's importance."""
+        """Return the storage key of a parameter's importance."""
         return f"{self.importance}.{name}"
 
     def list_parameters_with_importance(self) -> list[str]:
-        """Return the names of the parameters that have an importance."""
+        """List the names of the parameters with a stored importance."""
         prefix = self.get_importance_key("")
         return [key.removeprefix(prefix) for key in self.stored_tensors if key.startswith(prefix)]
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Fit the stored importance to a network that grew.
+        """Pad the stored importance and anchors to a network that grew, when a task begins.
 
         Raises ValueError for a parameter that the network lacks.
         """
@@ -81,7 +81,9 @@ class QuadraticPenaltyMethod(Method):
         self._warn_of_steep_penalty(ctx)
 
     def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
-        """Add penalty_strength · importance (θ - anchor), then scale down steep gradients."""
+        """Add the penalty's gradient penalty_strength · importance (θ - anchor), then scale down
+        steep gradients.
+        """
         # A parameter without a gradient is not stepped, so nothing could act on a pull.
         names = [
             n for n in self._list_penalised_parameters(ctx) if ctx.trainable[n].grad is not None
@@ -105,7 +107,9 @@ class QuadraticPenaltyMethod(Method):
             torch._foreach_mul_([g for g, _ in slowed], [scale for _, scale in slowed])
 
     def compute_penalty(self, ctx: TaskTrainingContext) -> float:
-        """Return penalty_strength / 2 Σ importance (θ - anchor)² over the trainable parameters."""
+        """Compute the penalty: penalty_strength / 2 Σ importance (θ - anchor)² over trainable
+        parameters.
+        """
         total = 0.0
         for name in self._list_penalised_parameters(ctx):
             delta = ctx.trainable[name].detach() - self.stored_tensors[f"anchor.{name}"]
@@ -116,7 +120,7 @@ class QuadraticPenaltyMethod(Method):
         return self.penalty_strength / 2 * total
 
     def _list_penalised_parameters(self, ctx: TaskTrainingContext) -> list[str]:
-        """Return the trainable parameters with an importance; an empty list at strength 0."""
+        """List the trainable parameters with a stored importance; empty at strength 0."""
         return (
             [n for n in ctx.trainable if self.get_importance_key(n) in self.stored_tensors]
             if self.penalty_strength > 0
@@ -124,7 +128,8 @@ class QuadraticPenaltyMethod(Method):
         )
 
     def _compute_importance_limit(self, ctx: TaskTrainingContext, name: str) -> float:
-        """Return the largest importance with which a parameter keeps its full rate.
+        """Compute the largest importance at which a parameter still trains stably at its full
+        learning rate.
 
         There r · penalty_strength · importance = 1. Infinity means that there is no limit.
         """
@@ -132,7 +137,7 @@ class QuadraticPenaltyMethod(Method):
         # Adam divides by the gradient's own size, so no step grows with the penalty.
         if optimizer.name != "sgd":
             return math.inf
-        rate = optimizer.get_peak_rate(name) / (1 - optimizer.momentum)
+        rate = optimizer.get_peak_learning_rate(name) / (1 - optimizer.momentum)
         if optimizer.momentum > 0:
             # Dampening scales each gradient as it enters the momentum buffer.
             rate *= 1 - optimizer.dampening
@@ -141,7 +146,9 @@ class QuadraticPenaltyMethod(Method):
         return 1 / steepness if steepness > 1 / LARGEST else math.inf
 
     def _compute_gradient_scale_by_parameter(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
-        """Return min(1, limit / importance) of the parameters with an element beyond its limit."""
+        """Compute gradient factors min(1, limit / importance) for parameters with too large an
+        importance.
+        """
         # Importance and rates are constant within a task, so the scales are computed once.
         if "scales" not in ctx.cache:
             ctx.cache["scales"] = {
@@ -159,7 +166,9 @@ class QuadraticPenaltyMethod(Method):
         return scales
 
     def _warn_of_steep_penalty(self, ctx: TaskTrainingContext) -> None:
-        """Warn if the penalty is too steep for the learning rate, so that parameters slow down."""
+        """Warn if the penalty is too steep for the learning rate, so that parameters learn more
+        slowly.
+        """
         scales = self._compute_gradient_scale_by_parameter(ctx)
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
@@ -177,7 +186,7 @@ class QuadraticPenaltyMethod(Method):
 def iterate_example_chunks(
     batches: Iterable[TrainingBatch], limit: float = math.inf
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    """Yield (x, y) of at most CHUNK examples each, up to `limit` examples in total."""
+    """Yield training examples (x, y) in chunks of at most CHUNK, up to `limit` in total."""
     left = limit
     for batch in batches:
         for start in range(0, batch.y.shape[0], CHUNK):
@@ -196,7 +205,7 @@ def copy_parameter_values(ctx: TaskTrainingContext, name: str) -> Tensor:
 
 
 def _extend_rows_to_shape(old: Tensor, fresh: Tensor, name: str) -> Tensor:
-    """Return `old` in the shape and layout of `fresh`, whose values fill the rows that `old` lacks.
+    """Extend the tensor `old` to the shape of `fresh`, whose values fill the added rows.
 
     Raises ValueError for shapes that do not fit.
     """

@@ -23,7 +23,7 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class SiHyper(StrictRecipeModel):
-    """Hyper-parameters of `si`.
+    """Hyper-parameters of the method `si` (synaptic intelligence).
 
     `c` weighs the penalty c Σ Omega (θ - θ*)². `xi` bounds Omega of weights that hardly moved. On
     Split-MNIST a weight moves by about 0.01 in a task, d² 1e-4: a `xi` of 0.1 outweighs that, and
@@ -36,7 +36,7 @@ class SiHyper(StrictRecipeModel):
 
 @register
 class SynapticIntelligence(QuadraticPenaltyMethod):
-    """The method `si`: importance by the path integral of the task's gradient."""
+    """The method `si` (synaptic intelligence): importance by the path integral of the gradient."""
 
     name = "si"
     footprint = MemoryFootprint(copies=12.0)
@@ -61,11 +61,11 @@ class SynapticIntelligence(QuadraticPenaltyMethod):
 
     @property
     def penalty_strength(self) -> float:
-        """Strength 2 c, since the penalty has no factor 1/2."""
+        """Strength 2 c of the quadratic penalty, since SI has no factor 1/2."""
         return 2 * self.hyper.c
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Begin as in `QuadraticPenaltyMethod`; start the path integral of every trainable parameter at 0."""
+        """Begin a task; start the path integral of every trainable parameter at 0."""
         super().begin_task(ctx)
         for name in ctx.trainable:
             now = copy_parameter_values(ctx, name)
@@ -88,7 +88,7 @@ class SynapticIntelligence(QuadraticPenaltyMethod):
         super().add_penalty_gradients(ctx)
 
     def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
-        """Add -g · Δθ of the step to the path integral."""
+        """Add the step's contribution -g · Δθ to the path integral of each parameter."""
         names = ctx.scratch["moving"]
         if names:
             back = ctx.scratch["before"]  # becomes minus the step's movement
@@ -97,7 +97,9 @@ class SynapticIntelligence(QuadraticPenaltyMethod):
             torch._foreach_addcmul_(paths, ctx.scratch["gradients"], back)
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Turn path integrals into importance, and move the anchor to the present weights."""
+        """Convert path integrals to importance at the task's end, and move the anchor to the
+        present weights.
+        """
         tensors = self.stored_tensors
         for name in ctx.trainable:
             now, path = copy_parameter_values(ctx, name), tensors.pop(f"path.{name}")

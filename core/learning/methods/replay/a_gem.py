@@ -27,7 +27,7 @@ FLAT = 1e-12  # squared norm below which a reference gradient is ignored
 
 
 class AGemHyper(BufferHyper):
-    """`buffer`: number of examples retained from all tasks.
+    """Hyper-parameters of the method `a-gem`; `buffer`: number of examples retained from all tasks.
 
     `reference_batch`: examples of the reference gradient, 0 for none.
     """
@@ -36,8 +36,10 @@ class AGemHyper(BufferHyper):
 
 
 @register
-class AGem(ReservoirMethod):
-    """One linear constraint on the gradient, from a sample of all earlier tasks."""
+class AGemMethod(ReservoirMethod):
+    """The method `a-gem` (averaged GEM): one linear constraint on the gradient, from a sample of
+    all tasks.
+    """
 
     name = "a-gem"
     footprint = MemoryFootprint(copies=9.0, images=256)
@@ -55,8 +57,8 @@ class AGem(ReservoirMethod):
     hyper: AGemHyper
 
     def project_gradient(self, ctx: TaskTrainingContext) -> None:
-        """Project the trainable parameters' gradients in place where they oppose the gradient of a
-        memory batch (equation 11); without memory they stay.
+        """Project the gradients in place if they oppose the gradient of a replayed batch (equation
+        11); without memory they stay.
         """
         reservoir = self._open_reservoir(ctx)
         if reservoir.item_count == 0 or self.hyper.reference_batch == 0:
@@ -74,7 +76,7 @@ class AGem(ReservoirMethod):
             add_vector_to_gradient(-conflict / norm * reference, parameters)
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Offer the task's examples to the reservoir."""
+        """Offer the task's examples to the reservoir replay buffer at its end."""
         for batch in batches:
             # Only now, so that the reference gradient is of earlier tasks alone.
             self._open_reservoir(ctx).offer_items_to_reservoir(batch.raw, batch.y, ctx.task)

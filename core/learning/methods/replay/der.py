@@ -45,19 +45,19 @@ CHUNK = 256  # images per forward pass without gradient
 
 
 def compute_stored_logits_loss(groups: Groups, items: ReplayItems) -> Tensor:
-    """Return the mean squared difference from the logits stored with the items."""
+    """Compute the loss of replayed logits: mean squared difference from the stored logits."""
     assert items.logits is not None
     return compute_replay_distillation_loss(groups, items.logits)
 
 
 def compute_stored_labels_loss(groups: Groups, items: ReplayItems) -> Tensor:
-    """Return the mean cross-entropy with the labels stored with the items."""
+    """Compute the loss of replayed labels: mean cross-entropy with the stored labels."""
     return compute_replay_cross_entropy(groups, items.labels)
 
 
 class DerHyper(BufferHyper):
-    """`alpha` weighs stored logits; 0: no draw from the buffer. `replay_batch` null: the batch
-    size.
+    """Hyper-parameters of the method `der`. `alpha` weighs stored logits; 0: no draw from the
+    buffer. `replay_batch` null: the batch size.
     """
 
     alpha: NotNegative = 0.3
@@ -66,7 +66,7 @@ class DerHyper(BufferHyper):
 
 @register
 class DarkExperienceReplay(ReservoirMethod):
-    """Replay of logits."""
+    """The method `der` (dark experience replay): replays stored logits of earlier images."""
 
     name = "der"
     description = "Dark experience replay: replays stored examples with the logits that they had."
@@ -81,17 +81,22 @@ class DarkExperienceReplay(ReservoirMethod):
     hyper: DerHyper
 
     def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
-        """Return name → (weight, loss) of each replayed term, in the order of their draws."""
+        """Return the replay loss terms: name → (weight, loss function), in the order of their
+        draws.
+        """
         return {"logits": (self.hyper.alpha, compute_stored_logits_loss)}
 
     @property
-    def uses_one_draw(self) -> bool:
-        """True if all replayed terms read the same draw; otherwise each has a draw of its own."""
+    def shares_one_replay_draw(self) -> bool:
+        """True if all replay loss terms use the same draw from the buffer; otherwise each has its
+        own.
+        """
         return False
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Prepare the reservoir, and compute logits for items that another method stored without
-        them."""
+        """Prepare the replay buffer, and compute logits for items that another method stored
+        without them.
+        """
         reservoir = self._open_reservoir(ctx)
         reservoir.prepare_buffer_for_task(offers=ctx.recipe.epochs, logits=True)
         if reservoir.item_count and "logits" not in self.state["buffer"].tensors:
@@ -105,18 +110,18 @@ class DarkExperienceReplay(ReservoirMethod):
             everything = torch.arange(reservoir.item_count)
             self._store_present_logits(ctx, everything, int(tensors["labels"].max()) + 1)
 
-    def after_merge(self, ctx: TaskTrainingContext) -> None:
-        """Store logits of the merged weights for images of this task; those of earlier tasks keep
-        theirs."""
+    def after_weight_merge(self, ctx: TaskTrainingContext) -> None:
+        """Renew the stored logits of this task's images after the weights were merged."""
         buffer = self.state["buffer"]
         if "tasks" in buffer.tensors:
             self._store_present_logits(
                 ctx, (buffer.copy_tensor_to_host("tasks") == ctx.task).nonzero().squeeze(1)
             )
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the cross-entropy of the new batch, and the weighted loss of each replayed
-        term."""
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute the cross-entropy of the new batch, and the weighted loss of each replay term."""
         reservoir = self._open_reservoir(ctx)
         terms_in_use = {
             name: term
@@ -124,7 +129,7 @@ class DarkExperienceReplay(ReservoirMethod):
             if reservoir.item_count and term[0] > 0
         }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
-        count = min(len(terms_in_use), 1) if self.uses_one_draw else len(terms_in_use)
+        count = min(len(terms_in_use), 1) if self.shares_one_replay_draw else len(terms_in_use)
         draws = draw_replay_items(ctx, reservoir, size, count)
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
             terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
@@ -152,7 +157,7 @@ class DarkExperienceReplay(ReservoirMethod):
         # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
         terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
-            drawn = 0 if self.uses_one_draw else number
+            drawn = 0 if self.shares_one_replay_draw else number
             items, _, whole = draws[drawn]
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
@@ -163,7 +168,7 @@ class DarkExperienceReplay(ReservoirMethod):
         return terms
 
     def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
-        """Offer the batch with the logits that it was trained on."""
+        """Offer the batch, with the logits it was trained on, to the replay buffer."""
         # In every epoch: the memory holds logits of the whole trajectory, as in the paper.
         self._open_reservoir(ctx).offer_items_to_reservoir(
             batch.raw, batch.y, ctx.task, ctx.scratch["logits"]
@@ -172,7 +177,8 @@ class DarkExperienceReplay(ReservoirMethod):
     def _store_present_logits(
         self, ctx: TaskTrainingContext, index: Tensor, known: int | None = None
     ) -> None:
-        """Store the network's present logits of the items `index`, int64 [n], on the CPU.
+        """Compute and store the network's present logits for buffer items `index`, int64 [n], on
+        the CPU.
 
         `known`: number of outputs that count, for a single head; None: all.
         """
@@ -201,7 +207,9 @@ class DarkExperienceReplay(ReservoirMethod):
 
 
 def _count_loss_term_values(ctx: TaskTrainingContext, term: str, items: ReplayItems) -> int:
-    """Return the count that a term is a mean over: items, or outputs if heads differ in size."""
+    """Return the count over which a replay loss term is a mean: items, or outputs if heads differ
+    in size.
+    """
     if term != "logits" or ctx.scenario != "task":
         return items.labels.shape[0]
     return sum(len(ctx.network.list_classes(int(task))) for task in items.tasks.tolist())

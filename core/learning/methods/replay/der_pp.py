@@ -26,7 +26,7 @@ from core.learning.recipe import NotNegative, StrictRecipeModel
 
 
 class DerPlusPlusHyper(DerHyper):
-    """Hyper-parameters of `der++`, in addition to those of DER.
+    """Hyper-parameters of the method `der++`, in addition to those of DER.
 
     `beta` weighs stored labels; 0: no draw for them. `draws`: take stored logits and labels from
     two independent draws, or from one that both terms share.
@@ -39,7 +39,7 @@ class DerPlusPlusHyper(DerHyper):
 
 @register
 class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
-    """The method `der++`: replay of logits and of labels, from separate draws or one."""
+    """The method `der++`: replays stored logits and labels, from separate draws or one."""
 
     name = "der++"
     footprint = MemoryFootprint(batches=3.0)
@@ -56,7 +56,7 @@ class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
     hyper: DerPlusPlusHyper
 
     def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
-        """Return the replay terms of DER, and the cross-entropy of stored labels."""
+        """Return the replay loss terms of DER and the cross-entropy of stored labels."""
         # Behind the logits: the order of draws is part of the run, and with beta 0 it is DER's.
         return {
             **super().get_replay_terms(),
@@ -64,6 +64,6 @@ class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
         }
 
     @property
-    def uses_one_draw(self) -> bool:
-        """True if the recipe uses one draw for both terms."""
+    def shares_one_replay_draw(self) -> bool:
+        """True if the recipe uses one draw from the buffer for both replay terms."""
         return self.hyper.draws == "shared"

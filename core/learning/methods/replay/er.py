@@ -27,8 +27,8 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class ErHyper(BufferHyper):
-    """`buffer`: number of retained examples. `replay_batch`: examples per step; null: the batch
-    size; 0: none.
+    """Hyper-parameters of the method `er`. `buffer`: number of retained examples. `replay_batch`:
+    examples per step; null: the batch size; 0: none.
     """
 
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
@@ -36,7 +36,9 @@ class ErHyper(BufferHyper):
 
 @register
 class ExperienceReplay(ReservoirMethod):
-    """Current and replayed examples in one batch and one loss."""
+    """The method `er` (experience replay): trains on new and replayed examples in one batch and
+    loss.
+    """
 
     name = "er"
     description = "Experience replay from a reservoir of raw examples."
@@ -51,15 +53,18 @@ class ExperienceReplay(ReservoirMethod):
     from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM}}
     hyper: ErHyper
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return one mean cross-entropy; under a masked softmax in two terms, new and replayed."""
-        n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
-        reservoir = self._open_reservoir(ctx)
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute one mean cross-entropy over new and replayed examples; two terms under a masked
+        softmax.
+        """
+        n, reservoir = self._get_replay_size(ctx), self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
-            return super().loss_terms(ctx, batch)
+            return super().compute_loss_terms(ctx, batch)
         ((items, table, whole),) = draw_replay_items(ctx, reservoir, n, 1)
         if items.labels.shape[0] == 0:  # there are fewer items than slices
-            terms = super().loss_terms(ctx, batch)
+            terms = super().compute_loss_terms(ctx, batch)
         else:
             terms = self._compute_joint_loss(ctx, batch, items, table)
         if ctx.part.of == 1:
@@ -71,10 +76,15 @@ class ExperienceReplay(ReservoirMethod):
         )  # one mean over both
         return {name: share * term for name, term in terms.items()}
 
+    def _get_replay_size(self, ctx: TaskTrainingContext) -> int:
+        """Return the number of stored examples to replay in each training step."""
+        requested = self.hyper.replay_batch
+        return ctx.recipe.batch_size if requested is None else requested
+
     def _compute_joint_loss(
         self, ctx: TaskTrainingContext, batch: TrainingBatch, items: ReplayItems, table: Tensor
     ) -> dict[str, Tensor]:
-        """Return one mean cross-entropy over a slice's images and its items."""
+        """Compute one mean cross-entropy over a batch slice's new images and replay items."""
         x = torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]
@@ -93,7 +103,7 @@ class ExperienceReplay(ReservoirMethod):
         return {"task": new, "replay": old * (1 - current / y.shape[0])}
 
     def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
-        """Offer the batch to the reservoir in the first epoch only."""
+        """Offer the batch to the replay buffer, in the first epoch only."""
         # Offered once: in every epoch, a task's chance to stay would grow with its epochs.
         if ctx.epoch == 0:
             self._open_reservoir(ctx).offer_items_to_reservoir(batch.raw, batch.y, ctx.task)

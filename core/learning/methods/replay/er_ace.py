@@ -20,7 +20,9 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 @register
 class ExperienceReplayAce(ExperienceReplay):
-    """The method `er-ace`: `er` with a mean over the batch plus a mean over replayed images."""
+    """The method `er-ace`: experience replay whose new images compete only with classes of their
+    batch.
+    """
 
     name = "er-ace"
     description = (
@@ -38,13 +40,15 @@ class ExperienceReplayAce(ExperienceReplay):
         "new images compete with the classes of their whole batch, which a slice does not have"
     )
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the cross-entropies of new images and of replayed ones.
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute the cross-entropies of new images (over their batch's classes) and of replayed
+        ones.
 
         New images are scored over the batch's classes, replayed ones over all classes so far.
         """
-        n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
-        reservoir = self._open_reservoir(ctx)
+        n, reservoir = self._get_replay_size(ctx), self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
             logits = self.forward(ctx.network, batch.x, None).float()
             return {"task": compute_batch_cross_entropy(logits, batch.y)}
@@ -59,7 +63,7 @@ class ExperienceReplayAce(ExperienceReplay):
 
 
 def compute_batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the mean cross-entropy of logits [B, C] over the classes that occur in y.
+    """Compute the mean cross-entropy of logits [B, C] over only the classes that occur in y.
 
     y: int64 [B].
     """

@@ -44,7 +44,7 @@ GRADIENT_BYTES = 4 * 2**30
 
 
 class GemHyper(StrictRecipeModel):
-    """Hyper-parameters of `gem`.
+    """Hyper-parameters of the method `gem` (gradient episodic memory).
 
     `memory`: examples stored of each task; 0: none. `gamma`: lower bound of each earlier task's
     weight in a projected step. Larger values favour old tasks. `memory_batch`: examples that a
@@ -57,8 +57,10 @@ class GemHyper(StrictRecipeModel):
 
 
 @register
-class Gem(Method):
-    """The method `gem`: one linear constraint on the gradient per earlier task."""
+class GemMethod(Method):
+    """The method `gem` (gradient episodic memory): a linear constraint on the gradient per earlier
+    task.
+    """
 
     name = "gem"
     footprint = MemoryFootprint(growing=1.0, images=256)
@@ -75,15 +77,17 @@ class Gem(Method):
     hyper: GemHyper
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Fit the replay buffer to its share per task."""
-        self._task_memory.fit_buffer_to_share()
+        """Cut the replay buffer to its share per task when a task begins."""
+        self._task_replay_buffer.fit_buffer_to_share()
 
     def project_gradient(self, ctx: TaskTrainingContext) -> None:
-        """Project the gradient where it opposes the gradient of an earlier task's examples."""
-        memory = self._task_memory
+        """Project the gradient if it opposes the gradient of any earlier task's examples."""
+        memory = self._task_replay_buffer
         constraints = [
             self._draw_constraint_examples(ctx, number, memory.get_task_examples(tasks))
-            for number, tasks in enumerate(_group_tasks_by_gem_constraint(memory.stored_tasks))
+            for number, tasks in enumerate(
+                _group_tasks_by_gem_constraint(memory.tasks_with_stored_examples)
+            )
         ]
         if not constraints:
             return
@@ -120,17 +124,17 @@ class Gem(Method):
                 )
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Store examples of the task."""
-        self._task_memory.store_task_examples(batches, ctx.task)
+        """Store examples of the finished task in the replay buffer."""
+        self._task_replay_buffer.store_task_examples(batches, ctx.task)
 
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove every stored example of these tasks."""
-        self._task_memory.remove_items_of_tasks(tasks)
+    def erase_task_examples(self, tasks: set[int]) -> None:
+        """Delete every stored example of these tasks."""
+        self._task_replay_buffer.remove_items_of_tasks(tasks)
 
     def _draw_constraint_examples(
         self, ctx: TaskTrainingContext, number: int, items: ReplayItems
     ) -> ReplayItems:
-        """Return the examples of constraint `number` that this step uses.
+        """Draw the replay examples with which this step computes constraint `number`.
 
         The draw is a function of seed, task and step alone: a resumed run repeats it without a
         generator in its snapshot.
@@ -149,19 +153,21 @@ class Gem(Method):
         return ReplayItems(images, labels, tasks, None, None)
 
     @property
-    def _task_memory(self) -> PerTaskReplayBuffer:
+    def _task_replay_buffer(self) -> PerTaskReplayBuffer:
         return PerTaskReplayBuffer(self.state["buffer"], self.hyper.memory)
 
 
 def _group_tasks_by_gem_constraint(tasks: list[int]) -> list[list[int]]:
-    """Return the tasks of each constraint: one each, or the oldest together above the limit."""
+    """Group earlier tasks into GEM constraints: one each, or the oldest together above the
+    limit.
+    """
     # A step costs a pass for each constraint, so their number is bounded for long streams.
     spare = max(0, len(tasks) - CONSTRAINTS)
     return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
 
 
 def _group_parameters(parameters: list[nn.Parameter], numbers: int) -> list[list[nn.Parameter]]:
-    """Group the parameters into runs of one or more, with at most `numbers` elements each.
+    """Group parameters into runs of one or more, with at most `numbers` elements each.
 
     A larger parameter is a run by itself.
     """

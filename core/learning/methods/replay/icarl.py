@@ -46,14 +46,18 @@ CHUNK = 256  # images per forward pass over the exemplars
 
 
 class IcarlHyper(StrictRecipeModel):
-    """Hyper-parameters; `exemplars`: number of images retained in total, K."""
+    """Hyper-parameters of the method `icarl`; `exemplars`: number of images retained in total,
+    K.
+    """
 
     exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
 
 
 @register
-class Icarl(Method):
-    """iCaRL. Classes are numbered over all heads; with a single head the numbers are its rows."""
+class IcarlMethod(Method):
+    """The method `icarl`: exemplars by herding, and classification by the nearest mean of
+    exemplars.
+    """
 
     name = "icarl"
     footprint = MemoryFootprint(copies=8.0, batches=2.0, images=64)
@@ -79,8 +83,9 @@ class Icarl(Method):
     hyper: IcarlHyper
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Return -‖φ(x) - μ_y‖² per class of the head, φ and μ of length one; without means the
-        head's logits."""
+        """Score each class by minus the squared distance to its mean exemplar feature; logits
+        without means.
+        """
         means = self.state["own"].tensors.get(MEANS)
         if means is None:
             return self.forward(network, x, task)
@@ -94,12 +99,17 @@ class Icarl(Method):
         )
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Drop the class means: they belong to weights that are about to change."""
+        """Drop the stored class means when a task begins, since the features are about to
+        change.
+        """
         self.state["own"].clear_section()  # means of weights that are about to change
 
-    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return one mean binary cross-entropy over all classes, in two terms: this task's and the
-        others."""
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
+        """Compute a binary cross-entropy over all classes: labels for this task's, distillation for
+        the others.
+        """
         offset = ctx.network.find_first_class(ctx.task_argument_of_forward)
         x, labels = batch.x, batch.y + offset
         if (
@@ -123,13 +133,13 @@ class Icarl(Method):
             for name, (rows, target, weight) in terms.items()
         }
 
-    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean binary cross-entropy over all classes."""
+    def compute_head_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Compute the classifier tuning loss: mean binary cross-entropy over all classes."""
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
-        """Shorten the lists of old classes, choose exemplars of new ones, and compute the class
+        """Cut old classes' exemplars, choose exemplars of new classes, and compute the class
         means.
         """
         # The teacher is no longer needed, and takes as much memory as the network.
@@ -152,20 +162,20 @@ class Icarl(Method):
             self._compute_class_means(ctx, exemplars, classes)
 
     def renumber_classes(self, classes: ClassMap) -> None:
-        """Renumber the exemplars, and average the means of merged classes."""
+        """Renumber the exemplars' classes, and average the means of merged classes."""
         super().renumber_classes(classes)
         tensors = self.state["own"].tensors
         if MEANS in tensors:
             tensors[MEANS] = functional.normalize(classes.average_rows(tensors[MEANS]))
 
     def after_patch(self, ctx: TaskTrainingContext) -> None:
-        """Compute the class means of the exemplars again."""
+        """Compute the class means of the exemplars again after a patch."""
         exemplars = ExemplarBuffer(self.state["exemplars"])
         if exemplars.size and MEANS in self.state["own"].tensors:
             self._compute_class_means(ctx, exemplars, len(ctx.network.classes))
 
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove the exemplars of these tasks.
+    def erase_task_examples(self, tasks: set[int]) -> None:
+        """Delete the exemplars of these tasks.
 
         Class means are recomputed at the end of the next task.
         """
@@ -174,8 +184,7 @@ class Icarl(Method):
             self.state["own"].tensors.pop(MEANS, None)
 
     def _split_class_columns(self, ctx: TaskTrainingContext, classes: int) -> tuple[Tensor, Tensor]:
-        """Return this task's columns among all classes, and the others: int64, ascending; once per
-        task."""
+        """Split the columns of all classes into this task's and the others', int64, ascending."""
         if "columns" not in ctx.cache:
             new = torch.zeros(classes, dtype=torch.bool, device=ctx.device)
             new[ctx.class_rows + ctx.network.find_first_class(ctx.task_argument_of_forward)] = True
@@ -207,7 +216,7 @@ class Icarl(Method):
 
 
 def _compute_all_logits(network: Network, x: Tensor) -> Tensor:
-    """Return logits float32 [B, C] over all classes of all heads."""
+    """Compute logits float32 [B, C] over all classes of all heads."""
     features = network.features(x)
     return torch.cat(
         [network.logits(features, task) for task in network.list_head_tasks()], dim=1

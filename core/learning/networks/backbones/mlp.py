@@ -15,7 +15,7 @@ from core.learning.networks.backbone import Backbone, ImageSpec
 
 
 class MlpHyper(BaseModel):
-    """Hyper-parameters of `mlp`: hidden sizes, input side first."""
+    """Hyper-parameters of the architecture `mlp`: hidden sizes, input side first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     hidden: list[Annotated[int, Field(ge=1, le=16384)]] = Field(
@@ -24,7 +24,9 @@ class MlpHyper(BaseModel):
 
 
 class MlpBackbone(Backbone):
-    """A backbone of layers fc1 … fcL, each followed by ReLU. Features are [B, hidden[-1]]."""
+    """A multilayer perceptron backbone of layers fc1 … fcL with ReLU; features are [B,
+    hidden[-1]].
+    """
 
     def __init__(self, hyper: MlpHyper, image: ImageSpec) -> None:
         super().__init__()

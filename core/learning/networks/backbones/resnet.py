@@ -21,7 +21,7 @@ MIN_WIDTH = 8
 
 
 class ResNet20Hyper(BaseModel):
-    """Hyper-parameters of `resnet20`.
+    """Hyper-parameters of the architecture `resnet20`.
 
     `width`: channels of the first stage; the others have two and four times as many.
     """
@@ -31,7 +31,7 @@ class ResNet20Hyper(BaseModel):
 
 
 class SlimResNet18Hyper(BaseModel):
-    """Hyper-parameters of `slim-resnet18`.
+    """Hyper-parameters of the architecture `slim-resnet18`.
 
     `width`: channels of the first stage (64 in ResNet-18); the others have two, four and eight
     times as many.
@@ -42,7 +42,7 @@ class SlimResNet18Hyper(BaseModel):
 
 
 class ResidualBlock(nn.Module):
-    """A residual block, relu(bn(conv(relu(bn(conv(x))))) + shortcut(x)).
+    """A residual block of two convolutions: relu(bn(conv(relu(bn(conv(x))))) + shortcut(x)).
 
     The shortcut is a 1x1 convolution where the shape changes.
     """
@@ -69,7 +69,7 @@ class ResidualBlock(nn.Module):
 
 
 class SmallResNet(Backbone):
-    """A ResNet with `blocks[i]` blocks of `width * 2**i` channels in stage i.
+    """A small ResNet backbone with `blocks[i]` blocks of `width * 2**i` channels in stage i.
 
     Each stage after the first halves the image.
     """

@@ -15,7 +15,7 @@ from core.learning.networks.backbone import Backbone, ImageSpec
 
 
 class SmallCnnHyper(BaseModel):
-    """Hyper-parameters of `small-cnn`, which has none."""
+    """Hyper-parameters of the architecture `small-cnn`, which has none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -26,7 +26,7 @@ THIRDS = 3
 
 
 class TimmHyper(BaseModel):
-    """Hyper-parameters of `timm`.
+    """Hyper-parameters of the architecture `timm`: the name of a timm network.
 
     `model`: architecture and weights by timm's name; `recommended` lists a dozen of them.
     """
@@ -36,7 +36,9 @@ class TimmHyper(BaseModel):
 
 
 class TimmBackbone(Backbone):
-    """A timm network with features [B, width], as its classifier would read them."""
+    """A backbone that wraps a timm network, with features [B, width] as its classifier reads
+    them.
+    """
 
     def __init__(self, known: PretrainedWeights, image: ImageSpec) -> None:
         """Build the network. Raises ValueError for images that it does not take."""
@@ -67,13 +69,15 @@ class TimmBackbone(Backbone):
         return net(x)  # type: ignore[no-any-return]
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> TimmBackbone:
-        """Allocate as the base class does, then recompute buffers that are never stored."""
+        """Move the backbone to a device uninitialised, and recompute buffers that are never
+        stored.
+        """
         super().to_empty(device=device, recurse=recurse)
         import_timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
         return self
 
-    def draw_weights(self, generator: torch.Generator) -> None:
-        """Draw timm's own first weights.
+    def draw_initial_weights(self, generator: torch.Generator) -> None:
+        """Draw initial weights by timm's own rules.
 
         They come from the global generator, which is seeded for this and then restored.
         """
@@ -88,7 +92,7 @@ class TimmBackbone(Backbone):
 
 
 def build_timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
-    """Build the network that timm has under this name.
+    """Build the backbone around the timm network of this name.
 
     Raises ValueError for an unknown name, or images that it does not take.
     """
@@ -96,13 +100,13 @@ def build_timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
 
 
 def get_feature_width(net: nn.Module) -> int:
-    """Return the width of a feature vector, which is the classifier's input."""
+    """Return the width of a timm network's feature vector, the input of its classifier."""
     width: Any = getattr(net, "head_hidden_size", None) or net.num_features
     return int(width)
 
 
 def _create_timm_network(known: PretrainedWeights, image: ImageSpec) -> nn.Module:
-    """Build timm's network for an image size.
+    """Create timm's network for an image size.
 
     Raises ValueError for images that it does not take.
     """
@@ -120,14 +124,14 @@ def _create_timm_network(known: PretrainedWeights, image: ImageSpec) -> nn.Modul
 
 
 def _list_classifier_prefixes(net: nn.Module) -> list[str]:
-    """Return the name prefixes of a checkpoint's classifier."""
+    """Return the name prefixes of the classifier's tensors in a timm checkpoint."""
     named: str | Sequence[str] | None = net.pretrained_cfg.get("classifier")  # type: ignore[union-attr,operator]
     names = [named] if isinstance(named, str) else named or ()
     return [f"{name}." for name in names]
 
 
 def _list_computed_buffers(net: nn.Module) -> list[str]:
-    """Return the names of computed buffers.
+    """List the names of a timm network's computed buffers, which are not stored.
 
     Checkpoints of older versions of timm have some of them.
     """
@@ -139,7 +143,9 @@ def _list_computed_buffers(net: nn.Module) -> list[str]:
 
 
 def _find_layers_in_order(net: nn.Module) -> list[Layer]:
-    """Return the layers in forward order, each as the shortest prefixes of its own tensors."""
+    """Find a timm network's layers in forward order, each as the shortest prefixes of its tensor
+    names.
+    """
     groups = _group_tensors_by_layer(net)
     layer_of = {name: number for number, group in groups.items() for name in group}
     inside: dict[str, set[int]] = defaultdict(set)
@@ -156,7 +162,7 @@ def _find_layers_in_order(net: nn.Module) -> list[Layer]:
 
 
 def _group_tensors_by_layer(net: nn.Module) -> Mapping[int, list[str]]:
-    """Return the names of the tensors by layer, counted from the input on.
+    """Group the tensor names of a timm network by layer, counted from the input on.
 
     A network that does not declare its layers has one for each module of its sequences, in the
     order of declaration.
@@ -177,6 +183,6 @@ def _group_tensors_by_layer(net: nn.Module) -> Mapping[int, list[str]]:
 
 
 def _list_dotted_name_prefixes(name: str) -> list[str]:
-    """Return the prefixes of a name: `a.b.c` gives `a`, `a.b`, `a.b.c`."""
+    """List the dotted prefixes of a name: `a.b.c` gives `a`, `a.b`, `a.b.c`."""
     words = name.split(".")
     return [".".join(words[:end]) for end in range(1, len(words) + 1)]

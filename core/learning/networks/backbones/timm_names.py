@@ -38,13 +38,13 @@ _FILE = Path(__file__).with_name("timm_weights.json")
 # Read on first use: most jobs use no network of timm.
 @cache
 def load_weights_table() -> PretrainedTable:
-    """Return the table of all weights, as stored in `timm_weights.json`."""
+    """Load the table of all known pretrained timm weights, `timm_weights.json`."""
     value: PretrainedTable = json.loads(_FILE.read_bytes())
     return value
 
 
 def find_pretrained_weights(name: str) -> PretrainedWeights:
-    """Return the properties of pretrained weights by timm's name.
+    """Find the measured properties of pretrained weights by timm's name.
 
     Raises:
         ValueError: timm has no weights of this name, or none that can be built; it names the
@@ -63,5 +63,5 @@ def find_pretrained_weights(name: str) -> PretrainedWeights:
 
 
 def list_pretrained_names() -> list[str]:
-    """Return the names of all weights that can be built, sorted."""
+    """List the names of all pretrained weights whose network can be built, sorted."""
     return sorted(load_weights_table()["weights"])

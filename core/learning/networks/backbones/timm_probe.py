@@ -24,7 +24,7 @@ MOST_UNITS = 8
 
 @dataclass(frozen=True)
 class TimmNetworkProperties:
-    """Measured properties of a timm network.
+    """Measured properties of a timm network: sizes, activations, accepted image sizes.
 
     parameters, activations, widest: numbers of float32 values, the latter two for one image (see
     `core.admission.network_size.NetworkSize`). step, smallest, resized_by: see
@@ -40,14 +40,14 @@ class TimmNetworkProperties:
 
 
 def measure_timm_network(name: str, size: int) -> TimmNetworkProperties:
-    """Measure the network of some weights, whose own images have `size` pixels a side.
+    """Measure the properties of the timm network of some weights, at their own image size.
 
     Raises:
         ValueError: the network cannot be built without memory, or does not declare its width.
     """
     net = _build_timm_network(name)
     activations, widest = _count_activations(net, size, get_feature_width(net))
-    step, smallest, resized_by = _find_accepted_sizes(name, net, size)
+    step, smallest, resized_by = _find_accepted_image_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return TimmNetworkProperties(parameters, activations, widest, step, smallest, resized_by)
 
@@ -60,7 +60,7 @@ def _build_timm_network(name: str, **arguments: object) -> nn.Module:
 
 
 def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
-    """Return the number of values that backward saves for one image, in all and of the largest."""
+    """Count the values that backward saves for one image, in total and in the largest tensor."""
     parameter_ids = {id(parameter) for parameter in net.parameters()}
     sizes: dict[object, int] = {}
     alive: list[Tensor] = []
@@ -82,8 +82,8 @@ def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]
     return sum(sizes.values()) // BATCH, max(sizes.values()) // BATCH
 
 
-def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
-    """Return step, smallest size and timm's argument for images of another size.
+def _find_accepted_image_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
+    """Find the image sizes that a timm network accepts: step, smallest size, and timm's argument.
 
     Step 0 means that only its own size works.
     """
@@ -106,7 +106,7 @@ def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int
 
 @dataclass(frozen=True)
 class _ImageSizeRule:
-    """Image sizes that a class of networks takes.
+    """A rule for the image sizes that a class of timm networks accepts.
 
     Attributes:
         fine: any size; False: multiples of the unit.
@@ -120,11 +120,13 @@ class _ImageSizeRule:
 
     @property
     def needs_no_timm_argument(self) -> bool:
-        """True if the network takes other sizes without an argument."""
+        """True if the network accepts other image sizes without an argument to timm."""
         return bool(self.units) and not self.argument
 
     def compute_accepted_sizes(self, unit: int, own: int) -> tuple[int, int, str]:
-        """Return step, smallest size in pixels and timm's argument, for a unit and own size."""
+        """Apply the size rule to a network: return step, smallest size in pixels, and timm's
+        argument.
+        """
         if not self.units:
             return 0, own, ""
         return (1 if self.fine else unit), self.units * unit, self.argument
@@ -140,7 +142,7 @@ Another network that needs no argument is tried once more.
 def _iterate_fitting_image_size_rules(
     name: str, net: nn.Module, unit: int
 ) -> Iterator[_ImageSizeRule]:
-    """Yield the rules that fit, of increasing size for each of timm's arguments."""
+    """Yield size rules that fit a timm network, by argument and increasing smallest size."""
     for argument in ("", "dynamic_img_size", "img_size"):
         sized = _ResizableNetwork(name, net, argument)
         for units in (1, 2, MOST_UNITS):
@@ -151,7 +153,7 @@ def _iterate_fitting_image_size_rules(
 
 
 def _find_image_size_unit(net: nn.Module) -> int:
-    """Return the pixels a side of a network's unit: a patch, or the last layer's stride."""
+    """Find the pixels a side by which a network's image size grows: its patch, or last stride."""
     embedding: Any = getattr(net, "patch_embed", None)
     patch = getattr(embedding, "patch_size", None)
     info: Any = getattr(net, "feature_info", None)
@@ -161,7 +163,9 @@ def _find_image_size_unit(net: nn.Module) -> int:
 
 
 class _ResizableNetwork:
-    """A network with one of timm's arguments for images of other sizes; "": no argument."""
+    """A timm network that can be rebuilt for other image sizes by one of timm's arguments ("":
+    none).
+    """
 
     def __init__(self, name: str, net: nn.Module, argument: str) -> None:
         self._name, self._argument = name, argument
@@ -169,7 +173,7 @@ class _ResizableNetwork:
         self._dynamic: nn.Module | None = None
 
     def _get_network_for_size(self, size: int) -> nn.Module:
-        """Return the network to run on images of a size."""
+        """Return the timm network to run on images of a size, built with the argument if needed."""
         if not self._argument:
             return self._own
         if self._argument == "img_size":
@@ -178,7 +182,9 @@ class _ResizableNetwork:
         return self._dynamic
 
     def accepts_size(self, size: int) -> bool:
-        """Return true if images of this size pass and all tensors keep their shapes."""
+        """Return true if images of this size pass through the network without changing its tensors'
+        shapes.
+        """
         try:
             net = self._get_network_for_size(size)
             if net is not self._own and _get_tensor_shapes(net) != _get_tensor_shapes(self._own):

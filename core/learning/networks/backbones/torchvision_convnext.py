@@ -22,7 +22,7 @@ LAYER_SCALE = 1e-6
 
 
 class ConvNextHyper(BaseModel):
-    """Hyper-parameters of ConvNeXt.
+    """Hyper-parameters of the ConvNeXt architectures.
 
     `stem`: "small" (stride 2), "standard" (stride 4), or "auto": by image size.
     """
@@ -32,7 +32,7 @@ class ConvNextHyper(BaseModel):
 
 
 class ConvNextBackbone(Backbone):
-    """A ConvNeXt with features [B, 768 | 768 | 1024 | 1536].
+    """A ConvNeXt backbone with features [B, 768 | 768 | 1024 | 1536].
 
     Features are taken after global average pooling and the final norm.
     """
@@ -71,12 +71,13 @@ class ConvNextBackbone(Backbone):
 
 
 def make_convnext_builder(name: str) -> Callable[[ConvNextHyper, ImageSpec], Backbone]:
-    """Return the builder of one variant by torchvision's name."""
+    """Make the function that builds one ConvNeXt variant, by torchvision's name."""
     return lambda hyper, image: ConvNextBackbone(name, hyper, image)
 
 
 def initialise_convnext_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """Fill with torchvision's first weights: truncated N(0, 0.02), biases 0, layer scale 1e-6.
+    """Initialise a ConvNeXt module as torchvision does: truncated N(0, 0.02), biases 0, layer scale
+    1e-6.
 
     Returns false for a module without a rule.
     """

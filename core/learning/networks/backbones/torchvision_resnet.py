@@ -19,7 +19,7 @@ from core.learning.torchvision_import import import_torchvision_models
 
 
 class ResNetHyper(BaseModel):
-    """Hyper-parameters of torchvision's ResNets.
+    """Hyper-parameters of torchvision's ResNet architectures.
 
     `stem`: "small" up to 64 pixels, "standard" for larger images; "auto" chooses by image size.
     """
@@ -29,7 +29,7 @@ class ResNetHyper(BaseModel):
 
 
 class ResNet(Backbone):
-    """A ResNet with features [B, 512] (18, 34) or [B, 2048] (50, 101, 152)."""
+    """A ResNet backbone with features [B, 512] (18, 34) or [B, 2048] (50, 101, 152)."""
 
     ignored = ("fc.",)
 
@@ -70,5 +70,5 @@ class ResNet(Backbone):
 
 
 def make_resnet_builder(name: str) -> Callable[[ResNetHyper, ImageSpec], Backbone]:
-    """Return the builder of one variant by torchvision's name."""
+    """Make the function that builds one ResNet variant, by torchvision's name."""
     return lambda hyper, image: ResNet(name, hyper, image)

@@ -30,7 +30,7 @@ Patch = Annotated[int | None, Field(ge=1, le=64)]
 
 
 class VitVariantHyper(BaseModel):
-    """Hyper-parameters of a vision transformer of named size.
+    """Hyper-parameters of a vision transformer of a named size, such as ViT-B.
 
     `patch`: pixels a side of a patch; null: chosen by image size.
     """
@@ -40,7 +40,7 @@ class VitVariantHyper(BaseModel):
 
 
 def _require_hidden_multiple_of_heads(schema: dict[str, Any]) -> None:
-    """Add to a JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
+    """Add to a JSON Schema the rule that `hidden` is a multiple of `heads`, which defaults to 3."""
     # JSON Schema cannot compare two fields, so there is a rule for each allowed number of heads.
     rules = [
         {"if": {"required": ["heads"], "properties": {"heads": {"const": n}}},
@@ -55,7 +55,9 @@ def _require_hidden_multiple_of_heads(schema: dict[str, Any]) -> None:
 
 
 class VitHyper(BaseModel):
-    """Sizes of a transformer: blocks, heads, token width (a multiple of heads), MLP width."""
+    """Hyper-parameters of a vision transformer: blocks, heads, token width, MLP width, patch
+    size.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", json_schema_extra=_require_hidden_multiple_of_heads
@@ -74,7 +76,9 @@ class VitHyper(BaseModel):
 
 
 class VisionTransformer(Backbone):
-    """A vision transformer with features [B, hidden], the class token after the final norm."""
+    """A vision transformer backbone; its features [B, hidden] are the class token after the final
+    norm.
+    """
 
     ignored = ("heads.",)
 
@@ -110,7 +114,8 @@ class VisionTransformer(Backbone):
         return self.encoder(self.embed_tokens(x))[:, 0]  # type: ignore[no-any-return]
 
     def embed_tokens(self, x: Tensor) -> Tensor:
-        """Map [B, channels, size, size] to class token and patches [B, 1 + patches, hidden].
+        """Embed images [B, channels, size, size] as class token and patches [B, 1 + patches,
+        hidden].
 
         Positions are not added.
         """
@@ -119,14 +124,14 @@ class VisionTransformer(Backbone):
 
 
 def build_vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
-    """Build a transformer of any size; patch 16 above 64 pixels unless given."""
+    """Build a vision transformer of any size; patch 16 above 64 pixels unless given."""
     return VisionTransformer(hyper, image, 16)
 
 
 def make_vit_builder(
     layers: int, heads: int, hidden: int, mlp: int, patch: int
 ) -> Callable[..., Backbone]:
-    """Return the builder of a named size with its own patch for large images."""
+    """Make the function that builds a vision transformer of a named size."""
 
     def build_vit_variant(hyper: VitVariantHyper, image: ImageSpec) -> Backbone:
         sizes = VitHyper.model_validate(
@@ -138,7 +143,7 @@ def make_vit_builder(
 
 
 def initialise_vit_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """Fill with torchvision's first weights; return false for a module without a rule.
+    """Initialise a vision transformer's module as torchvision does; return false without a rule.
 
     LeCun normal patches, N(0, 0.02) positions, Xavier attention and MLP.
     """

@@ -21,7 +21,7 @@ STAGES = 4
 
 
 class DneHyper(BaseModel):
-    """Hyper-parameters of `dne`: sizes of the first expert.
+    """Hyper-parameters of the architecture `dne`: sizes of the first expert.
 
     It has `heads` of `head_dim` channels in `layers` layers. The last layer attends from a class
     token. `expansion`: hidden channels per channel. `attention`: of patches, gated by positions
@@ -39,7 +39,9 @@ class DneHyper(BaseModel):
 
 
 class DneBackbone(Backbone):
-    """A backbone with features [B, heads · head_dim], the last layer's normalised class token."""
+    """The first expert of DNE as a backbone: features are the last layer's normalised class
+    token.
+    """
 
     ignored = ("head.",)
 

@@ -17,7 +17,7 @@ from core.learning.networks.dne.expert import DneExpert
 
 @dataclass(frozen=True)
 class ExpertChainOutputs:
-    """Outputs that later experts read, by expert and layer.
+    """Outputs of a chain of experts that later experts read, by expert and layer.
 
     Attributes:
         heads: normalised heads [B, N, d].
@@ -31,7 +31,7 @@ class ExpertChainOutputs:
 
 
 def run_expert_chain(experts: Iterable[DneExpert], x: Tensor) -> ExpertChainOutputs:
-    """Run all experts once on images x [B, C, S, S], and return their outputs."""
+    """Run all experts of a chain on images x [B, C, S, S], and return their outputs."""
     outputs = ExpertChainOutputs()
     for expert in experts:
         outputs = run_next_expert_of_chain(expert, outputs, x)
@@ -41,7 +41,7 @@ def run_expert_chain(experts: Iterable[DneExpert], x: Tensor) -> ExpertChainOutp
 def run_next_expert_of_chain(
     expert: DneExpert, before: ExpertChainOutputs, x: Tensor, drop_path: Tensor | None = None
 ) -> ExpertChainOutputs:
-    """Return the outputs of earlier experts and the next one's; only the next expert is computed.
+    """Run the next expert of a chain, given the outputs of the earlier ones; return all outputs.
 
     Args:
         expert: the next expert.
@@ -67,7 +67,7 @@ def run_next_expert_of_chain(
 def draw_drop_path_masks(
     layers: int, most: float, batch: int, generator: torch.Generator
 ) -> Tensor:
-    """Return masks [layers, 2, B]: 0 with probability p, else 1 / (1 - p).
+    """Draw masks of stochastic depth [layers, 2, B]: 0 with probability p, else 1 / (1 - p).
 
     p rises with the layer from 0 to `most`.
     """

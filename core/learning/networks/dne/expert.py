@@ -24,7 +24,9 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class ExpertSizes:
-    """Sizes that all experts share. `grid`: patches a side. `expansion`: γ, of hidden heads."""
+    """Sizes that all experts of a DNE network share. `grid`: patches a side. `expansion`: γ, of
+    hidden heads.
+    """
 
     layers: int
     head_dim: int
@@ -36,12 +38,12 @@ class ExpertSizes:
 
     @property
     def hidden_channels(self) -> int:
-        """Channels of a hidden head."""
+        """Number of channels of a hidden head in an expert's MLP."""
         return self.expansion * self.head_dim
 
 
 class ExpertMlp(nn.Module):
-    """Mixing of channels in the first expert: an ordinary MLP."""
+    """Channel mixing of the first expert: an ordinary MLP."""
 
     def __init__(self, heads: int, sizes: ExpertSizes) -> None:
         super().__init__()
@@ -49,16 +51,18 @@ class ExpertMlp(nn.Module):
         self.outer = nn.Linear(heads * sizes.hidden_channels, heads * sizes.head_dim)
 
     def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """Map channels [B, N, d] to hidden ones [B, N, γ d]; other heads are not read."""
+        """Map channels [B, N, d] to the MLP's hidden ones [B, N, γ d]; other experts' heads are not
+        read.
+        """
         return self.inner(own)  # type: ignore[no-any-return]
 
     def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
-        """Map hidden channels [B, N, γ d] back to [B, N, d]."""
+        """Map the MLP's hidden channels [B, N, γ d] back to [B, N, d]."""
         return self.outer(own)  # type: ignore[no-any-return]
 
 
 class TaskMixing(nn.Module):
-    """Mixing in a later expert: the task attention block.
+    """Channel mixing of a later expert: task attention over the heads of all experts so far.
 
     `sources`: number of heads of all experts up to this one.
     """
@@ -70,14 +74,14 @@ class TaskMixing(nn.Module):
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
     def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """Map heads of all experts so far to this one's hidden heads [B, N, γ d]."""
+        """Map heads of all experts so far to this expert's hidden heads [B, N, γ d]."""
         hidden: Tensor = self.inner(
             _split_heads(own, self._narrow), join_expert_heads(heads, self._narrow)
         )
         return hidden.flatten(-2)
 
     def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
-        """Map hidden heads of all experts so far to this one's [B, N, d]."""
+        """Map hidden heads of all experts so far to this expert's output heads [B, N, d]."""
         output: Tensor = self.outer(
             _split_heads(own, self._wide), join_expert_heads(hidden, self._wide)
         )
@@ -85,7 +89,9 @@ class TaskMixing(nn.Module):
 
 
 class DneLayer(nn.Module):
-    """Attention and mixing. `last`: attention is from the class token."""
+    """One layer of a DNE expert: attention and channel mixing; in the last, only the class token
+    attends.
+    """
 
     def __init__(self, heads: int, earlier: int, sizes: ExpertSizes, last: bool) -> None:
         super().__init__()
@@ -101,7 +107,8 @@ class DneLayer(nn.Module):
         )
 
     def attend_to_heads(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
-        """Return s: [B, N, d], or [B, 1, d] in the last layer.
+        """Attend between patches with a residual connection: return [B, N, d], or [B, 1, d] in the
+        last layer.
 
         drop: [B], the multiplier of the branch.
         """
@@ -113,7 +120,7 @@ class DneLayer(nn.Module):
         return token + _apply_drop_path(self.attention(both, both[:, :1]), drop)
 
     def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """Return the hidden heads o [B, N, γ d] of the mixing.
+        """Compute the hidden heads [B, N, γ d] of the layer's channel mixing.
 
         own: LN2(s). heads: LN2(s) of every expert up to this one, in order.
         """
@@ -122,7 +129,7 @@ class DneLayer(nn.Module):
     def mix_heads(
         self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None
     ) -> Tensor:
-        """Return the layer's output r [B, N, d] from its hidden heads.
+        """Compute the layer's output [B, N, d] from its hidden heads.
 
         own: o. hidden: o of every expert up to this one, in order.
         """
@@ -130,7 +137,9 @@ class DneLayer(nn.Module):
 
 
 class DneExpert(nn.Module):
-    """An expert with `heads` of its own, after `earlier` heads of the experts before it."""
+    """A DNE expert with `heads` attention heads, which reads the `earlier` heads of experts before
+    it.
+    """
 
     def __init__(self, heads: int, earlier: int, sizes: ExpertSizes) -> None:
         super().__init__()
@@ -149,12 +158,12 @@ class DneExpert(nn.Module):
         return self.patch(x).flatten(2).transpose(1, 2) + self.position  # type: ignore[no-any-return]
 
     def extract_feature(self, r: Tensor) -> Tensor:
-        """Map [B, 1, d] of the last layer to the normalised feature [B, d]."""
+        """Extract the expert's normalised feature [B, d] from the last layer's output [B, 1, d]."""
         return self.norm(r[:, 0])  # type: ignore[no-any-return]
 
 
 def initialise_expert_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """Fill a module with its first weights; return false for a module without a rule.
+    """Initialise a module of a DNE expert; return false for a module without a rule.
 
     Weights are truncated N(0, 0.02), biases 0, patches as in torch, attention values the identity.
     The first nine heads of the first expert attend to one patch each of the 3 x 3 around. Other
@@ -194,7 +203,9 @@ def initialise_expert_module(name: str, module: nn.Module, generator: torch.Gene
 
 
 def join_expert_heads(heads: Sequence[Tensor], channels: int) -> Tensor:
-    """Join every expert's [B, N, heads · c] to one [B, N, H, c], by experts, then heads."""
+    """Join every expert's heads [B, N, heads · c] to one [B, N, H, c], ordered by experts, then
+    heads.
+    """
     return torch.cat([_split_heads(h, channels) for h in heads], -2)
 
 
@@ -204,5 +215,5 @@ def _split_heads(y: Tensor, channels: int) -> Tensor:
 
 
 def _apply_drop_path(branch: Tensor, drop: Tensor | None) -> Tensor:
-    """Multiply a branch by one number per image, for stochastic depth."""
+    """Multiply a residual branch by one mask number per image, for stochastic depth."""
     return branch if drop is None else branch * drop[:, None, None]

@@ -18,7 +18,7 @@ from core.learning.networks.network import Network
 
 
 class ExpandedNetwork(GrowingNetwork):
-    """A growing network whose experts are measured in heads."""
+    """The growing network of DNE, whose experts are measured in attention heads."""
 
     family: ClassVar[str] = "dne"
     backbone: DneBackbone
@@ -36,11 +36,13 @@ class ExpandedNetwork(GrowingNetwork):
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> ExpandedNetwork:
-        """Build from a plain network and what `describe_for_manifest` returned, for a strict load."""
+        """Build the growing network from a plain one and the manifest's description, with weights
+        to be loaded.
+        """
         return ExpandedNetwork(plain, description["experts"])
 
     def describe_for_manifest(self) -> dict[str, Any]:
-        """Describe the network for the manifest.
+        """Describe the network of experts for the manifest.
 
         `experts`: heads of each expert after the first.
         """
@@ -51,15 +53,15 @@ class ExpandedNetwork(GrowingNetwork):
         return [self.backbone.expert, *self.experts]
 
     def make_expert(self, size: int) -> DneExpert:
-        """Return an expert with `size` heads, of uninitialised memory."""
+        """Make an expert with `size` heads, with uninitialised weights."""
         return DneExpert(size, sum(e.heads for e in self.list_experts()), self.backbone.sizes)
 
     def init_expert_weights(self, expert: nn.Module, generator: torch.Generator) -> None:
-        """Draw a new expert's first weights from the generator."""
+        """Draw a new expert's initial weights from the generator."""
         initialise_weights(expert, initialise_expert_module, generator)
 
     def pack_older_experts(self) -> PackedExperts:
-        """Pack the older experts' present weights, for passes in training.
+        """Pack copies of the older experts' weights, to run them at once in training.
 
         The caller holds the result; the network does not.
         """
@@ -69,7 +71,7 @@ class ExpandedNetwork(GrowingNetwork):
     def compute_older_features(
         self, x: Tensor, packed: PackedExperts | None = None
     ) -> OlderExpertFeatures:
-        """Return outputs of all experts but the newest, without a graph.
+        """Compute the outputs of all experts but the newest, without a graph.
 
         packed: used instead of the experts if given.
         """
@@ -86,7 +88,7 @@ class ExpandedNetwork(GrowingNetwork):
     def compute_newest_features(
         self, old: OlderExpertFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
-        """Return the newest expert's feature [B, d], with a graph."""
+        """Compute the newest expert's feature [B, d], with a graph."""
         return run_next_expert_of_chain(
             self.list_experts()[-1], old.intermediates, x, drop_path
         ).features[-1]

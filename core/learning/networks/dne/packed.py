@@ -27,7 +27,7 @@ from core.learning.networks.dne.task_attention import TaskAttention
 
 
 def is_packing_faster(device: torch.device) -> bool:
-    """Return true on devices where experts are packed in training: CUDA.
+    """Return true on devices where packed experts train faster: CUDA.
 
     Launching small operations takes most of the time there. With five experts of 12, 1, 1, 1 and 1
     heads a pass has 311 operations instead of 1,391; the saving on CUDA is not measured yet. On a
@@ -37,7 +37,7 @@ def is_packing_faster(device: torch.device) -> bool:
 
 
 class PackedExperts:
-    """Copies of the experts' present weights; later changes of the experts have no effect.
+    """Frozen copies of several experts' weights, packed to run all of them at once.
 
     Packed within autocast it holds matrices in autocast's format, and must be used within autocast.
     """
@@ -55,7 +55,9 @@ class PackedExperts:
 
     @torch.no_grad()
     def run_packed_chain(self, x: Tensor) -> ExpertChainOutputs:
-        """Return what `chain.run_expert_chain` computes, for images [B, channels, size, size]."""
+        """Run the packed experts on images [B, channels, size, size]; the outputs are as of
+        `run_expert_chain`.
+        """
         # All experts read the same image, each by its own patches.
         rs = [stack.embed_patches(x) for stack in self._stacks]
         heads, hidden = [], []
@@ -92,7 +94,7 @@ class PackedExperts:
 
 
 class _ExpertStack:
-    """G experts of k heads, d = k D channels. Layers pass on [G, B, N, d]."""
+    """G packed experts of k heads each, d = k D channels, whose layers pass on [G, B, N, d]."""
 
     def __init__(self, experts: Sequence[DneExpert]) -> None:
         self._count, self._side = len(experts), experts[0].patch.kernel_size
@@ -103,14 +105,16 @@ class _ExpertStack:
         self.norm = _PackedLayerNorm([e.norm for e in experts])
 
     def embed_patches(self, x: Tensor) -> Tensor:
-        """Map images [B, channels, size, size] to embedded patches [G, B, N, d]."""
+        """Embed images [B, channels, size, size] as patches of each packed expert, [G, B, N, d]."""
         patches = functional.conv2d(x, self._patch, stride=self._side)
         by_expert = torch.unflatten(patches.flatten(2), 1, (self._count, -1))
         return by_expert.permute(1, 0, 3, 2) + self._position
 
 
 class _PackedLayer:
-    """A layer of a stack. `heads`: the number of heads of its experts, G k."""
+    """One layer of several packed experts. `heads`: the number of heads of all these experts, G
+    k.
+    """
 
     def __init__(self, layers: Sequence[DneLayer], tokens: Tensor) -> None:
         attentions = [layer.attention for layer in layers]
@@ -128,7 +132,7 @@ class _PackedLayer:
         self._outer = _stack_mixings([layer.mixing.outer for layer in layers])
 
     def compute_qkv(self, r: Tensor) -> list[Tensor]:
-        """Return q, k and v, each [B, G k, tokens, D]."""
+        """Compute the packed experts' queries, keys and values, each [B, G k, tokens, D]."""
         if self._tokens is not None:
             r = torch.cat([self._tokens.expand(-1, r.shape[1], -1, -1), r], 2)
         y = _cast_for_matmul(_normalise_features(r))
@@ -137,7 +141,7 @@ class _PackedLayer:
         return [self._split_heads(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
 
     def add_attention(self, r: Tensor, seen: Tensor) -> Tensor:
-        """Return s [G, B, tokens, d], the sum of the residual and the attention's output.
+        """Add the packed experts' attention output to the residual: return [G, B, tokens, d].
 
         seen: attended values [B, G k, tokens, D].
         """
@@ -145,21 +149,21 @@ class _PackedLayer:
         return (r if self._tokens is None else self._tokens) + self._out(by_expert)
 
     def compute_hidden(self, own: Tensor, sources: Tensor) -> Tensor:
-        """Return the hidden heads o of the mixing.
+        """Compute the hidden heads of the packed experts' channel mixing.
 
         own: LN2(s); sources: [B N, H, D] of all experts.
         """
         return functional.gelu(self._inner(own, sources))
 
     def add_mixing(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
-        """Return the layer's output r.
+        """Add the packed experts' channel mixing to the residual: return the layer's output.
 
         own: o; sources: [B N, H, γ D] of all experts.
         """
         return s + self._outer(own, sources)
 
-    def arrange_sources(self, y: Tensor) -> Tensor:
-        """Rearrange [G, B, N, k c] to [B N, G k, c]."""
+    def arrange_attention_sources(self, y: Tensor) -> Tensor:
+        """Rearrange packed expert outputs [G, B, N, k c] as attention sources [B N, G k, c]."""
         return _cast_for_matmul(
             self._split_heads(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1)
         )
@@ -169,7 +173,7 @@ class _PackedLayer:
 
 
 class _PackedAttention:
-    """Attention between patches, for the heads of all experts at once.
+    """Attention between patches for the heads of all packed experts at once.
 
     q, k and v: [B, heads, tokens, D].
     """
@@ -192,7 +196,7 @@ class _PackedAttention:
 
 
 class _PackedLayerNorm:
-    """Layer norms of all experts in a stack."""
+    """Layer norms of all packed experts at once."""
 
     def __init__(self, norms: Sequence[nn.LayerNorm]) -> None:
         self._weight = torch.stack([norm.weight for norm in norms])[:, None, None]
@@ -203,7 +207,7 @@ class _PackedLayerNorm:
 
 
 class _PackedLinear:
-    """Each expert's own linear map, of [G, B, N, in] to [G, B, N, out]."""
+    """The linear maps of all packed experts at once: [G, B, N, in] to [G, B, N, out]."""
 
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
         self._weight = _cast_for_matmul(torch.stack([*weights])).mT
@@ -216,7 +220,8 @@ class _PackedLinear:
 
 
 class _PackedTaskAttention:
-    """`TaskAttention` of G experts at once; sources after an expert's own get no weight there.
+    """`TaskAttention` of G packed experts at once; sources after an expert's own get no weight
+    there.
 
     Its sum is computed in the way with the smaller intermediate. Either sources times weights [G, B
     N, k, H, in], then one product with all matrices; or values [H, B N, G, out], one product per
@@ -273,7 +278,9 @@ class _PackedTaskAttention:
 def _fold_norms_into_linears(
     norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]
 ) -> _PackedLinear:
-    """Return W (g x + b) as a map of x that is only centred and scaled: (W g) x + W b."""
+    """Fold the scale g and shift b of layer norms into the linear maps after them: (W g) x + W
+    b.
+    """
     return _PackedLinear(
         [weight * norm.weight for norm, weight in zip(norms, weights, strict=True)],
         [weight @ norm.bias for norm, weight in zip(norms, weights, strict=True)],
@@ -294,8 +301,12 @@ def _stack_mixings(
 
 
 def _join_source_heads(layers: Sequence[_PackedLayer], stacks: Sequence[Tensor]) -> Tensor:
-    """Join all stacks' [G, B, N, k c] to [B N, heads of all experts, c]."""
-    return torch.cat([layer.arrange_sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
+    """Join the outputs of all packed experts as attention sources [B N, heads of all experts,
+    c].
+    """
+    return torch.cat(
+        [layer.arrange_attention_sources(y) for layer, y in zip(layers, stacks, strict=True)], 1
+    )
 
 
 def _normalise_features(y: Tensor) -> Tensor:
@@ -303,24 +314,24 @@ def _normalise_features(y: Tensor) -> Tensor:
 
 
 def _pad_with_zero_rows(y: Tensor, rows: int) -> Tensor:
-    """Append rows of zeros up to `rows` rows."""
+    """Append rows of zeros to a tensor up to `rows` rows."""
     return torch.cat([y, y.new_zeros(rows - len(y), *y.shape[1:])])
 
 
 def _cast_for_matmul(y: Tensor) -> Tensor:
-    """Convert to the format of matrix products under the present autocast."""
+    """Convert a tensor to the number format of matrix products under the present autocast."""
     kind = y.device.type
     # Converted once when packed: autocast would convert frozen weights again in each step.
     return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y
 
 
 def _group_layers_by_position(experts: Sequence[DneExpert]) -> list[list[DneLayer]]:
-    """Return the layers of all experts, grouped by their position."""
+    """Group the experts' layers by their position in the expert."""
     return [
         cast("list[DneLayer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)
     ]
 
 
 def _regroup_outputs_by_expert(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-    """Regroup outputs from layer, then expert, to expert, then layer."""
+    """Regroup outputs by layer and expert to outputs by expert and layer."""
     return [list(of) for of in zip(*found, strict=True)]

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class SpatialAttention(nn.Module):
-    """Attention from [B, N, d] to [B, N, d], N = grid² patches, row by row.
+    """Self-attention over a grid of patches, plain or gated with attention by position (ConViT).
 
     Plain: softmax(q kᵀ / √D) v per head of D channels, q, k and v without bias (queries, keys,
     values), and an output layer with one. Gated (d'Ascoli et al. 2021, ConViT, arXiv 2103.10697):
@@ -36,13 +36,15 @@ class SpatialAttention(nn.Module):
             self.gate = nn.Parameter(torch.ones(heads))
 
     def forward(self, y: Tensor, queries: Tensor | None = None) -> Tensor:
-        """Attend between tokens. `queries`: other tokens to attend from, in plain attention."""
+        """Attend between tokens; `queries`: other tokens to attend from, in plain attention."""
         return self.join_expert_heads(self.attend_values(*self.compute_qkv(y, queries)))
 
     def compute_qkv(
         self, y: Tensor, queries: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return q, k and v [B, heads, tokens, D]; q of other tokens if `queries` is given."""
+        """Compute queries, keys and values [B, heads, tokens, D]; queries come from `queries` if
+        given.
+        """
         query_tokens = y if queries is None else queries
         return (
             self._split_heads(self.query(query_tokens)),
@@ -51,17 +53,17 @@ class SpatialAttention(nn.Module):
         )
 
     def attend_values(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attended values of each head, [B, heads, tokens, D]."""
+        """Compute the attended values of each head, [B, heads, tokens, D]."""
         content = functional.scaled_dot_product_attention(q, k, v)
         return content if self.grid is None else self.blend_by_gate(content, v)
 
     def blend_by_gate(self, content: Tensor, v: Tensor) -> Tensor:
-        """Mix the given attention by content with attention by position."""
+        """Blend attention by content with attention by position, by each head's learned gate."""
         share = self.gate.sigmoid()[:, None, None]
         return (1 - share) * content + share * (self.compute_positional_attention() @ v)
 
     def compute_positional_attention(self) -> Tensor:
-        """Return each patch's attention by position alone, [heads, N, N]. Rows sum to 1."""
+        """Compute each patch's attention by position alone, [heads, N, N]. Rows sum to 1."""
         assert self.grid is not None
         scores = torch.einsum(
             "hk,kij->hij", self.position, compute_offsets_between_patches(self.grid, self.position)
@@ -69,7 +71,8 @@ class SpatialAttention(nn.Module):
         return scores.softmax(-1)
 
     def init_heads_as_convolution(self) -> None:
-        """Let the first nine heads attend to the 3 x 3 patches around a patch.
+        """Initialise the first nine heads as a convolution: each attends to one of the 3 x 3
+        neighbours.
 
         Head h1 + 3 h2 attends to (h2 - 1, h1 - 1).
         """
@@ -82,7 +85,7 @@ class SpatialAttention(nn.Module):
                 self.position[head, 2] = -1
 
     def join_expert_heads(self, heads: Tensor) -> Tensor:
-        """Map [B, heads, tokens, D] to [B, tokens, d], through the output layer."""
+        """Join the heads [B, heads, tokens, D] to [B, tokens, d], and apply the output layer."""
         return self.out(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _split_heads(self, y: Tensor) -> Tensor:
@@ -90,7 +93,7 @@ class SpatialAttention(nn.Module):
 
 
 def compute_offsets_between_patches(grid: int, like: Tensor) -> Tensor:
-    """Return Δx, Δy and their squared length, from patch i (row) to patch j, [3, N, N]."""
+    """Compute offsets Δx, Δy and their squared length between all pairs of patches, [3, N, N]."""
     at = torch.arange(grid, device=like.device, dtype=like.dtype)
     y, x = at.repeat_interleave(grid), at.repeat(grid)
     dx, dy = x[None] - x[:, None], y[None] - y[:, None]

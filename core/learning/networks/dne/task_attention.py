@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class TaskAttention(nn.Module):
-    """Attention from heads z [..., own, c] to sources x [..., H, c], giving [..., own, out].
+    """Attention of an expert's heads z [..., own, c] to the heads x [..., H, c] of all experts.
 
     The leading dimensions (images and patches) are not mixed. `forward` rearranges the formula.
     Keys are not projected, since (W_q z) · (W_k x) = (z W_qᵀ W_k) · x. With one head of its own,
@@ -34,7 +34,7 @@ class TaskAttention(nn.Module):
         self.bias = nn.Parameter(torch.empty(sources, out))
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        """Map z [..., own, c] and x [..., H, c] to [..., own, out]."""
+        """Attend from an expert's heads z [..., own, c] to source heads x [..., H, c]."""
         weights = self.scale[:, None] * self.compute_attention(z, x)
         constant = weights @ self.bias
         if self.own == 1:
@@ -46,7 +46,7 @@ class TaskAttention(nn.Module):
         return weights @ values + constant
 
     def compute_attention(self, z: Tensor, x: Tensor) -> Tensor:
-        """Return A [..., own, H], with a softmax in at least float32: λ amplifies its rounding."""
+        """Compute the attention weights [..., own, H], with a softmax in at least float32."""
         queries = z @ (self.query.T @ self.key)
         scores = queries @ x.transpose(-1, -2) / math.sqrt(x.shape[-1])
         return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(

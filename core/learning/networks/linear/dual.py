@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learning.networks.linear.tangents import (
-    MaskedTangent,
     TangentConv,
     TangentLinear,
+    TangentRelu,
     sum_tangents,
 )
 
@@ -31,7 +31,9 @@ class MissingDualRule(NotImplementedError):
 
 
 class DualTensor:
-    """A value `x` with its derivative `dx` of the same shape; None is a derivative of zero."""
+    """A dual number for forward-mode differentiation: a value `x` with its derivative `dx`; None is
+    zero.
+    """
 
     def __init__(self, x: Tensor, dx: Tensor | None) -> None:
         self.x = x
@@ -58,35 +60,35 @@ class DualTensor:
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the value."""
+        """Shape of the dual number's value."""
         return self.x.shape
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of the value."""
+        """Dtype of the dual number's value."""
         return self.x.dtype
 
     @property
     def device(self) -> torch.device:
-        """Device of the value."""
+        """Device of the dual number's value."""
         return self.x.device
 
     @property
     def is_nested(self) -> bool:
-        """Always false; modules check it."""
+        """Always false: a dual number is no nested tensor, which torch modules check."""
         return False
 
     @property
     def requires_grad(self) -> bool:
-        """Always true, which keeps modules off their fast paths."""
+        """Always true, which keeps torch modules off their fast inference paths."""
         return True
 
     def dim(self) -> int:
-        """Return the number of dimensions of the value."""
+        """Return the number of dimensions of the dual number's value."""
         return self.x.dim()
 
     def size(self, *axes: int) -> Any:
-        """Return the size of the value."""
+        """Return the size of the dual number's value."""
         return self.x.size(*axes)
 
     def __len__(self) -> int:
@@ -124,7 +126,7 @@ Rule = Callable[..., Any]
 def use_dual_parameters(
     module: nn.Module, displacement: dict[str, Tensor | None]
 ) -> Iterator[None]:
-    """Make every parameter of a module a dual number in the context. Not thread-safe."""
+    """Context manager that makes every parameter of a module a dual number. Not thread-safe."""
     originals: list[tuple[nn.Module, str, nn.Parameter]] = []
     try:
         for prefix, owner in module.named_modules():
@@ -147,7 +149,7 @@ def use_dual_parameters(
 def _apply_to_value_and_derivative(
     function: Rule, first: Any, *args: Any, **kwargs: Any
 ) -> DualTensor:
-    """Apply a linear function to value and derivative, or to those of each tensor in a list."""
+    """Apply a linear function to a dual number's value and derivative, or to each in a list."""
     if isinstance(first, DualTensor):
         dx = None if first.dx is None else function(first.dx, *args, **kwargs)
         return DualTensor(function(first.x, *args, **kwargs), dx)
@@ -266,7 +268,7 @@ def _apply_dual_leaky_relu(
     value = functional.leaky_relu(x.x, negative_slope)
     if x.dx is None:
         return DualTensor(value, None)
-    return DualTensor(value, MaskedTangent.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
+    return DualTensor(value, TangentRelu.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
 
 
 def _apply_dual_relu(x: Any, inplace: bool = False) -> DualTensor:
@@ -346,7 +348,7 @@ def _apply_dual_layer_norm(
 def _apply_dual_affine(
     hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]
 ) -> DualTensor:
-    """Return weight · hat + bias, for a normalised value `hat` and its derivative."""
+    """Apply scale and shift to a normalised dual number: weight · hat + bias."""
     if weight is None:
         return DualTensor(hat, moved)
     weight, bias = _convert_to_dual(weight), _convert_to_dual(0.0 if bias is None else bias)
@@ -375,7 +377,7 @@ def _apply_dual_attention(
     out_proj_bias: Any,
     **options: Any,
 ) -> tuple[DualTensor, None]:
-    """Apply self-attention of [T, B, E] as nn.MultiheadAttention calls it.
+    """Apply self-attention to a dual number [T, B, E] as nn.MultiheadAttention calls it.
 
     Attention weights are not returned.
     """
@@ -395,7 +397,7 @@ def _apply_dual_attention(
 
 
 def _compute_self_attention(projected: DualTensor, num_heads: int) -> DualTensor:
-    """Map joint queries, keys and values [T, B, 3 E] to softmax(q kᵀ / √e) v [T, B, E].
+    """Compute self-attention softmax(q kᵀ / √e) v from joint queries, keys and values [T, B, 3 E].
 
     e = E / heads.
     """

@@ -27,7 +27,7 @@ REFERENCE = "reference."
 
 
 class LinearisedNetwork(Network):
-    """A network whose features are linear in a displacement of the frozen backbone.
+    """A network linearised around frozen weights: its features are linear in a displacement.
 
     `forward` has the arguments of a plain network's. `slope`: of the LeakyReLUs; 0 leaves ReLU.
     `fixed_head`: fixed rows W_ref (`reference`) read the derivative. Logits W g(x; ψ0) + b +
@@ -60,7 +60,9 @@ class LinearisedNetwork(Network):
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
-        """Build from a plain network and what `describe_for_manifest` returned, for a strict load."""
+        """Build the linearised network from a plain one and the manifest's description, with
+        weights to be loaded.
+        """
         network = LinearisedNetwork(
             plain,
             slope=description["slope"],
@@ -72,7 +74,7 @@ class LinearisedNetwork(Network):
         return network
 
     def describe_for_manifest(self) -> dict[str, Any]:
-        """Describe the network for the manifest.
+        """Describe the linearised network for the manifest.
 
         `references` names the heads that have reference rows, a task's by its number. `base`: the
         digest of ψ0, without which a displacement is meaningless; null before it is frozen.
@@ -87,7 +89,7 @@ class LinearisedNetwork(Network):
         }
 
     def hash_frozen_backbone(self) -> str:
-        """Return the sha256 of ψ0: names, shapes and bytes of the backbone."""
+        """Compute the sha256 of the frozen backbone ψ0: names, shapes and bytes."""
         digest = hashlib.sha256()
         for name, tensor in self.backbone.state_dict().items():
             # Names and shapes too: the same bytes in another arrangement are another base.
@@ -98,7 +100,7 @@ class LinearisedNetwork(Network):
         return digest.hexdigest()
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy all stored parts into the network.
+        """Load all stored parts into the linearised network.
 
         Raises ValueError as a plain network does, and for a backbone other than the described ψ0.
         """
@@ -110,7 +112,9 @@ class LinearisedNetwork(Network):
     # ψ0 and ψ.
 
     def freeze_backbone(self) -> None:
-        """Make the present backbone ψ0: fold its norms, and start every displacement at zero."""
+        """Freeze the present backbone as ψ0: fold its norms, and start every displacement at
+        zero.
+        """
         fold_batch_norms(self.backbone)
         for name, parameter in self.backbone.named_parameters():
             # Gradients go to the displacement alone.
@@ -119,7 +123,9 @@ class LinearisedNetwork(Network):
         self.frozen = True
 
     def match_state_dict_shape(self, names: set[str]) -> None:
-        """Match a state dict's names: freeze if its network is frozen, and add reference rows."""
+        """Prepare the network for a state dict's names: freeze it if needed, and add reference
+        rows.
+        """
         if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
             self.freeze_backbone()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
@@ -127,18 +133,20 @@ class LinearisedNetwork(Network):
         self._add_zero_reference_rows(sorted(heads - set(self.reference_rows)))
 
     def _add_zero_reference_rows(self, references: Iterable[str]) -> None:
-        """Add reference rows of zeros for heads, to be loaded."""
+        """Add reference rows of zeros for heads, whose values are loaded afterwards."""
         for name in references:
             head = self.head if name == "shared" else self.heads[name]
             self.set_reference_rows(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
 
     @property
     def reference_rows(self) -> dict[str, Tensor]:
-        """Fixed rows by which the derivative is read, by head: "shared", or a task's number."""
+        """Fixed rows that map the derivative to logits, by head: "shared", or a task's number."""
         return dict(self.reference.named_buffers())
 
     def set_reference_rows(self, name: str, rows: Tensor) -> None:
-        """Set a head's reference rows [classes, width]. Raises ValueError when they are set."""
+        """Set a head's fixed reference rows [classes, width]. Raises ValueError when they are
+        set.
+        """
         if name in self.reference_rows:
             raise ValueError(f"the reference rows of {name} are set already")
         self.reference.register_buffer(name, rows)
@@ -146,12 +154,13 @@ class LinearisedNetwork(Network):
     # Forward passes.
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """Map [B, channels, size, size] to [B, width]: the sum of value and derivative."""
+        """Compute the linearised features [B, width]: the sum of value and derivative."""
         value, tangent = self.compute_value_and_derivative(x)
         return value if tangent is None else value + tangent
 
     def compute_value_and_derivative(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the value g(x; ψ0) and the derivative D_ψ g(x; ψ0) · ψ, [B, width] each.
+        """Compute the value g(x; ψ0) and the derivative D_ψ g(x; ψ0) · ψ of the backbone, [B,
+        width] each.
 
         The derivative is None before ψ0 is frozen.
         """
@@ -166,7 +175,9 @@ class LinearisedNetwork(Network):
         return self.expand_by_forward_mode(x)
 
     def expand_by_dual_numbers(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Expand by dual numbers: as many operations as `jvp`, and less memory in training."""
+        """Compute the first-order expansion by dual numbers, which need less memory than `jvp` in
+        training.
+        """
         moved: dict[str, Tensor | None] = dict(self.displacement.named_parameters())
         with use_dual_parameters(self.backbone, moved):
             # The image does not move, so it has no derivative.
@@ -174,7 +185,9 @@ class LinearisedNetwork(Network):
         return out.x, out.dx
 
     def expand_by_forward_mode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Expand by torch's forward-mode differentiation, where dual numbers have no rule."""
+        """Compute the first-order expansion by torch's forward-mode differentiation, without dual
+        rules.
+        """
         psi0 = {name: p.detach() for name, p in self.backbone.named_parameters()}
         psi = dict(self.displacement.named_parameters())
 
@@ -199,7 +212,7 @@ class LinearisedNetwork(Network):
     def compute_expansion_logits(
         self, value: Tensor, tangent: Tensor | None, task: int | None = None
     ) -> Tensor:
-        """Return the logits [B, classes] of an expansion."""
+        """Compute logits [B, classes] from the value and derivative of an expansion."""
         if tangent is None:
             return self.logits(value, task)
         if not self.fixed_head:
@@ -207,7 +220,7 @@ class LinearisedNetwork(Network):
         return self.logits(value, task) + tangent @ self.get_readout_rows(task).T
 
     def compute_vjp(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
-        """Return the vector-Jacobian product (D_ψ g)ᵀ u by displacement, summed over examples.
+        """Compute the vector-Jacobian product (D_ψ g)ᵀ u by displacement, summed over examples.
 
         u: [B, width]. The product does not depend on ψ: it is ordinary backpropagation through the
         network at ψ0.
@@ -222,14 +235,14 @@ class LinearisedNetwork(Network):
         }
 
     def compute_frozen_logits(self, x: Tensor, task: int | None = None) -> Tensor:
-        """Return the logits [B, classes] of ψ0 through the readout rows.
+        """Compute the logits [B, classes] of the frozen weights ψ0 through the readout rows.
 
         Their gradient by ψ0 is D_ψ of the logits for any ψ; curvature is measured on them.
         """
         return self.backbone(x) @ self.get_readout_rows(task).T  # type: ignore[no-any-return]
 
     def get_readout_rows(self, task: int | None = None) -> Tensor:
-        """Return the rows [classes, width] by which logits read the derivative."""
+        """Return the rows [classes, width] through which logits read the derivative."""
         if self.fixed_head:
             return self.reference_rows[self.get_reference_rows_name(task)]
         return self.get_head_rows(task)
@@ -239,15 +252,17 @@ class LinearisedNetwork(Network):
         return self._get_head(task).weight  # type: ignore[return-value]
 
     def get_reference_rows_name(self, task: int | None = None) -> str:
-        """Return the name of a head's reference rows: "shared", or the task's number."""
+        """Return the name of a head's fixed reference rows: "shared", or the task's number."""
         return str(task) if self.scenario == "task" else "shared"
 
     # Depth and parts.
 
-    def list_depth_groups(self) -> list[list[str]]:
-        """Return the groups of a plain network, with displacements for weights once frozen."""
+    def list_tensor_names_by_depth(self) -> list[list[str]]:
+        """Group parameter names by training depth, with displacements in place of frozen
+        weights.
+        """
         if not self.frozen:
-            return super().list_depth_groups()
+            return super().list_tensor_names_by_depth()
         heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
         groups = [heads]
         for stage in reversed(range(len(self.backbone.stage_prefixes))):
@@ -258,13 +273,13 @@ class LinearisedNetwork(Network):
                 groups[-1] = names + groups[-1]
         return groups
 
-    def list_part_names(self) -> dict[str, list[str]]:
+    def list_tensor_names_by_part(self) -> dict[str, list[str]]:
         """Return the parts of a plain network, and `displacement.k` for each stage.
 
         The backbone never changes. Frozen rows of heads are parts of their own, `reference.<head>`,
         which never change either.
         """
-        names = super().list_part_names()
+        names = super().list_tensor_names_by_part()
         for name in self.reference_rows:
             names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
         if self.frozen:
@@ -275,13 +290,13 @@ class LinearisedNetwork(Network):
         return names
 
     def _list_displaced_names(self, stage: int) -> list[str]:
-        """Return a stage's names that have a displacement."""
+        """List a stage's parameter names that have a displacement."""
         parameters = {name for name, _ in self.backbone.named_parameters()}
         return [name for name in self.backbone.list_stage_names(stage) if name in parameters]
 
 
 class NestedParameters(nn.Module):
-    """Parameters and buffers under the dotted names of another module."""
+    """A module with copies of another module's parameters and buffers under their dotted names."""
 
     def add_parameter(self, name: str, parameter: nn.Parameter) -> None:
         """Add a parameter under a name such as `layer1.0.conv1.weight`."""

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 
 def sum_tangents(terms: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the sum of tangents; None when all of them are zero."""
+    """Sum derivatives (tangents); return None if all of them are zero."""
     nonzero = [term for term in terms if term is not None]
     if not nonzero:
         return None
@@ -27,7 +27,7 @@ def sum_tangents(terms: Sequence[Tensor | None]) -> Tensor | None:
 
 
 class TangentConv(torch.autograd.Function):
-    """The derivative of a convolution: conv(x; v, b) + conv(dx; w).
+    """Autograd function of a convolution's derivative: conv(x; v, b) + conv(dx; w).
 
     Saves x and w for the backward pass, where torch would also save dx.
     """
@@ -42,7 +42,7 @@ class TangentConv(torch.autograd.Function):
         b: Tensor | None,
         args: Any,
     ) -> Tensor:
-        """Return the derivative of the layer's output."""
+        """Compute the derivative of the convolution's output."""
         ctx.args, ctx.bias = args, None if b is None else list(b.shape)
         x, w = x.to(_get_compute_dtype(x)), w.to(_get_compute_dtype(x))
         ctx.save_for_backward(x, w)
@@ -52,7 +52,7 @@ class TangentConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Return the gradients by dx, v and b; None for the other arguments."""
+        """Compute the gradients by dx, v and b; None for the other arguments."""
         x, w = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.args
         _, wants_dx, _, wants_v, wants_b, _ = ctx.needs_input_grad
@@ -75,7 +75,7 @@ class TangentConv(torch.autograd.Function):
 
 
 class TangentLinear(torch.autograd.Function):
-    """The derivative of a linear layer: x vᵀ + b + dx wᵀ.
+    """Autograd function of a linear layer's derivative: x vᵀ + b + dx wᵀ.
 
     Saves x and w for the backward pass.
     """
@@ -84,14 +84,16 @@ class TangentLinear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
     ) -> Tensor:
-        """Return the derivative of the layer's output."""
+        """Compute the derivative of the linear layer's output."""
         x, w = x.to(_get_compute_dtype(x)), w.to(_get_compute_dtype(x))
         ctx.save_for_backward(x, w)
         return _compute_layer_tangent(functional.linear, x, dx, w, v, b)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Return the gradients by dx, v and b; None for the other arguments."""
+        """Compute the gradients of a linear layer's derivative by dx, v and b; None for the other
+        arguments.
+        """
         x, w = ctx.saved_tensors
         _, wants_dx, _, wants_v, wants_b = ctx.needs_input_grad
         rows = grad.flatten(0, -2)
@@ -101,8 +103,9 @@ class TangentLinear(torch.autograd.Function):
         return None, dx, None, v, b
 
 
-class MaskedTangent(torch.autograd.Function):
-    """The derivative of a (leaky) ReLU: dx where the value is positive, slope · dx elsewhere.
+class TangentRelu(torch.autograd.Function):
+    """Autograd function of a (leaky) ReLU's derivative: dx where the value is positive, else slope
+    · dx.
 
     It saves the activation's output, which has the sign of its input and which the next layer saves
     too.
@@ -110,7 +113,7 @@ class MaskedTangent(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, dx: Tensor, value: Tensor, slope: float) -> Tensor:
-        """Return the derivative of the activation's output."""
+        """Compute the derivative of the activation's output."""
         ctx.save_for_backward(value)
         ctx.slope = slope
         # True: `value` is the activation's result, which has the sign of its input.
@@ -118,7 +121,9 @@ class MaskedTangent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        """Return the gradient by dx; None for the other arguments."""
+        """Compute the gradient of the activation's derivative by dx; None for the other
+        arguments.
+        """
         (value,) = ctx.saved_tensors
         return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
 
@@ -131,7 +136,9 @@ def _compute_layer_tangent(
     v: Tensor | None,
     b: Tensor | None,
 ) -> Tensor:
-    """Return layer(x; v, b) + layer(dx; w), of which at least one exists, in x's number format."""
+    """Compute a layer's derivative layer(x; v, b) + layer(dx; w), of which at least one term
+    exists.
+    """
     out: Tensor | None = None
     with torch.autocast(x.device.type, enabled=False):
         # Autocast is off, since the operands have its format already.
@@ -148,6 +155,6 @@ def _compute_layer_tangent(
 
 
 def _get_compute_dtype(x: Tensor) -> torch.dtype:
-    """Return the number format of layers: autocast's where it is on."""
+    """Return the number format in which layers compute: autocast's if it is on."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -18,7 +18,7 @@ from bench.experiment.grid import Run
 from bench.experiment.program import ENVIRONMENT
 from bench.experiment.runs import Store, execute_run_stages
 from bench.experiment.unfinished import Stages
-from core.learning.training.control import LoopControl, NoLoopControl
+from core.learning.training.control import ControlRequestSource, NoControlRequests
 
 ROOT = Path(__file__).parents[4]
 PLAN = """
@@ -57,12 +57,12 @@ def made_run(method: str = "a", seed: int = 0, depth: int = 5, order: int = 0, *
     return Run("d", "class", method, depth, order, seed, **settings, config=config, stages=[])
 
 
-def learn(run: Run, store: Store, control: LoopControl | None = None) -> dict[str, Any]:
+def learn(run: Run, store: Store, control: ControlRequestSource | None = None) -> dict[str, Any]:
     """Learn all stages of a run, or what is left of them; its record."""
     return execute_run_stages(
         run,
         store,
-        control or NoLoopControl(),
+        control or NoControlRequests(),
         Stages(store.get_unfinished_folder(run.result_digest)),
     )
 

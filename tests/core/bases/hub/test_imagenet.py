@@ -22,7 +22,7 @@ from core.learning.networks.backbones.timm_names import find_pretrained_weights
 from core.models import models
 from core.models.new_model import NewModelLimits
 from core.packaged import imagenet_base
-from core.recipe.catalogue import load_catalogue
+from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
 from worker.loop import Worker
 
@@ -105,7 +105,7 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
         desk.new_owner("team")
     given = {"name": name, "scenario": "class", **fields}
     limits = NewModelLimits(terms=PretrainedTerms(hub=False, photos=True))
-    service = UseCaseResources(desk.db, desk.blobs, load_catalogue(desk.settings))
+    service = UseCaseResources(desk.db, desk.blobs, load_recipe_catalogue(desk.settings))
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return dict(made)
 

@@ -122,7 +122,7 @@ def test_near_duplicates_under_another_label_are_those_that_all_pairs_have(
     seed: int, count: int
 ) -> None:
     hashes, labels = draw_hashes(seed, count)
-    found = near.find_contradicting_labels(hashes, labels)
+    found = near.find_near_duplicates_with_other_label(hashes, labels)
     later = {
         row
         for row in range(count)
@@ -141,7 +141,9 @@ def test_near_duplicates_of_earlier_images_are_those_that_all_pairs_have(
 ) -> None:
     hashes, labels = draw_hashes(seed, count + earlier)
     old, new = slice(0, earlier), slice(earlier, None)
-    found = near.find_contradicting_labels(hashes[new], labels[new], hashes[old], labels[old])
+    found = near.find_near_duplicates_with_other_label(
+        hashes[new], labels[new], hashes[old], labels[old]
+    )
     assert {row for _, row in found} == near_by(hashes[new], labels[new], hashes[old], labels[old])
 
 
@@ -159,7 +161,7 @@ def test_each_image_has_the_first_near_duplicate_under_another_label(
         return [(one, row) for one in rows if contradicts[one, row]][:1]
 
     within = [pair for row in range(len(hashes)) for pair in first_of(row, range(row))]
-    assert near.find_contradicting_labels(hashes, labels) == within
+    assert near.find_near_duplicates_with_other_label(hashes, labels) == within
     beside = [
         (one, row - earlier)
         for new in range(earlier, len(hashes))
@@ -167,7 +169,10 @@ def test_each_image_has_the_first_near_duplicate_under_another_label(
     ]
     old, new = slice(0, earlier), slice(earlier, None)
     assert (
-        near.find_contradicting_labels(hashes[new], labels[new], hashes[old], labels[old]) == beside
+        near.find_near_duplicates_with_other_label(
+            hashes[new], labels[new], hashes[old], labels[old]
+        )
+        == beside
     )
 
 
@@ -191,7 +196,7 @@ def test_the_memory_for_a_burst_does_not_grow_with_its_pairs(
     labels = np.arange(len(burst)) % label_count
     tracemalloc.start()
     try:
-        found = near.find_contradicting_labels(burst, labels)
+        found = near.find_near_duplicates_with_other_label(burst, labels)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -210,7 +215,7 @@ def test_hashes_of_one_label_are_not_compared(
         return compute_hamming_distances(one, other)
 
     monkeypatch.setattr(near, "compute_hamming_distances", count)
-    assert near.find_contradicting_labels(burst, np.zeros(len(burst), np.int64)) == []
+    assert near.find_near_duplicates_with_other_label(burst, np.zeros(len(burst), np.int64)) == []
     assert compared == 0
 
 

@@ -11,7 +11,7 @@ from streams import Bench, Learned, row_of, spied, watched
 from torch.nn import functional
 
 from core.learning.memory.reservoir import ReservoirBuffer
-from core.learning.methods.finetune import Finetune
+from core.learning.methods.finetune import FinetuneMethod
 from core.learning.methods.registry import METHODS
 from core.learning.methods.replay.der_pp import DarkExperienceReplayPlusPlus
 from core.learning.methods.replay.er import ExperienceReplay
@@ -100,7 +100,7 @@ def test_an_update_of_one_known_class_takes_as_many_steps_as_its_images_fill(
 
 @pytest.mark.parametrize(
     ("method", "kind", "scenario"),
-    [("finetune", Finetune, "class"), ("er", ExperienceReplay, "task")],
+    [("finetune", FinetuneMethod, "class"), ("er", ExperienceReplay, "task")],
     ids=["nothing is replayed", "a head of its own"],
 )
 def test_a_batch_is_whole_where_no_other_class_competes(

@@ -99,15 +99,15 @@ def test_a_remembered_image_has_the_same_features_whatever_is_drawn_beside_it(
     tmp_path, monkeypatch
 ) -> None:
     found: dict[bytes, torch.Tensor] = {}
-    call = features.RememberedFeatures.__call__
+    call = features.ReplayFeatureCache.__call__
 
-    def compared(self: features.RememberedFeatures, images: torch.Tensor) -> torch.Tensor:
+    def compared(self: features.ReplayFeatureCache, images: torch.Tensor) -> torch.Tensor:
         out = call(self, images)
         for image, row in zip(images, out, strict=True):
             assert torch.equal(found.setdefault(image.numpy().tobytes(), row), row)
         return out
 
-    monkeypatch.setattr(features.RememberedFeatures, "__call__", compared)
+    monkeypatch.setattr(features.ReplayFeatureCache, "__call__", compared)
     monkeypatch.setattr(
         features, "MEMORY_BYTES", 0
     )  # nothing is kept: each is computed at every draw

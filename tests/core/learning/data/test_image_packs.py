@@ -17,7 +17,7 @@ from core.learning.data import image_packs
 from core.learning.memory.reservoir import ReservoirBuffer
 from core.learning.methods import registry
 from core.learning.state import StateSection, load_tensors, save_tensors
-from core.learning.training.control import NoLoopControl
+from core.learning.training.control import NoControlRequests
 
 BEFORE = Path(__file__).parents[3] / "data" / "before-packs.tar.gz"
 """See `tests/data/make_before_packs.py`."""
@@ -165,9 +165,9 @@ def test_packs_that_vanish_while_a_task_is_learned_are_shared_all_the_same(tmp_p
     kept = first.digests["buffer.images.1"]
     file = first.folder / "parts" / "buffer.images.1.safetensors"
 
-    class Trimmed(NoLoopControl):
+    class Trimmed(NoControlRequests):
         @property
-        def pending(self) -> bool:
+        def has_pending_request(self) -> bool:
             file.unlink(missing_ok=True)
             return False
 

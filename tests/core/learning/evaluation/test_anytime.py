@@ -86,7 +86,7 @@ def walked(
         warn=warned,
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
-    method = SimpleNamespace(predict_logits=None, get_max_loss_forecast=lambda: None)
+    method = SimpleNamespace(predict_logits=None, get_loss_forecast_limit=lambda: None)
     found = RunValidation(
         ctx, method, EvaluationImages(images, wanted), steps, lambda event: None, test
     )
@@ -329,7 +329,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     network = predicting.load_version_network(
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )
-    run = job.LearningJob(JobSpec.from_json(spec), lambda event: None, job.NoLoopControl())
+    run = job.LearningJob(JobSpec.from_json(spec), lambda event: None, job.NoControlRequests())
     data = Dataset.read_dataset_file(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = validation_part(data, spec)
     held_back = EvaluationImages(data.images[part], data.labels[part])
@@ -344,7 +344,9 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
 
 def validation_part(data: Dataset, spec: dict) -> torch.Tensor:
     order = draw_epoch_random_numbers(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
-    return CLASSIFICATION.split_rows(data.labels, spec["recipe"]["validation"], order)[1]
+    return CLASSIFICATION.split_training_and_validation_rows(
+        data.labels, spec["recipe"]["validation"], order
+    )[1]
 
 
 def test_a_recipe_without_anytime_hands_nothing_out(bench) -> None:

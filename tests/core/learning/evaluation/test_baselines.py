@@ -13,7 +13,7 @@ from core.learning.evaluation.baselines import (
     classify_by_cross_validation,
     evaluate_feature_baselines,
     find_first_row_scored_above_own_class,
-    find_usable_images,
+    mask_images_for_cross_validation,
 )
 from core.learning.evaluation.probe import ProbedImages
 from core.learning.networks import HeadSpec, ImageSpec, build_network
@@ -96,7 +96,7 @@ def test_a_discriminant_is_not_made_of_too_many_features() -> None:
     ids=("all", "missing", "one", "a tenth", "none"),
 )
 def test_classes_with_one_image_are_left_out_up_to_a_tenth(labels, classes, kept) -> None:
-    found = find_usable_images(torch.tensor(labels, dtype=torch.int64), classes)
+    found = mask_images_for_cross_validation(torch.tensor(labels, dtype=torch.int64), classes)
     assert (None if found is None else found.tolist()) == kept
 
 

@@ -10,7 +10,7 @@ from streams import Bench, Learned
 
 from core.contract.features import FeatureShare
 from core.contract.jobs.job_result import JobResult
-from core.lineage.features import compute_feature_loss, has_feature_collapse
+from core.lineage.features import compute_feature_accuracy_loss, has_feature_collapse
 from core.publishing.features import MeasuredAncestor, compare_feature_accuracy
 
 TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
@@ -60,4 +60,4 @@ def test_a_fine_tuning_with_an_absurd_rate_has_collapsed(line: tuple[Bench, list
     )
     for ancestor in learned[:4]:
         found = beside(wrecked, ancestor)
-        assert has_feature_collapse(found) and compute_feature_loss(found) > 0.3, found
+        assert has_feature_collapse(found) and compute_feature_accuracy_loss(found) > 0.3, found

@@ -45,7 +45,7 @@ def test_the_score_is_the_mean_over_tasks_and_never_certain(
     monkeypatch.setattr(trial, "score_task_images", score)
     nothing: Any = None
     method: Any = type("Some", (), {"predict_logits": None})
-    found = trial._score_on_selection_images(nothing, method, nothing, parts, Parts())  # type: ignore[arg-type]
+    found = trial._score_trial_on_selection_images(nothing, method, nothing, parts, Parts())  # type: ignore[arg-type]
     assert found is not None
     assert (found.value, found.images, found.source) == (value, 6, "selection")
     assert found.tasks == {"1": [right[0], 4], "2": [right[1], 2]}

@@ -32,7 +32,7 @@ from bench.service.exported_networks import (
     build_plain_case,
     build_random_network,
 )
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.evaluation import predicting
 from core.learning.export import graph
 from core.learning.export.answers import ProbabilityModule
@@ -127,7 +127,7 @@ def test_a_graph_that_is_written_again_has_the_same_bytes_and_names_no_source(
 
 
 def test_every_family_of_architectures_and_every_way_to_answer_is_in_the_matrix() -> None:
-    known = build_catalogue()
+    known = build_recipe_catalogue()
     listed = {name.partition("/")[0] for name in ARCHITECTURES}
     families = {entry["family"] for entry in known["architectures"].values()}
     assert {known["architectures"][name]["family"] for name in listed} == families
@@ -207,7 +207,7 @@ def test_scores_in_double_precision_are_within_what_rounding_may_do(head: str) -
     )
     with torch.no_grad():
         single = made.predict_logits(network.eval(), images, None)
-        moved = made.bound_rounding(network, images, None)
+        moved = made.bound_score_rounding(network, images, None)
         h, own = network.double().features(images.double(), None), made.state["own"].tensors
         h = torch.nn.functional.normalize(h) if head == "ncm" else h
         double = h @ own["weight"].double().T + own["bias"].double()
@@ -229,7 +229,9 @@ def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
 ) -> None:
     answers, path = exported("mlp")
     monkeypatch.setattr(
-        answers.method, "bound_rounding", lambda _network, x, _task: x.new_full((len(x),), 9.0)
+        answers.method,
+        "bound_score_rounding",
+        lambda _network, x, _task: x.new_full((len(x),), 9.0),
     )
     compare_graph_with_version(path, answers, (8, CHANNELS), {}, threads=1)
     with torch.no_grad():

@@ -148,7 +148,7 @@ class Case:
     def second(self) -> Learned:
         """Its second task, looked at as it is learned."""
         method, first = self.method, self.first
-        begin, terms_of, after = method.begin_task, method.loss_terms, method.after_step
+        begin, terms_of, after = method.begin_task, method.compute_loss_terms, method.after_step
 
         def begin_task(self_: Any, ctx: Any) -> None:
             self.begun_with.update(
@@ -156,7 +156,7 @@ class Case:
             )
             begin(self_, ctx)
 
-        def loss_terms(self_: Any, ctx: Any, batch: Any) -> Any:
+        def compute_loss_terms(self_: Any, ctx: Any, batch: Any) -> Any:
             terms = terms_of(self_, ctx, batch)
             for name, value in terms.items():
                 self.terms.setdefault(name, []).append(float(value.detach()))
@@ -167,7 +167,10 @@ class Case:
             after(self_, ctx, batch)
 
         with mock.patch.multiple(
-            method, begin_task=begin_task, loss_terms=loss_terms, after_step=after_step
+            method,
+            begin_task=begin_task,
+            compute_loss_terms=compute_loss_terms,
+            after_step=after_step,
         ):
             return self.bench.learn_task(2, first, method=self.settings)
 

@@ -212,7 +212,7 @@ class Hand:
     def terms(self, ctx: TaskTrainingContext) -> dict[str, torch.Tensor]:
         """The loss terms of a step on the whole task."""
         (batch,) = ctx.examples()
-        return self.method.loss_terms(ctx, batch)
+        return self.method.compute_loss_terms(ctx, batch)
 
     def value(self, ctx: TaskTrainingContext) -> float:
         """The objective of a step on the whole task."""

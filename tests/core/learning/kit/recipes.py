@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, cast
 
 from core.contract.catalogue import Catalogue
-from core.learning.catalogue import build_catalogue
+from core.learning.catalogue import build_recipe_catalogue
 from core.learning.methods.registry import METHODS
 from core.learning.recipe import Recipe
 from core.recipe.resolve import complete_stored_recipe
@@ -16,7 +16,7 @@ from core.recipe.resolve import resolve_recipe as resolve_recipe
 
 @cache
 def _catalogue(_methods: tuple[object, ...]) -> Catalogue:
-    return build_catalogue()
+    return build_recipe_catalogue()
 
 
 def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Script:
         self._snapshot_at, self._kill_at, self._stop_at = set(snapshot_at), kill_at, stop_at
 
     @property
-    def pending(self) -> bool:
+    def has_pending_request(self) -> bool:
         self._step += 1
         if self._step == self._kill_at:
             raise Killed
@@ -343,7 +343,7 @@ def spied(monkeypatch: Any, method: Any, look: Callable[..., Any]) -> list[Any]:
     other.
     """
     return watched(
-        monkeypatch, method, "loss_terms", lambda terms, *arguments: look(*arguments, terms)
+        monkeypatch, method, "compute_loss_terms", lambda terms, *arguments: look(*arguments, terms)
     )
 
 

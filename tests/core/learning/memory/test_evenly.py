@@ -5,7 +5,7 @@ on.
 import pytest
 import torch
 
-from core.learning.memory.evenly import choose_balanced_slots, draw_rows_evenly
+from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_class_balanced_rows
 from core.learning.memory.reservoir import SEEN, ReservoirBuffer
 from core.learning.state import StateSection
 
@@ -48,21 +48,21 @@ def test_a_draw_has_equally_many_of_each_class_as_far_as_there_are(
     n: int, expected: list[int]
 ) -> None:
     labels = torch.tensor(ONE_SIDED)
-    rows = draw_rows_evenly(labels, n, generator())
+    rows = draw_class_balanced_rows(labels, n, generator())
     assert counts(labels[rows]) == expected
     assert len(set(rows.tolist())) == sum(expected)
 
 
 def test_what_is_left_over_goes_to_each_class_with_equal_probability() -> None:
     labels, draw = torch.tensor(ONE_SIDED), generator()
-    single = torch.cat([draw_rows_evenly(labels, 1, draw) for _ in range(4000)])
+    single = torch.cat([draw_class_balanced_rows(labels, 1, draw) for _ in range(4000)])
     frequencies = torch.bincount(labels[single]).double() / 4000
     assert float((frequencies - 0.25).abs().max()) < 4 * (0.25 * 0.75 / 4000) ** 0.5
 
 
 def test_every_item_of_a_class_is_drawn_with_equal_probability() -> None:
     labels, draw = torch.tensor(ONE_SIDED), generator()
-    rows = torch.cat([draw_rows_evenly(labels, 4, draw) for _ in range(4000)])
+    rows = torch.cat([draw_class_balanced_rows(labels, 4, draw) for _ in range(4000)])
     of_second = torch.bincount(rows[labels[rows] == 1] - 120, minlength=6).double() / 4000
     assert float((of_second - 1 / 6).abs().max()) < 4 * (1 / 6 * 5 / 6 / 4000) ** 0.5
 
@@ -83,7 +83,7 @@ def test_of_a_large_class_each_item_is_kept_with_equal_probability() -> None:
         slots: dict[int, int] = {}
         draws = torch.rand(40, generator=draw, dtype=torch.float64).tolist()
         seen: dict[int, int] = {}
-        slots = choose_balanced_slots(draws, [0] * 30 + [1] * 10, [], seen, 10)
+        slots = choose_balanced_reservoir_slots(draws, [0] * 30 + [1] * 10, [], seen, 10)
         kept[list(slots.values())] += 1
         assert seen == {0: 30, 1: 10}
     frequencies = kept.double() / runs

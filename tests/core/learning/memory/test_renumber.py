@@ -6,7 +6,10 @@ import torch
 
 from core.learning.class_map import ClassMap
 from core.learning.memory.gaussians import ClassGaussians
-from core.learning.memory.renumber import renumber_head_rows, renumber_replay_labels
+from core.learning.memory.renumber import (
+    average_head_rows_of_merged_classes,
+    renumber_replay_labels,
+)
 from core.learning.memory.reservoir import SEEN
 from core.learning.networks.heads import ClassifierHead
 from core.learning.state import StateSection
@@ -71,7 +74,7 @@ def test_importance_of_the_head_follows_its_rows_and_of_others_stays() -> None:
             "importance.backbone.head.weight.x": torch.ones(4),
         }
     )
-    renumber_head_rows(section, CLASSES)
+    average_head_rows_of_merged_classes(section, CLASSES)
     assert section.tensors["importance.head.weight"].tolist() == [[3, 4], [4, 5]]
     assert section.tensors["task/1/diagonal/head.bias"].tolist() == [0]
     assert len(section.tensors["importance.backbone.head.weight.x"]) == 4

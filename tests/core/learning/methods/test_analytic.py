@@ -16,7 +16,7 @@ from core.learning.analytic.sums import FeatureSums
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
 from core.learning.evaluation.probe import compute_image_features
-from core.learning.methods.analytic import UNTRAINED, Analytic
+from core.learning.methods.analytic import UNTRAINED, AnalyticMethod
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors
@@ -256,9 +256,9 @@ def test_the_sums_and_the_classifier_take_one_pass_over_the_images(
     tmp_path: Path, monkeypatch
 ) -> None:
     passed = watched(monkeypatch, Network, "features", lambda found, network, x, task: len(x))
-    begin = watched(monkeypatch, Analytic, "begin_task", lambda *_: len(passed))
+    begin = watched(monkeypatch, AnalyticMethod, "begin_task", lambda *_: len(passed))
     after = watched(
-        monkeypatch, Analytic, "_solve_for_classifier", lambda *_: sum(passed[begin[-1] :])
+        monkeypatch, AnalyticMethod, "_solve_for_classifier", lambda *_: sum(passed[begin[-1] :])
     )
     Bench(tmp_path, n=40).learn_task(1, method=analytic())
     assert after == [40]

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import draw_exemplars_for_batch
-from core.learning.methods.der_net import DerNet
+from core.learning.methods.der_net import DerNetMethod
 from core.learning.methods.expanding import CLASSIFIER, EXPERT
 
 
@@ -20,7 +20,7 @@ def test_a_new_backbone_starts_as_a_copy_of_the_one_before(bench, monkeypatch) -
     second = bench.stream(2, method="der-net")
     seen = watched(
         monkeypatch,
-        DerNet,
+        DerNetMethod,
         "begin_stage",
         lambda result, method, ctx: {
             n: p.detach().clone() for n, p in ctx.network.named_parameters()
@@ -59,7 +59,7 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
             own = functional.cross_entropy(ctx.network.auxiliary(newest), target)
         found.append((terms, {"task": task, "auxiliary": 0.5 * own}))
 
-    spied(monkeypatch, DerNet, look)
+    spied(monkeypatch, DerNetMethod, look)
     bench.stream(2, method={"name": "der-net", "expertise": 0.5})
     ((terms, wanted),) = found
     assert {n: float(t.detach()) for n, t in terms.items()} == pytest.approx(
@@ -72,9 +72,9 @@ def test_the_classifier_is_tuned_at_a_temperature(bench, monkeypatch) -> None:
         assert torch.equal(found, functional.cross_entropy(logits / 5, y))
         return found
 
-    losses = watched(monkeypatch, DerNet, "compute_tuning_loss", look)
+    losses = watched(monkeypatch, DerNetMethod, "compute_head_tuning_loss", look)
     terms_of = spied(
-        monkeypatch, DerNet, lambda method, ctx, batch, terms: (ctx.stage, terms["task"])
+        monkeypatch, DerNetMethod, lambda method, ctx, batch, terms: (ctx.stage, terms["task"])
     )
     bench.stream(2, method={"name": "der-net", "tuning_epochs": 1})
     tuned = [term for stage, term in terms_of if stage == CLASSIFIER]

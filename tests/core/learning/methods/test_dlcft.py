@@ -27,7 +27,7 @@ from core.learning.curvature.block import GramBlock
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.data.dataset import DataError
 from core.learning.methods import dlcft, registry
-from core.learning.methods.dlcft import Dlcft, _set_batch_norm_statistics
+from core.learning.methods.dlcft import DlcftMethod, _set_batch_norm_statistics
 from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.squared_loss import append_column_of_ones, compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -251,7 +251,7 @@ def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
     run.end(run.begin(*examples()))
     run.network.add_task_classes(2, ["dog"], "zero", torch.Generator())
     ctx = run.begin(*examples(6, 2))
-    run.method.erase_tasks({1})
+    run.method.erase_task_examples({1})
     row = torch.tensor([1.0, -2.0, 0.5, 3.0, 2.0], dtype=torch.float64)
     with torch.no_grad():
         ctx.trainable["head.weight"][3], ctx.trainable["head.bias"][3] = row[:4], row[4]
@@ -327,7 +327,7 @@ def test_an_empty_buffer_leaves_the_whole_share_to_the_penalty() -> None:
     run = hand("class", buffer=6)
     ctx = learned(run, THREE[:2])
     assert run.method._compute_penalty_weight(ctx) == pytest.approx(0.25)
-    run.method.erase_tasks({1})
+    run.method.erase_task_examples({1})
     assert run.method._compute_penalty_weight(ctx) == pytest.approx(0.5)
     assert run.terms(ctx).keys() == {"task"}
 
@@ -337,7 +337,7 @@ def test_the_buffer_is_offered_every_image_once_when_a_task_ends() -> None:
     ctx = run.begin(*examples(9, 1))
     (batch,) = ctx.examples()
     for _ in range(5):
-        run.method.loss_terms(ctx, batch)
+        run.method.compute_loss_terms(ctx, batch)
         run.method.after_step(ctx, batch)
     assert (
         "seen" not in run.method.state["buffer"].json
@@ -655,7 +655,7 @@ def test_a_method_that_does_not_forecast_says_so() -> None:
     method = registry.get_method("finetune")(registry.get_method("finetune").Hyper(), MethodState())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
         method.compute_example_losses(None, None, None, None)
-    assert method.forecast_loss_rise(None) is None and method.get_max_loss_forecast() is None
+    assert method.forecast_loss_rise(None) is None and method.get_loss_forecast_limit() is None
 
 
 # Recipes.
@@ -879,7 +879,7 @@ def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(
 ) -> None:
     bench = bench_of(tmp_path)
     first = bench.learn_task(1, method="dlcft")
-    monkeypatch.setattr(Dlcft, "forecast_loss_rise", lambda self, ctx: math.inf)
+    monkeypatch.setattr(DlcftMethod, "forecast_loss_rise", lambda self, ctx: math.inf)
     with pytest.raises(NonFiniteTrainingError, match="lower lr"):
         bench.learn_task(2, first, method="dlcft")
 
@@ -903,7 +903,7 @@ def test_deleted_data_leaves_the_buffer_and_the_curvature_stays() -> None:
     run = hand("class", buffer=6)
     run.end(run.begin(*examples()))
     before = dict(run.method.state["curvature"].tensors)
-    run.method.erase_tasks({1})
+    run.method.erase_task_examples({1})
     assert not len(run.method.state["buffer"].tensors["labels"])
     assert run.method.state["curvature"].tensors.keys() == before.keys()
 
@@ -920,5 +920,8 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
 
 
 def test_its_description_and_registration_agree() -> None:
-    assert registry.get_method("dlcft") is Dlcft and Dlcft.family == LinearisedNetwork.family
-    assert linearised("mlp").describe_for_manifest()["family"] == Dlcft.family
+    assert (
+        registry.get_method("dlcft") is DlcftMethod
+        and DlcftMethod.family == LinearisedNetwork.family
+    )
+    assert linearised("mlp").describe_for_manifest()["family"] == DlcftMethod.family

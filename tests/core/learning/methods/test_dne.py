@@ -13,7 +13,7 @@ from torch.nn import functional
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import choose_exemplars, draw_exemplars_for_batch
 from core.learning.methods import dne, expanding, registry
-from core.learning.methods.dne import Dne
+from core.learning.methods.dne import DneMethod
 from core.learning.methods.expanding import CLASSIFIER, EXPERT
 from core.learning.networks import ImageSpec, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
@@ -56,7 +56,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(
     seen = {}
     spied(
         monkeypatch,
-        Dne,
+        DneMethod,
         lambda method, ctx, batch, terms: seen.setdefault(
             (ctx.task, ctx.stage), set(ctx.trainable)
         ),
@@ -98,7 +98,7 @@ def test_each_task_says_how_many_heads_its_expert_has(bench, three) -> None:
 
 
 def test_the_first_task_has_one_loss(bench, monkeypatch) -> None:
-    seen = spied(monkeypatch, Dne, lambda method, ctx, batch, terms: set(terms))
+    seen = spied(monkeypatch, DneMethod, lambda method, ctx, batch, terms: set(terms))
     bench.learn_task(1, method="dne")
     assert seen and all(names == {"task"} for names in seen)
 
@@ -145,7 +145,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
     method = {"name": "dne", "loss": loss, "drop_path": 0.0}
     first = bench.learn_task(1, method=method)
     before = deployed(first)
-    spied(monkeypatch, Dne, look)
+    spied(monkeypatch, DneMethod, look)
     bench.learn_task(2, first, method=method)
     ((found, wanted),) = seen
     assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
@@ -180,7 +180,7 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
                 found.append((ctx.network(batch.x)[:, :2], before(batch.x), terms["distillation"]))
 
     before = deployed(three[0])
-    spied(monkeypatch, Dne, compare)
+    spied(monkeypatch, DneMethod, compare)
     method = {"name": "dne", "head": head, "drop_path": 0.0}
     bench.learn_task(2, three[0], method=method, epochs=1)
     now, then, distance = found[0]

@@ -12,7 +12,7 @@ from recipes import resolve
 from streams import spied, watched
 from torch.nn import functional
 
-from core.learning.methods.finetune import Finetune
+from core.learning.methods.finetune import FinetuneMethod
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.optimizers.build import compute_learning_rate_factor
 from core.learning.state import load_tensors
@@ -28,8 +28,8 @@ def test_the_gradient_of_a_batch_is_that_of_its_cross_entropy(bench, monkeypatch
         return {name: p.grad.clone() for name, p in ctx.trainable.items()}
 
     slow, found = (
-        spied(monkeypatch, Finetune, slowly),
-        watched(monkeypatch, Finetune, "project_gradient", look),
+        spied(monkeypatch, FinetuneMethod, slowly),
+        watched(monkeypatch, FinetuneMethod, "project_gradient", look),
     )
     bench.learn_task(1, method="finetune", head={"init": "default"}, epochs=1)
     assert len(found) == 6
@@ -49,7 +49,7 @@ def test_a_linear_probe_learns_as_a_head_on_features_that_were_computed_once(
     """
     steps = spied(
         monkeypatch,
-        Finetune,
+        FinetuneMethod,
         lambda _, ctx, batch, terms: (batch.index, float(terms["task"].detach())),
     )
     bench.architecture, bench.size = {"name": "resnet20"}, 8

@@ -11,7 +11,7 @@ from streams import Bench
 
 from core.learning.memory.gaussians import RIDGE, ClassGaussians
 from core.learning.methods.method import TrainingStage
-from core.learning.methods.slca import ALIGN, Slca, SlcaHyper, compute_aligned_cross_entropy
+from core.learning.methods.slca import ALIGN, SlcaHyper, SlcaMethod, compute_aligned_cross_entropy
 from core.learning.recipe import OptimizerRecipe
 from core.learning.state import MethodState, StateSection
 
@@ -103,8 +103,8 @@ def test_the_backbone_learns_at_a_share_of_the_heads_rate() -> None:
     for recipe in (OptimizerRecipe(lr=0.02), OptimizerRecipe(lr=0.5, head_lr=0.02)):
         found = stage.apply_stage_rates(recipe)
         assert (
-            found.get_peak_rate("backbone.1") == pytest.approx(0.002)
-            and found.get_peak_rate("head.weight") == 0.02
+            found.get_peak_learning_rate("backbone.1") == pytest.approx(0.002)
+            and found.get_peak_learning_rate("head.weight") == 0.02
         )
     assert TrainingStage().apply_stage_rates(recipe) is recipe
 
@@ -121,7 +121,7 @@ def test_the_backbone_learns_at_a_share_of_the_heads_rate() -> None:
 def test_random_weights_learn_a_first_task_at_the_full_rate(first, pretrained, rates) -> None:
     ctx = SimpleNamespace(first=first, network=SimpleNamespace(pretrained=pretrained))
     assert [
-        stage.backbone_rate for stage in Slca(SlcaHyper(), MethodState()).plan_stages(ctx)
+        stage.backbone_rate for stage in SlcaMethod(SlcaHyper(), MethodState()).plan_stages(ctx)
     ] == rates
 
 
@@ -157,19 +157,19 @@ def test_alignment_moves_the_head_alone_and_takes_all_draws_once_an_epoch(
     digits, monkeypatch
 ) -> None:
     seen: list[tuple[int, int]] = []
-    terms_of = Slca.loss_terms
+    terms_of = SlcaMethod.compute_loss_terms
 
-    def loss_terms(self, ctx, batch):
+    def compute_loss_terms(self, ctx, batch):
         found = terms_of(self, ctx, batch)
         if ctx.stage == ALIGN:
             assert set(ctx.trainable) == {"head.weight", "head.bias"}
-            n = len(self._get_shuffled_epoch_draws(ctx)[1])
+            n = len(self._draw_shuffled_epoch_features(ctx)[1])
             seen.append(
                 (ctx.epoch, n * (ctx.batch + 1) // ctx.batches - n * ctx.batch // ctx.batches)
             )
         return found
 
-    monkeypatch.setattr(Slca, "loss_terms", loss_terms)
+    monkeypatch.setattr(SlcaMethod, "compute_loss_terms", compute_loss_terms)
     digits.stream(2, method={"name": "slca", "align_epochs": 2, "draws": 50})
     epochs = {epoch for epoch, _ in seen}
     assert [sum(n for e, n in seen if e == epoch) for epoch in sorted(epochs)] == [4 * 50] * 2

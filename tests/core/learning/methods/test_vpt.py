@@ -17,7 +17,7 @@ from core.contract.manifest import Manifest
 from core.errors import InvalidRecipe
 from core.learning.data.dataset import DataError
 from core.learning.evaluation.predicting import load_version_network
-from core.learning.methods.vpt import Vpt
+from core.learning.methods.vpt import VptMethod
 from core.learning.networks.prompts import PromptedNetwork
 from core.learning.training.failures import classify_job_error
 
@@ -59,7 +59,7 @@ def test_no_prompts_equal_a_linear_probe_bit_for_bit(bench: Bench) -> None:
 def test_the_backbone_neither_moves_nor_gets_gradients_and_stays_in_eval(bench: Bench) -> None:
     seen: list[tuple[bool, bool, set[str]]] = []
 
-    def after_step(self: Vpt, ctx: Any, batch: Any) -> None:
+    def after_step(self: VptMethod, ctx: Any, batch: Any) -> None:
         backbone = ctx.network.backbone
         clean = all(p.grad is None and not p.requires_grad for p in backbone.parameters())
         moving = {
@@ -70,7 +70,7 @@ def test_the_backbone_neither_moves_nor_gets_gradients_and_stays_in_eval(bench: 
         seen.append((clean, any(m.training for m in backbone.modules()), moving))
 
     first = bench.learn_task(1, method="vpt")
-    with mock.patch.object(Vpt, "after_step", after_step):
+    with mock.patch.object(VptMethod, "after_step", after_step):
         second = bench.learn_task(2, first, method="vpt")
     assert seen and all(clean and not training for clean, training, _ in seen)
     assert seen[-1][2] == {"prompts.shared", "head.weight", "head.bias"}

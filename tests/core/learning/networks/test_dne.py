@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.methods.dne_cost import compute_naive_attention
-from core.learning.networks import HeadSpec, ImageSpec, build_backbone_without_memory, build_network
+from core.learning.networks import HeadSpec, ImageSpec, build_backbone_on_meta_device, build_network
 from core.learning.networks.dne.chain import (
     ExpertChainOutputs,
     draw_drop_path_masks,
@@ -80,7 +80,7 @@ def test_a_later_expert_has_the_published_number_of_parameters(heads, earlier, c
 
 
 def test_the_first_expert_has_the_published_number_of_parameters() -> None:
-    backbone = build_backbone_without_memory({"name": "dne"}, ImageSpec(32, 3))
+    backbone = build_backbone_on_meta_device({"name": "dne"}, ImageSpec(32, 3))
     ours = sum(p.numel() for p in backbone.parameters())
     assert ours - 2 * 384 + 5 * 12 == 10_683_948
     assert (backbone.width, backbone.sizes.grid) == (384, 8)
@@ -439,7 +439,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
         net.set_size_of_next_expert(2)
         net.add_task_classes(3, ["x"], "default", seeded(3))
         stir(net.experts[-1], 1)
-        old, new = net.compute_logits_of_earlier_version(x, [kept.head, net.head])
+        old, new = net.compute_logits_of_several_versions(x, [kept.head, net.head])
         assert torch.equal(old, kept(x)) and torch.equal(new, net(x))
 
 

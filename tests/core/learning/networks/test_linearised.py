@@ -226,7 +226,7 @@ def test_each_depth_moves_the_displacement_of_what_it_moves_in_a_plain_network(c
 @pytest.mark.parametrize("fixed_head", [False, True])
 def test_every_tensor_is_in_one_part(fixed_head) -> None:
     network = linearised("resnet20", fixed_head=fixed_head)
-    names = [name for part in network.list_part_names().values() for name in part]
+    names = [name for part in network.list_tensor_names_by_part().values() for name in part]
     assert sorted(names) == sorted(network.state_dict())
 
 
@@ -254,7 +254,9 @@ def test_each_task_has_a_head_and_reference_rows_of_its_own() -> None:
     move(network, displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)
-    assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(network.list_part_names())
+    assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(
+        network.list_tensor_names_by_part()
+    )
     with pytest.raises(ValueError, match="set already"):
         network.set_reference_rows("1", torch.zeros(2, 4))
 
@@ -271,7 +273,7 @@ def test_the_data_scenario_has_fixed_rows() -> None:
 def stored(network: Network, folder, case):
     """Manifest and part files."""
     architecture, size, _ = SMALL[case]
-    paths = {name: folder / f"{name}.safetensors" for name in network.list_part_names()}
+    paths = {name: folder / f"{name}.safetensors" for name in network.list_tensor_names_by_part()}
     for name, tensors in network.copy_parts().items():
         save_file(tensors, paths[name])
     manifest = {"version": 1, "architecture": architecture, "image": {"size": size, "channels": 3}}

@@ -13,7 +13,7 @@ from core.learning.networks import (
     build_network,
     list_expected_tensors,
 )
-from core.learning.networks import build_backbone_without_memory as on_meta
+from core.learning.networks import build_backbone_on_meta_device as on_meta
 from core.learning.networks.network import use_eval_mode
 
 MLP = {"name": "mlp", "hidden": [8]}
@@ -127,7 +127,7 @@ def test_a_task_without_a_head_is_refused(make, images, task: int | None) -> Non
 
 def test_depth_groups_hold_every_name_once(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
-    groups = network.list_depth_groups()
+    groups = network.list_tensor_names_by_depth()
     names = [name for group in groups for name in group]
     assert sorted(names) == sorted(network.state_dict())
     assert groups[0] == ["head.weight", "head.bias"]
@@ -146,7 +146,7 @@ def test_trainable_names_grow_with_depth_up_to_everything(architecture, make) ->
 
 def test_stages_beyond_the_fourth_join_the_deepest_group(make) -> None:
     network = make({"name": "mlp", "hidden": [8] * 6}, classes=["a"])
-    groups = network.list_depth_groups()
+    groups = network.list_tensor_names_by_depth()
     assert len(groups) == 5
     assert groups[1] == ["backbone.fc6.weight", "backbone.fc6.bias"]
     assert groups[4][::2] == [f"backbone.fc{i}.weight" for i in (1, 2, 3)]

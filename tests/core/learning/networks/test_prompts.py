@@ -13,7 +13,7 @@ from core.learning.networks import (
     HeadSpec,
     ImageSpec,
     Network,
-    build_backbone_without_memory,
+    build_backbone_on_meta_device,
     build_network,
 )
 from core.learning.networks.families import rebuild_described_network
@@ -126,10 +126,10 @@ def test_prompts_of_a_block_act_from_that_block_on(x: Tensor, changed: int) -> N
 
 @pytest.mark.parametrize(("deep", "count"), [(False, 7_680), (True, 92_160)])
 def test_ten_prompts_in_a_base_sized_transformer(deep: bool, count: int) -> None:
-    backbone = build_backbone_without_memory({"name": "vit_b_16"}, ImageSpec(224, 3))
+    backbone = build_backbone_on_meta_device({"name": "vit_b_16"}, ImageSpec(224, 3))
     network = PromptedNetwork(Network(backbone, "class"), 10, deep)
     network.add_task_classes(1, CLASSES, "zero", torch.Generator())
-    assert network.init_bound == 0.0625
+    assert network.prompt_init_bound == 0.0625
     assert network.prompts["shared"].numel() == count
     into, _ = watched(network, torch.empty(1, 3, 224, 224, device="meta"))
     assert [t.shape[1] for t in into] == [1 + 10 + 196] * 12

@@ -17,9 +17,9 @@ from core.learning.evaluation.predicting import predict_images
 from core.learning.networks import (
     ImageSpec,
     build_backbone,
-    build_backbone_without_memory,
-    build_empty_network,
+    build_backbone_on_meta_device,
     build_network,
+    build_uninitialised_network,
     describe_expected_base,
 )
 from core.learning.networks.backbones.timm_names import (
@@ -73,7 +73,7 @@ def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
 def test_depth_counts_the_stem_and_thirds_of_the_layers_after_it(name: str) -> None:
     network = build_network(named(name), OWN, "class")
     network.add_task_classes(1, ["cat", "dog"], "zero", torch.Generator())
-    stages, groups = network.backbone.stage_prefixes, network.list_depth_groups()
+    stages, groups = network.backbone.stage_prefixes, network.list_tensor_names_by_depth()
     assert len(stages) == 4 and len(groups) == 5
     assert groups[0] == ["head.weight", "head.bias"]
     moving = [network.list_trainable_names(depth) for depth in range(1, 6)]
@@ -93,7 +93,7 @@ def test_children_of_every_kind_of_recommended_network_are_found_by_their_names(
     for name in RECOMMENDED:
         if name.startswith("vit_") and name != IN_CI:
             continue  # one transformer stands for those that differ in size
-        backbone = build_backbone_without_memory(
+        backbone = build_backbone_on_meta_device(
             named(name), ImageSpec(find_pretrained_weights(name).size, 3)
         )
         for path, _ in backbone.named_modules():
@@ -112,7 +112,7 @@ def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
     name = "levit_128s.fb_dist_in1k"
     image = ImageSpec(find_pretrained_weights(name).size, 3)
     full = made(name, image)
-    empty = build_empty_network(named(name), image, "class").backbone.eval()
+    empty = build_uninitialised_network(named(name), image, "class").backbone.eval()
     for key, tensor in empty.state_dict().items():
         tensor.copy_(full.state_dict()[key])
     x = torch.randn(1, 3, image.size, image.size)
@@ -155,9 +155,9 @@ def test_no_activation_works_in_place(name: str) -> None:
 @pytest.mark.slow
 def test_parts_rebuild_the_network() -> None:
     network = build_network(named(VIT), OWN, "class", seed=5)
-    again = build_empty_network(named(VIT), OWN, "class")
+    again = build_uninitialised_network(named(VIT), OWN, "class")
     again.load_parts(network.copy_parts())
-    assert {get_type_of_part_name(part) for part in network.list_part_names()} == {
+    assert {get_type_of_part_name(part) for part in network.list_tensor_names_by_part()} == {
         "backbone",
         "head",
     }
@@ -208,7 +208,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
     for name in names:
         known = find_pretrained_weights(name)
         for size in {known.size, known.smallest}:
-            backbone = build_backbone_without_memory(named(name), ImageSpec(size, 3))
+            backbone = build_backbone_on_meta_device(named(name), ImageSpec(size, 3))
             assert 1 <= len(backbone.stage_prefixes) <= 4, name
             with torch.no_grad():
                 found = backbone.eval()(torch.empty(2, 3, size, size, device="meta"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.learning.networks import ImageSpec, Network, build_backbone, list_expected_tensors
-from core.learning.networks import build_backbone_without_memory as on_meta
+from core.learning.networks import build_backbone_on_meta_device as on_meta
 from core.learning.networks.registry import ARCHITECTURES
 from core.learning.torchvision_import import import_torchvision_models
 
@@ -134,7 +134,7 @@ def test_the_blocks_of_a_vit_are_split_into_four_runs() -> None:
 def test_any_number_of_blocks_makes_at_most_four_stages(layers: int) -> None:
     backbone = on_meta({"name": "vit", "layers": layers}, ImageSpec(32, 3))
     assert len(backbone.stage_prefixes) == min(4, layers)
-    assert len(Network(backbone, "class").list_depth_groups()) == min(4, layers) + 1
+    assert len(Network(backbone, "class").list_tensor_names_by_depth()) == min(4, layers) + 1
 
 
 def test_downsamplings_go_with_the_following_stage() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.learning.networks import ImageSpec, build_backbone_without_memory
+from core.learning.networks import ImageSpec, build_backbone_on_meta_device
 from core.learning.optimizers.olor import (
     AnchoredParameter,
     OlorOptimizer,
@@ -299,7 +299,7 @@ LAYERS = {
 
 
 def named(name: str):
-    backbone = build_backbone_without_memory({"name": name}, ImageSpec(224, 3))
+    backbone = build_backbone_on_meta_device({"name": name}, ImageSpec(224, 3))
     return backbone, [f"backbone.{key}" for key, _ in backbone.named_parameters()] + ["head.weight"]
 
 

@@ -63,7 +63,7 @@ class DigitSums(Problem[Sums]):
         """Return the sums of outputs [N, 1], which have no temperature."""
         return Sums(_to_sums(outputs), targets)
 
-    def join_predictions(self, parts: Sequence[Sums], outputs: int) -> Sums:
+    def concatenate_predictions(self, parts: Sequence[Sums], outputs: int) -> Sums:
         """Concatenate predictions."""
         none = torch.zeros(0)
         return Sums(

@@ -16,7 +16,10 @@ def test_labels_become_rows_by_name() -> None:
     labels = torch.tensor([0, 2, 2])
     targets = CLASSIFICATION.read_labels(labels, ["cat", "elk", "ant"], ["ant", "bee", "cat"])
     assert targets.tolist() == [2, 0, 0]
-    assert CLASSIFICATION.list_needed_outputs(labels, ["cat", "elk", "ant"]) == ["cat", "ant"]
+    assert CLASSIFICATION.list_outputs_for_measuring(labels, ["cat", "elk", "ant"]) == [
+        "cat",
+        "ant",
+    ]
     with pytest.raises(DataError, match="the network does not know ant"):
         CLASSIFICATION.read_labels(labels, ["cat", "elk", "ant"], ["cat"])
 

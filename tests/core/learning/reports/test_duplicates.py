@@ -19,7 +19,7 @@ from core.learning.evaluation.baselines import (
     assign_group_folds,
     classify_by_cross_validation,
     compute_class_sums,
-    find_usable_images,
+    mask_images_for_cross_validation,
 )
 from core.learning.evaluation.probe import classify_by_other_neighbours
 from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
@@ -112,7 +112,7 @@ def test_where_all_images_are_alike_none_has_a_neighbour() -> None:
 
 def test_a_group_is_one_scene_and_joined_through_the_frames_between() -> None:
     bits = [[0, 0], [(1 << 7) - 1, 0], [(1 << 14) - 1, 0], [0, (1 << 40) - 1], [0, 0]]
-    found = near.group_duplicates(np.array(bits, np.uint64))
+    found = near.group_near_duplicate_hashes(np.array(bits, np.uint64))
     assert found[0] == found[1] == found[2] == found[4] != found[3]
 
 
@@ -128,7 +128,7 @@ def test_groups_are_those_that_joining_all_pairs_makes(seed: int) -> None:
         for other in range(one):
             if near.compute_hamming_distances(hashes[one], hashes[other]) <= near.MOST_BITS:
                 slowly[slowly == slowly[one]] = slowly[other]
-    found = near.group_duplicates(hashes)
+    found = near.group_near_duplicate_hashes(hashes)
     assert ((found[:, None] == found) == (slowly[:, None] == slowly)).all()
 
 
@@ -150,9 +150,9 @@ def test_a_class_of_one_burst_is_left_out() -> None:
         torch.tensor([0] * 4 + [1] * 4 + [2] * 4),
         torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4]),
     )
-    assert find_usable_images(labels, 2, groups) is not None
-    assert find_usable_images(labels, 2, groups).tolist() == [True] * 8 + [False] * 4  # type: ignore[union-attr]
-    assert find_usable_images(labels[4:], 2, groups[4:]) is None
+    assert mask_images_for_cross_validation(labels, 2, groups) is not None
+    assert mask_images_for_cross_validation(labels, 2, groups).tolist() == [True] * 8 + [False] * 4  # type: ignore[union-attr]
+    assert mask_images_for_cross_validation(labels[4:], 2, groups[4:]) is None
 
 
 def test_a_burst_with_a_wrong_label_does_not_vouch_for_itself() -> None:

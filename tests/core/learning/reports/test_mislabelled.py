@@ -11,7 +11,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_data_findings
-from core.learning.reports.mislabelled import LabelDoubts, find_mislabelled_classes
+from core.learning.reports.mislabelled import MislabelledClasses, find_mislabelled_classes
 from core.learning.reports.would_say import ParentPredictor
 
 KNOWN = ["cap", "shoe", "bag", "sock"]
@@ -53,7 +53,7 @@ EARLIER = make_part(*[(name, name, 10) for name in KNOWN])
 
 def find(
     parent: ParentPredictor, batch: Dataset, earlier: Sequence[Dataset] = (EARLIER,)
-) -> LabelDoubts:
+) -> MislabelledClasses:
     parts = [(part, torch.arange(len(part))) for part in earlier]
     return find_mislabelled_classes(parent, batch, torch.arange(len(batch)), lambda: parts)
 

@@ -9,7 +9,10 @@ from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_data_findings
-from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
+from core.learning.reports.would_say import (
+    ParentPredictor,
+    find_frequent_predictions_of_new_classes,
+)
 
 KNOWN = ("cap", "shoe")
 
@@ -44,7 +47,7 @@ def batch() -> Dataset:
 
 def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
     least = {"least": 0.9, "version": 4}
-    assert find_frequent_predictions(parent(), batch()) == [
+    assert find_frequent_predictions_of_new_classes(parent(), batch()) == [
         {"label": "glove", "said": "shoe", "images": 5, "surely": 5, "of": 5, **least},
         {"label": "hat", "said": "cap", "images": 18, "surely": 15, "of": 20, **least},
     ]
@@ -57,21 +60,23 @@ def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
 def test_sure_is_what_the_model_says_at_the_temperature_of_the_version(
     temperature, sure_from, surely
 ) -> None:
-    found = find_frequent_predictions(parent(temperature, sure_from), batch())
+    found = find_frequent_predictions_of_new_classes(parent(temperature, sure_from), batch())
     assert sorted(one["surely"] for one in found) == surely
 
 
 def test_without_new_classes_there_is_nothing_to_say() -> None:
     data = batch()
     assert (
-        find_frequent_predictions(parent(), Dataset(data.images, data.labels.clamp(max=0), ["cap"]))
+        find_frequent_predictions_of_new_classes(
+            parent(), Dataset(data.images, data.labels.clamp(max=0), ["cap"])
+        )
         == []
     )
 
 
 def test_a_person_reads_it() -> None:
     (told,) = build_data_findings(
-        {"would_say": find_frequent_predictions(parent(), batch())}, 30, 0
+        {"would_say": find_frequent_predictions_of_new_classes(parent(), batch())}, 30, 0
     )
     assert (told["kind"], told["holds"]) == ("would_say", False)
     assert told["text"] == (

@@ -20,10 +20,10 @@ from safetensors.torch import save_file
 from streams import Bench, Script
 
 from core.learning.data.dataset import DataError
-from core.learning.methods.finetune import Finetune
+from core.learning.methods.finetune import FinetuneMethod
 from core.learning.state import load_tensors, save_tensors
 from core.learning.training import job
-from core.learning.training.control import PipeControl
+from core.learning.training.control import PipeControlRequests
 from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import NonFiniteTrainingError
 
@@ -217,14 +217,14 @@ def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
 
 
 def test_weights_that_the_last_step_ruined_are_not_published(bench, monkeypatch) -> None:
-    after = Finetune.after_step
+    after = FinetuneMethod.after_step
 
     def after_step(self, ctx, batch):
         after(self, ctx, batch)
         if ctx.epoch == 1 and ctx.step == 11:  # of 12
             ctx.network.head.weight.data[0, 0] = torch.nan
 
-    monkeypatch.setattr(Finetune, "after_step", after_step)
+    monkeypatch.setattr(FinetuneMethod, "after_step", after_step)
     with pytest.raises(NonFiniteTrainingError, match=r"head\.weight"):
         bench.learn_task(1, method="finetune")
 
@@ -350,7 +350,7 @@ def test_a_closed_control_pipe_ends_the_process(monkeypatch) -> None:
 
     monkeypatch.setattr(os, "_exit", leave)
     read, write = os.pipe()
-    PipeControl(read)
+    PipeControlRequests(read)
     os.close(write)
     assert ended.get(timeout=60) == 3
 
@@ -365,11 +365,11 @@ def test_a_closed_control_pipe_ends_the_process(monkeypatch) -> None:
 )
 def test_the_pipe_asks_for_snapshots_and_a_stop_replaces_all_else(rounds) -> None:
     read, write = os.pipe()
-    control = PipeControl(read)
+    control = PipeControlRequests(read)
     for data, wanted in rounds:
         os.write(write, data)
         deadline = time.monotonic() + 60
-        while not control.pending:
+        while not control.has_pending_request:
             assert time.monotonic() < deadline, "the request did not arrive"
             time.sleep(0.01)
         assert [control.take_request() for _ in wanted] == wanted

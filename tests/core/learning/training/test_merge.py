@@ -16,7 +16,7 @@ from core.learning.methods.replay.der import DarkExperienceReplay
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.norms import set_batch_norm_statistics_to_mean
-from core.learning.training.merge import GRID, choose_first_index_within
+from core.learning.training.merge import GRID, choose_first_index_near_best
 
 RESNET = {"name": "resnet20", "width": 8}
 
@@ -58,7 +58,7 @@ def test_what_one_end_lacks_stays() -> None:
     ],
 )
 def test_the_smallest_weight_within_the_bound_of_the_best_is_chosen(counts, within, weight) -> None:
-    assert GRID[choose_first_index_within(counts, 10, within)] == weight
+    assert GRID[choose_first_index_near_best(counts, 10, within)] == weight
 
 
 def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not(tmp_path) -> None:
@@ -134,12 +134,12 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
     tmp_path, monkeypatch
 ) -> None:
     checked = []
-    after_merge = DarkExperienceReplay.after_merge
+    after_weight_merge = DarkExperienceReplay.after_weight_merge
 
     def compared(self: DarkExperienceReplay, ctx: Any) -> None:
         held = self.state["buffer"].tensors
         old = {name: t.clone() for name, t in held.items()}
-        after_merge(self, ctx)
+        after_weight_merge(self, ctx)
         earlier = old["tasks"] < ctx.task
         items = ReplayItems.get_section_rows(self.state["buffer"], (~earlier).nonzero().squeeze(1))
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
@@ -150,7 +150,7 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
         torch.testing.assert_close(held["logits"][~earlier], logits)
         checked.append(int((~earlier).sum()))
 
-    monkeypatch.setattr(DarkExperienceReplay, "after_merge", compared)
+    monkeypatch.setattr(DarkExperienceReplay, "after_weight_merge", compared)
     bench = Bench(tmp_path)
     bench.stream(2, method="der", merge={"weight": 0.5})
     assert len(checked) == 1 and checked[0] > 4

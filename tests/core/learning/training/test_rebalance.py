@@ -10,7 +10,7 @@ import torch
 from streams import Bench, Learned
 
 from core.learning.methods.expanding import ExpandingMethod
-from core.learning.methods.replay.icarl import Icarl
+from core.learning.methods.replay.icarl import IcarlMethod
 from core.learning.training import rebalance
 
 EPOCHS, BATCH = 3, 6
@@ -21,7 +21,10 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[torch.Tensor] = []
-        pool, terms_of = rebalance.build_rebalance_pool, rebalance.Rebalance.loss_terms
+        pool, terms_of = (
+            rebalance.build_rebalance_pool,
+            rebalance.RebalancingStageMethod.compute_loss_terms,
+        )
 
         def watched_pool(ctx: Any, *rest: Any) -> Any:
             self.pool = pool(ctx, *rest)
@@ -29,12 +32,14 @@ class Watched:
             self.features = self.pool._features.clone()
             return self.pool
 
-        def loss_terms(this: Any, ctx: Any, batch: Any) -> Any:
+        def compute_loss_terms(this: Any, ctx: Any, batch: Any) -> Any:
             self.rows.append(batch.index)
             return terms_of(this, ctx, batch)
 
         monkeypatch.setattr(rebalance, "build_rebalance_pool", watched_pool)
-        monkeypatch.setattr(rebalance.Rebalance, "loss_terms", loss_terms)
+        monkeypatch.setattr(
+            rebalance.RebalancingStageMethod, "compute_loss_terms", compute_loss_terms
+        )
 
 
 def second(bench: Bench, **recipe: Any) -> tuple[Learned, Learned]:
@@ -124,9 +129,12 @@ def test_without_remembered_images_the_stage_is_left_out_with_a_warning(tmp_path
 
 def test_methods_are_rebalanced_by_the_loss_of_their_own_classifier(tmp_path, monkeypatch) -> None:
     used: list[str] = []
-    for kind, name in ((Icarl, "icarl"), (ExpandingMethod, "expanding")):
+    for kind, name in ((IcarlMethod, "icarl"), (ExpandingMethod, "expanding")):
         monkeypatch.setattr(
-            kind, "compute_tuning_loss", _noted(kind.compute_tuning_loss, name, used), raising=True
+            kind,
+            "compute_head_tuning_loss",
+            _noted(kind.compute_head_tuning_loss, name, used),
+            raising=True,
         )
     second(Bench(tmp_path), method="icarl", rebalance={"epochs": 1})
     assert used == ["icarl"] * math.ceil(22 / BATCH)

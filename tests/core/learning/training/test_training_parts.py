@@ -89,7 +89,7 @@ def test_auto_never_flips_and_none_changes_nothing() -> None:
 
 def test_a_validation_split_is_stratified_and_leaves_a_training_image_per_class() -> None:
     labels = torch.tensor([0] * 10 + [1] * 10 + [2])
-    train, held = CLASSIFICATION.split_rows(labels, 0.5, torch.rand(21))
+    train, held = CLASSIFICATION.split_training_and_validation_rows(labels, 0.5, torch.rand(21))
     assert torch.bincount(labels[held], minlength=3).tolist() == [5, 5, 0]
     assert sorted(torch.cat([train, held]).tolist()) == list(range(21))
 
@@ -127,7 +127,10 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
     steps(halves, first, range(3))
     second = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
     second.load_state(
-        {key: t.clone(memory_format=torch.contiguous_format) for key, t in first.iterate_state()}
+        {
+            key: t.clone(memory_format=torch.contiguous_format)
+            for key, t in first.iterate_optimizer_state()
+        }
     )
     steps(halves, second, range(3, 6))
     for a, b in zip(whole.parameters(), halves.parameters(), strict=True):
@@ -182,7 +185,7 @@ def test_carried_state_of_a_head_that_grew_starts_at_zero_in_new_rows() -> None:
     optimizer.load_state(
         {"head.weight|momentum_buffer": torch.ones(2, 2), "gone|momentum_buffer": torch.ones(1)}
     )
-    held = dict(optimizer.iterate_state())["head.weight|momentum_buffer"]
+    held = dict(optimizer.iterate_optimizer_state())["head.weight|momentum_buffer"]
     assert held.tolist() == [[1, 1], [1, 1], [0, 0]]
 
 
@@ -211,7 +214,7 @@ def test_carried_state_of_another_optimizer_is_left_out_and_said_so(before, afte
         optimizer.load_state(state)
         weight.grad = torch.tensor(gradient)
         optimizer.step()
-        return weight, dict(optimizer.iterate_state()), said
+        return weight, dict(optimizer.iterate_optimizer_state()), said
 
     _, carried, _ = stepped(before, {}, [1.0, 2.0])
     fresh, own, _ = stepped(after, {}, [3.0, -1.0])

@@ -10,7 +10,7 @@ from recipes import resolve
 from streams import Bench, watched
 
 from core.learning.methods.penalties import ewc
-from core.learning.methods.penalties.ewc import Ewc, merge_quadratic_penalties
+from core.learning.methods.penalties.ewc import EwcMethod, merge_quadratic_penalties
 from core.learning.state import load_tensors, save_tensors
 
 
@@ -99,7 +99,7 @@ def test_ewc_and_online_ewc_take_over_each_others_memory(before, after, bench, m
     first = bench.learn_task(1, method=before)
     seen = watched(
         monkeypatch,
-        Ewc,
+        EwcMethod,
         "after_step",
         lambda result, method, ctx, batch: method.compute_penalty(ctx),
     )
@@ -158,14 +158,14 @@ def test_importance_is_measured_on_all_classes_of_a_set_that_lists_them_one_by_o
     tensors = load_tensors(path)
     order = tensors["labels"].argsort(stable=True)
     save_tensors({name: t[order].contiguous() for name, t in tensors.items()}, path)
-    seen, end = [], Ewc.end_task
+    seen, end = [], EwcMethod.end_task
 
     def end_task(self, ctx, batches):
         batches = list(batches)
         seen.append(torch.cat([batch.y for batch in batches]))
         end(self, ctx, batches)
 
-    monkeypatch.setattr(Ewc, "end_task", end_task)
+    monkeypatch.setattr(EwcMethod, "end_task", end_task)
     bench.learn(spec)
     assert seen[0].numel() == bench.n
     assert torch.bincount(seen[0][:8]).tolist() != [8] and torch.bincount(seen[0]).tolist() == [

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from streams import Bench, watched
 
 from core.learning.curvature.curvature import LayerCurvatures
-from core.learning.methods.penalties.ewc_online import EwcOnline
+from core.learning.methods.penalties.ewc_online import EwcOnlineMethod
 
 
 def curvature(learned):
@@ -32,7 +32,7 @@ def test_at_the_end_of_a_task_the_memory_is_gamma_times_the_old_one_and_the_new(
 ) -> None:
     old, new = torch.tensor([2.0, 3.0]).double(), torch.tensor([5.0, 0.0]).double()
     method, ctx = held("ewc-online", torch.zeros(2).double(), old, gamma=gamma)
-    monkeypatch.setattr(EwcOnline, "_measure_fisher", lambda self, ctx, batches: {"w": new})
+    monkeypatch.setattr(EwcOnlineMethod, "_measure_fisher", lambda self, ctx, batches: {"w": new})
     method.end_task(ctx, [])
     assert torch.equal(method.stored_tensors["fisher.w"], gamma * old + new)
 
@@ -40,7 +40,7 @@ def test_at_the_end_of_a_task_the_memory_is_gamma_times_the_old_one_and_the_new(
 @pytest.mark.parametrize("gamma", [None, -0.1, 1.1])
 def test_a_gamma_that_is_no_share_is_refused(gamma) -> None:
     with pytest.raises(ValidationError, match="gamma"):
-        EwcOnline.Hyper.model_validate({"gamma": gamma})
+        EwcOnlineMethod.Hyper.model_validate({"gamma": gamma})
 
 
 def test_gamma_acts_when_a_task_ends_and_not_in_the_penalty() -> None:
@@ -126,7 +126,7 @@ def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench, mon
             name: p.detach().clone() for name, p in ctx.trainable.items()
         }
 
-    seen = watched(monkeypatch, EwcOnline, "after_step", look)
+    seen = watched(monkeypatch, EwcOnlineMethod, "after_step", look)
     bench.learn_task(2, first, method=KFAC)
     penalty, now = seen[-1]
     wanted = 0.0

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.learning.methods.penalties.l2_sp import L2Sp
+from core.learning.methods.penalties.l2_sp import L2SpMethod
 from core.learning.optimizers.olor import AnchoredParameter, OlorOptimizer
 from core.learning.state import MethodState
 
@@ -31,7 +31,7 @@ class Ctx:
 
 
 def method(**hyper):
-    return L2Sp(L2Sp.Hyper(**{"alpha": 0.3, "beta": 0.2, **hyper}), MethodState())
+    return L2SpMethod(L2SpMethod.Hyper(**{"alpha": 0.3, "beta": 0.2, **hyper}), MethodState())
 
 
 def numbers(*shape, seed=0):

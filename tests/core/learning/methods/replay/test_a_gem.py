@@ -7,7 +7,7 @@ from streams import watched
 from torch.nn import functional
 
 from core.learning.methods.replay import a_gem
-from core.learning.methods.replay.a_gem import AGem
+from core.learning.methods.replay.a_gem import AGemMethod
 from core.learning.state import MethodState
 
 
@@ -24,7 +24,7 @@ class Ctx:
 def projected(monkeypatch, gradient, reference):
     """What a step's gradient becomes beside a reference gradient."""
     monkeypatch.setattr(a_gem, "compute_memory_gradient", lambda *_: torch.tensor(reference))
-    method, ctx = AGem(AGem.Hyper(), MethodState()), Ctx(gradient)
+    method, ctx = AGemMethod(AGemMethod.Hyper(), MethodState()), Ctx(gradient)
     held = method.state["buffer"].tensors
     held |= {name: torch.ones(1, dtype=torch.int64) for name in ("images", "labels", "tasks")}
     method.project_gradient(ctx)
@@ -71,7 +71,7 @@ def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(
 
 
 def test_reference_batches_draw_nothing_from_the_global_generator(bench, monkeypatch) -> None:
-    states, project = [], AGem.project_gradient
+    states, project = [], AGemMethod.project_gradient
 
     def watched(self, ctx):
         before = torch.get_rng_state()
@@ -79,7 +79,7 @@ def test_reference_batches_draw_nothing_from_the_global_generator(bench, monkeyp
         states.append(torch.equal(torch.get_rng_state(), before))
 
     first = bench.learn_task(1, method="a-gem")
-    monkeypatch.setattr(AGem, "project_gradient", watched)
+    monkeypatch.setattr(AGemMethod, "project_gradient", watched)
     bench.learn_task(2, first, method="a-gem")
     assert len(states) == 12 and all(states)
 

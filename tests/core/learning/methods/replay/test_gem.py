@@ -8,7 +8,7 @@ from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learning.methods.replay import gem
-from core.learning.methods.replay.gem import Gem
+from core.learning.methods.replay.gem import GemMethod
 from core.learning.recipe import Recipe
 from core.learning.state import MethodState, load_tensors
 
@@ -28,12 +28,12 @@ class Ctx:
         return torch.cat([p.grad.flatten() for p in self.trainable.values()])
 
 
-def remembering(monkeypatch, rows, **hyper) -> Gem:
+def remembering(monkeypatch, rows, **hyper) -> GemMethod:
     """A method whose memory of task k has the gradient rows[k - 1]; memories of several tasks their
     mean.
     """
     rows = torch.as_tensor(rows)
-    method = Gem(Gem.Hyper(**hyper), MethodState())
+    method = GemMethod(GemMethod.Hyper(**hyper), MethodState())
     tasks = torch.arange(1, len(rows) + 1)
     method.state["buffer"].tensors |= {"images": tasks, "labels": tasks, "tasks": tasks}
 
@@ -133,8 +133,8 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
 
     bench = Bench(tmp_path, scenario)
     second = bench.stream(2, method={"name": "gem", "memory": 10})
-    projected = Gem.project_gradient
-    monkeypatch.setattr(Gem, "project_gradient", project)
+    projected = GemMethod.project_gradient
+    monkeypatch.setattr(GemMethod, "project_gradient", project)
     bench.learn_task(3, second, method={"name": "gem", "memory": 10})
     assert len(checked) == 2 * 12 and all(checked)
 
@@ -176,7 +176,7 @@ def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
 def test_the_mean_gradient_of_all_draws_is_that_of_the_memory(monkeypatch) -> None:
     rows = torch.arange(6.0).repeat_interleave(2).reshape(6, 2)
     method = remembering(monkeypatch, rows, memory_batch=2)
-    items = method._task_memory.get_task_examples(range(1, 7))
+    items = method._task_replay_buffer.get_task_examples(range(1, 7))
     ctx = Ctx(w=[0.0, 0.0])
     ctx.recipe, ctx.task = Recipe(), 7
     drawn = []
@@ -215,8 +215,10 @@ def test_memory_passes_change_no_batch_statistics_and_draw_no_random_numbers(
 
 def test_the_loss_sees_no_row_of_the_memory(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method="gem")
-    passed = watched(monkeypatch, Gem, "forward", lambda logits, method, network, x, task: len(x))
-    of_loss = spied(monkeypatch, Gem, lambda *_: passed.pop())
+    passed = watched(
+        monkeypatch, GemMethod, "forward", lambda logits, method, network, x, task: len(x)
+    )
+    of_loss = spied(monkeypatch, GemMethod, lambda *_: passed.pop())
     bench.learn_task(2, first, method="gem")
     assert of_loss == [4, 4, 4, 4, 4, 2] * 2
 

@@ -12,7 +12,7 @@ from core.learning.evaluation import predicting
 from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.methods.replay import icarl
-from core.learning.methods.replay.icarl import Icarl
+from core.learning.methods.replay.icarl import IcarlMethod
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import InputNormaliser
@@ -42,7 +42,7 @@ def pixels(n, seed=0):
 
 def with_means(net, images, labels):
     """A method whose means are those of these exemplars."""
-    method = Icarl(Icarl.Hyper(), MethodState())
+    method = IcarlMethod(IcarlMethod.Hyper(), MethodState())
     exemplars = ExemplarBuffer(method.state["exemplars"])
     for label in labels.unique().tolist():
         exemplars.append_images({label: images[labels == label]}, 1, 99)
@@ -75,7 +75,7 @@ def test_the_loss_of_the_first_task_is_plain_binary_cross_entropy(bench, monkeyp
         )
         return set(terms), float(terms["task"].detach()), float(wanted.detach())
 
-    seen = spied(monkeypatch, Icarl, look)
+    seen = spied(monkeypatch, IcarlMethod, look)
     bench.learn_task(1, method="icarl")
     assert all(names == {"task"} and got == wanted for names, got, wanted in seen)
 
@@ -100,7 +100,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
         wanted = -(target * p.log() + (1 - target) * (1 - p).log()).mean()
         return float(sum(terms.values()).detach()), float(wanted.detach())
 
-    seen = spied(monkeypatch, Icarl, look)
+    seen = spied(monkeypatch, IcarlMethod, look)
     bench.learn_task(2, first, method="icarl")
     assert [got for got, _ in seen] == pytest.approx([wanted for _, wanted in seen], rel=1e-5)
 
@@ -252,7 +252,7 @@ def test_an_evaluation_in_the_middle_of_an_update_asks_the_head(bench, monkeypat
     parent = None
     for number, cells in ((1, 1), (2, 2)):
         with monkeypatch.context() as patched:
-            seen = watched(patched, Icarl, "predict_logits", look)
+            seen = watched(patched, IcarlMethod, "predict_logits", look)
             parent = bench.learn_task(number, parent, method="icarl", validation=0.2)
         assert seen[:2] == [True, True]  # after each epoch
         assert not any(seen[2:]) and len(seen) >= 2 + cells
@@ -308,9 +308,9 @@ def test_where_a_class_has_no_exemplars_left_the_head_answers_and_a_warning_says
 
 def test_erasing_takes_the_means_with_the_exemplars() -> None:
     method = with_means(network(), pixels(6), torch.arange(6) % 3)
-    method.erase_tasks({7})
+    method.erase_task_examples({7})
     assert "class_means" in method.state["own"].tensors
-    method.erase_tasks({1})
+    method.erase_task_examples({1})
     assert not method.state.collect_tensors_by_type()
 
 

@@ -114,9 +114,9 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
     bench, monkeypatch
 ) -> None:
     seen = []
-    original = DarkExperienceReplayPlusPlus.loss_terms
+    original = DarkExperienceReplayPlusPlus.compute_loss_terms
 
-    def loss_terms(self, ctx, batch):
+    def compute_loss_terms(self, ctx, batch):
         state = self.state["buffer"].get_named_generator("reservoir", 0).get_state()
         terms = original(self, ctx, batch)
         if "labels" in terms:
@@ -128,7 +128,7 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
             assert set(terms) == {"task", "labels"}
         return terms
 
-    monkeypatch.setattr(DarkExperienceReplayPlusPlus, "loss_terms", loss_terms)
+    monkeypatch.setattr(DarkExperienceReplayPlusPlus, "compute_loss_terms", compute_loss_terms)
     bench.learn_task(1, method={"name": "der++", "alpha": 0.0, "beta": 1.0}, augment="none")
     assert seen and all(got == pytest.approx(wanted, rel=1e-5) for got, wanted in seen)
 
