@@ -72,7 +72,7 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 # Here and not in `shared`, so that it runs last, also over texts of exceptions.
-                hide_secrets,
+                hide_secrets_in_log_record,
                 # A value that JSON does not have, such as a path, must not cost the line.
                 structlog.processors.JSONRenderer(default=str),
             ],
@@ -92,7 +92,7 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
 
 
-def hide_secrets(
+def hide_secrets_in_log_record(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
     """Replace secret fields, access keys, credentials in URLs and signatures, at any depth."""

@@ -56,7 +56,7 @@ def _read_cpu_quota(cgroup: Path) -> float | None:
     return int(quota) / int(period)
 
 
-def may_open_cuda() -> bool:
+def can_open_cuda() -> bool:
     """Return whether a process on this machine could open CUDA, without loading torch."""
     return Path("/dev/nvidiactl").exists()
 

@@ -9,7 +9,7 @@ REFUSED = (
 MACOS = "darwin"
 
 
-def require_platform() -> None:
+def require_supported_platform() -> None:
     """Check that the service can run on this system.
 
     Raises:

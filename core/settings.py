@@ -241,14 +241,14 @@ class Settings(BaseSettings):
 
     @field_validator("trusted_proxies", "webhook_allow")
     @classmethod
-    def _are_networks(cls, value: str) -> str:
+    def _validate_networks(cls, value: str) -> str:
         for part in filter(None, (part.strip() for part in value.split(","))):
             ipaddress.ip_network(part, strict=False)  # raises ValueError with the reason
         return value
 
     @field_validator("public_url")
     @classmethod
-    def _is_an_address(cls, value: str) -> str:
+    def _validate_address(cls, value: str) -> str:
         parts = urlsplit(value)
         is_address = (
             parts.scheme in ("http", "https")
@@ -263,7 +263,7 @@ class Settings(BaseSettings):
 
     @field_validator("predict_origins")
     @classmethod
-    def _are_origins(cls, value: str, info: ValidationInfo) -> str:
+    def _validate_origins(cls, value: str, info: ValidationInfo) -> str:
         origins = [_parse_origin(part.strip()) for part in value.split(",") if part.strip()]
         # `info.data` has only the fields above, so `auth` must be declared before this field.
         if origins and info.data.get("auth") == "off":

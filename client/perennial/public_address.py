@@ -140,7 +140,7 @@ def resolve_allowed_addresses(
     for address in addresses:
         if _is_in_networks(address, allow):
             continue
-        why = describe_non_public(address)
+        why = describe_non_public_address(address)
         subject = "" if str(address) == target.host else f"{target.host} is {address}: "
         if why is not None:
             raise AddressRefused(
@@ -173,11 +173,11 @@ def is_cloud_metadata_name(host: str) -> bool:
     return host.lower().rstrip(".") in _METADATA_NAMES
 
 
-def describe_non_public(address: IPAddress) -> str | None:
+def describe_non_public_address(address: IPAddress) -> str | None:
     """Return a description of an address that is not public, or None if it is public."""
     inner = find_embedded_ipv4(address)
     if inner is not None:
-        why = describe_non_public(inner)
+        why = describe_non_public_address(inner)
         return None if why is None else f"{address} stands for {inner}, and {why}"
     if address.is_multicast:
         return f"{address} is a multicast address"

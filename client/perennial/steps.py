@@ -159,7 +159,7 @@ OPERATIONS = (
 
 
 @dataclass(frozen=True)
-class ApiStep:
+class ApiRequestForAdvice:
     """A request of the API that advice names.
 
     Attributes:
@@ -197,7 +197,7 @@ class ApiStep:
         if match is None:
             return None
         operation, named = match
-        body = _name_merged_classes(self.body or {})
+        body = _simplify_merge_request_body(self.body or {})
         values: dict[str, Any] = {**dict(parse_qsl(self.query)), **body, **named}
         if self.recipe is not None:
             values["recipe"] = self.recipe
@@ -247,7 +247,7 @@ class ApiStep:
         return None
 
 
-def _name_merged_classes(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _simplify_merge_request_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the body of a request; of an edit that only merges classes, their `names` and
     `into`."""
     match body:
@@ -256,7 +256,9 @@ def _name_merged_classes(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return body
 
 
-def replace_requests_in_sentence(text: str, render: Callable[[ApiStep], str | None]) -> str:
+def replace_requests_in_sentence(
+    text: str, render: Callable[[ApiRequestForAdvice], str | None]
+) -> str:
     """Replace each request in a sentence by another form; one without that form stays unchanged."""
     done, at = "", 0
     for start, end, step in find_requests_in_sentence(text):
@@ -266,7 +268,7 @@ def replace_requests_in_sentence(text: str, render: Callable[[ApiStep], str | No
     return done + text[at:]
 
 
-def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiStep]]:
+def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiRequestForAdvice]]:
     """Yield start, end and value of each request in a sentence."""
     at = 0
     while match := _REQUEST.search(text, at):
@@ -284,7 +286,7 @@ def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiStep]]:
         yield (
             match.start(),
             at,
-            ApiStep(match["method"], match["path"], match["query"] or "", **body),
+            ApiRequestForAdvice(match["method"], match["path"], match["query"] or "", **body),
         )
 
 
@@ -293,7 +295,7 @@ def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> st
     return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 
-def convert_options_to_parameters(text: str) -> str:
+def convert_options_to_query_parameters(text: str) -> str:
     """Replace options of the command line by query parameters, such as `?layout=folders`.
 
     The rules of reading a batch, which the client shares, name both:

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.admission.network_size import NetworkSize, find_network_size
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.projection import count_random_features
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.contract.responses.catalogue import Footprint, MethodEntry
@@ -81,7 +81,7 @@ class AdmissionLimits:
         return AdmissionLimits(settings.max_parameters, settings.admitted_job_bytes)
 
     def check_network_size(
-        self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut
+        self, catalogue: MethodCatalogue, architecture: ArchitectureChoice, image: ImageOut
     ) -> None:
         """Check that a network has no more parameters than allowed.
 
@@ -96,7 +96,7 @@ class AdmissionLimits:
 
     def check_job(
         self,
-        catalogue: Catalogue,
+        catalogue: MethodCatalogue,
         architecture: ArchitectureChoice,
         image: ImageOut,
         recipe: RecipeOut,
@@ -150,7 +150,7 @@ ANY = AdmissionLimits()
 
 
 @dataclass(frozen=True)
-class JobLimits:
+class NewJobLimits:
     """Limits on another job.
 
     Attributes:
@@ -162,7 +162,7 @@ class JobLimits:
     admission: AdmissionLimits = ANY
 
 
-NO_LIMITS = JobLimits()
+NO_LIMITS = NewJobLimits()
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class JobMemoryEstimate:
         return self.columns * (self.columns + 1) // 2 * DOUBLE_BYTES
 
     @property
-    def solve_bytes(self) -> int:
+    def closed_form_solve_bytes(self) -> int:
         """Bytes of the matrices that a closed-form solve holds at once, and of its evaluation
         examples.
         """
@@ -203,7 +203,7 @@ class JobMemoryEstimate:
     @property
     def closed_form_memory_bytes(self) -> int:
         """Bytes of the second moments of all tasks and of the solve for a closed-form classifier."""
-        return self.tasks * self.second_moment_bytes + self.solve_bytes
+        return self.tasks * self.second_moment_bytes + self.closed_form_solve_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -221,7 +221,7 @@ class JobMemoryEstimate:
         sums = (
             f"sums of {self.tasks:,} tasks × {_format_megabytes(self.second_moment_bytes)} ({self.columns:,} "
             f"columns) and their solution "
-            f"{_format_megabytes(self.solve_bytes)} = {_format_gigabytes(self.closed_form_memory_bytes)}; "
+            f"{_format_megabytes(self.closed_form_solve_bytes)} = {_format_gigabytes(self.closed_form_memory_bytes)}; "
             if self.columns
             else ""
         )

@@ -14,11 +14,15 @@ from sqlalchemy import ColumnElement, Text, select, true
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
-from core.bases.base_advice import find_fitting_architecture, get_base_architecture, refuse_pickle
+from core.bases.base_advice import (
+    find_architecture_fitting_base_file,
+    get_base_architecture,
+    refuse_pickle,
+)
 from core.bases.classifier import drop_head_tensors_of_classifier, find_classifier_in_base_file
 from core.bases.expected_base import select_tensors_to_compare_with_expected
-from core.contract.base import Classifier, ExpectedBase, UploadedFor
-from core.contract.catalogue import Catalogue
+from core.contract.base import Classifier, ExpectedBaseTensors, UploadedBaseDescription
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.audit import AuditData
 from core.contract.responses.base import BaseOut, BasePage, ListedBase, ModelRef
@@ -69,12 +73,12 @@ class BaseNetwork:
     architecture: ArchitectureChoice
     images: ModelImageSettings
     family: str
-    expected: ExpectedBase
+    expected: ExpectedBaseTensors
     classes: Sequence[str] | None = None
 
 
 def parse_architecture(
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     text: str,
     size: int | None,
     channels: int | None,
@@ -135,7 +139,7 @@ def create_base(
     backbone: Sequence[TensorHeader] = tensors
     if network.classes is not None:
         backbone = drop_head_tensors_of_classifier(tensors, network.expected)
-    _check_fits_architecture(backbone, network)
+    _check_tensors_fit_architecture(backbone, network)
     if network.classes is not None:
         classifier = find_classifier_in_base_file(tensors, network.expected, network.classes)
     limit = settings.max_owner_bytes
@@ -145,14 +149,14 @@ def create_base(
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
         # The lock keeps the sweep from deleting the blob between this check and the commit.
-        references.lock_references_against_deletion(session)
+        references.lock_blob_references_against_deletion(session)
         if not blobs.has(sha256):
             raise Unavailable("The upload was removed before it was registered; send it again.")
         now = db.now(session)
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture=_describe_uploaded_network(
+            architecture=_build_uploaded_base_description(
                 network.architecture, network.images, classifier
             ),
             sha256=sha256,
@@ -172,7 +176,7 @@ def create_base(
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         # Before `take_room`, which locks the owner's row and therefore comes last.
         session.flush()
-        quota.count_accepted_upload(session, actor.owner_id, limit, size)
+        quota.add_accepted_upload_bytes(session, actor.owner_id, limit, size)
     return response
 
 
@@ -232,13 +236,13 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     """
     with db.write() as session:
         # a new model that names this base either commits first or finds the base gone
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         row = session.get(Base, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
         # Anybody's model keeps the base, but the refusal names only those that the caller sees.
         if _find_dependent_models(session, [row], true())[row.id]:
-            raise _make_in_use_error(
+            raise _make_base_in_use_error(
                 _find_dependent_models(
                     session, [row], actor.build_visible_condition(Model.owner_id)
                 )[row.id]
@@ -248,12 +252,12 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         record_audit_entry(
             session, actor, AuditedChange("base.delete", row.id, data), db.now(session)
         )
-        stored_bytes.mark_measurement_outdated(session, row.owner_id)
+        stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     # After the commit, since the row still counts as a use of the blob until then.
     delete_unreferenced_blobs(db, blobs, [row.sha256])
 
 
-def _make_in_use_error(models: list[ModelRef]) -> WrongState:
+def _make_base_in_use_error(models: list[ModelRef]) -> WrongState:
     """Return the refusal to delete a base.
 
     Args:
@@ -291,7 +295,7 @@ def _find_dependent_models(
     return models_by_base
 
 
-def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwork) -> None:
+def _check_tensors_fit_architecture(tensors: Sequence[TensorHeader], network: BaseNetwork) -> None:
     """Check that uploaded tensors fit their architecture.
 
     Raises:
@@ -302,7 +306,7 @@ def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwo
         check_expected_tensors(compared, needed)
     except BaseInvalid as error:
         shapes = {t.name: t.shape for t in compared}
-        fitting = find_fitting_architecture(
+        fitting = find_architecture_fitting_base_file(
             network.architecture,
             network.images.image,
             network.family,
@@ -314,15 +318,15 @@ def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwo
         raise fitting.make_error(error.fields) from None
 
 
-def _describe_uploaded_network(
+def _build_uploaded_base_description(
     architecture: ArchitectureChoice, images: ModelImageSettings, classifier: Classifier | None
-) -> UploadedFor:
+) -> UploadedBaseDescription:
     stored: dict[str, object] = {**architecture, "image": images.image}
     if images.normalise is not None:
         stored["normalise"] = images.normalise
     if classifier is not None:
         stored["classifier"] = classifier
-    return cast(UploadedFor, stored)
+    return cast(UploadedBaseDescription, stored)
 
 
 def _base_to_json(row: Base) -> BaseOut:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from core.contract.base import Classifier, ExpectedBase
+from core.contract.base import Classifier, ExpectedBaseTensors
 from core.errors import BaseInvalid
 from core.files.safetensors_header import TensorHeader
 
@@ -11,7 +11,7 @@ _NAMED = 5
 
 
 def find_classifier_in_base_file(
-    tensors: Sequence[TensorHeader], expected: ExpectedBase, classes: Sequence[str]
+    tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors, classes: Sequence[str]
 ) -> Classifier:
     """Return the classifier in a file whose backbone fits its architecture.
 
@@ -47,7 +47,7 @@ def find_classifier_in_base_file(
 
 
 def drop_head_tensors_of_classifier(
-    tensors: Sequence[TensorHeader], expected: ExpectedBase
+    tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> list[TensorHeader]:
     """Return the tensors of a whole classifier without those of its head."""
     head = {tensor.name for tensor in _find_head_tensors(tensors, expected)}
@@ -55,7 +55,7 @@ def drop_head_tensors_of_classifier(
 
 
 def _find_head_tensors(
-    tensors: Sequence[TensorHeader], expected: ExpectedBase
+    tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> list[TensorHeader]:
     """Return the tensors that belong to the classifier, by the names of its architecture.
 
@@ -71,7 +71,7 @@ def _find_head_tensors(
 
 
 def _make_missing_head_error(
-    found: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBase
+    found: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBaseTensors
 ) -> BaseInvalid:
     """Return the error for a file without a head that can be adopted."""
     prefixes = [name for name in expected["ignored"] if name.endswith(".")]

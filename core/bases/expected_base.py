@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.contract.base import ExpectedBase, ExpectedTensor
+from core.contract.base import ExpectedBaseTensors, ExpectedTensor
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid, Unavailable
 from core.files.safetensors_header import TensorHeader
@@ -25,11 +25,11 @@ CACHED_ARCHITECTURES = 200
 
 def get_cached_base(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
-) -> ExpectedBase | None:
+) -> ExpectedBaseTensors | None:
     """Return the cached tensors of an architecture's base, or None if they are not cached."""
-    path, _ = _locate_cached_expected_tensors(settings, architecture, image)
+    path, _ = _locate_expected_tensors_cache_file(settings, architecture, image)
     try:
-        expected: ExpectedBase = json.loads(path.read_bytes())
+        expected: ExpectedBaseTensors = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     return expected
@@ -37,7 +37,7 @@ def get_cached_base(
 
 def load_expected_base_tensors(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
-) -> ExpectedBase:
+) -> ExpectedBaseTensors:
     """Return the tensors that a base must have: `tensors`, `optional` and `ignored`.
 
     Raises:
@@ -47,8 +47,8 @@ def load_expected_base_tensors(
     cached = get_cached_base(settings, architecture, image)
     if cached is not None:
         return cached
-    path, request = _locate_cached_expected_tensors(settings, architecture, image)
-    expected = _compute_expected_base(request)
+    path, request = _locate_expected_tensors_cache_file(settings, architecture, image)
+    expected = _compute_expected_base_tensors(request)
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     # Clients choose the architectures, so without a limit they could fill the disk.
     if len(cached_files) >= CACHED_ARCHITECTURES:
@@ -62,7 +62,7 @@ def load_expected_base_tensors(
 
 
 def select_tensors_to_compare_with_expected(
-    tensors: Sequence[TensorHeader], expected: ExpectedBase
+    tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> tuple[list[TensorHeader], dict[str, ExpectedTensor]]:
     """Return a file's tensors without ignored ones, and the tensors that it must have.
 
@@ -80,7 +80,7 @@ def select_tensors_to_compare_with_expected(
     return relevant, required
 
 
-def _locate_cached_expected_tensors(
+def _locate_expected_tensors_cache_file(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[Path, str]:
     """Return the path of the cached list of tensors, and the request for it as JSON."""
@@ -91,7 +91,7 @@ def _locate_cached_expected_tensors(
     return settings.make_folder("catalogue") / f"expected-{name}.json", request
 
 
-def _compute_expected_base(request: str) -> ExpectedBase:
+def _compute_expected_base_tensors(request: str) -> ExpectedBaseTensors:
     try:
         done = helper_process.run_python_module(
             "core.learning.networks.expected", request, EXPECT_TIMEOUT_S
@@ -108,5 +108,5 @@ def _compute_expected_base(request: str) -> ExpectedBase:
         )
     if done.returncode != 0:
         raise Unavailable("The learning code could not be started; try again.")
-    expected: ExpectedBase = json.loads(done.stdout)
+    expected: ExpectedBaseTensors = json.loads(done.stdout)
     return expected

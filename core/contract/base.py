@@ -39,7 +39,7 @@ class Classifier(TypedDict):
     stages: list[list[str]]
 
 
-class UploadedFor(ArchitectureChoice):
+class UploadedBaseDescription(ArchitectureChoice):
     """The architecture that a base was uploaded for, as stored, with the description of its images.
 
     - `image`: images that the base was trained on.
@@ -59,7 +59,7 @@ class ExpectedTensor(TypedDict):
     dtype: str
 
 
-class ExpectedBase(TypedDict):
+class ExpectedBaseTensors(TypedDict):
     """The tensors that a base of an architecture must have, by name.
 
     - `optional`: names that may be missing.

@@ -4,11 +4,11 @@ from typing_extensions import TypedDict
 
 from core.contract.patch import RecipePatch
 from core.contract.pretrained import PretrainedRow
-from core.contract.problem import ProblemEntry
+from core.contract.problem import PredictionProblemEntry
 from core.contract.responses.catalogue import ArchitectureEntry, MethodEntry, RecipeLanguage
 
 
-class Catalogue(TypedDict):
+class MethodCatalogue(TypedDict):
     """Methods, architectures, optimizers (a sentence each) and presets by name, and the recipe.
 
     - `recipe`: the other fields of a recipe.
@@ -20,7 +20,7 @@ class Catalogue(TypedDict):
 
     methods: dict[str, MethodEntry]
     architectures: dict[str, ArchitectureEntry]
-    problems: dict[str, ProblemEntry]
+    problems: dict[str, PredictionProblemEntry]
     optimizers: dict[str, str]
     augmentations: list[str]
     presets: dict[str, RecipePatch]

@@ -34,7 +34,7 @@ class EditedTask(Document):
     bytes: dict[str, int] = Field(default_factory=dict)
 
 
-class EditedCell(Document):
+class CellBeforeEdit(Document):
     """A cell of the accuracy matrix before an edit changed the labels that it counts."""
 
     version: int
@@ -61,7 +61,7 @@ class EditedReport(Document):
     removed: list[int] = Field(default_factory=list)
 
 
-class FormerReport(Document):
+class TaskReportBeforeEdit(Document):
     """The report of a task as it was before an edit."""
 
     task: int
@@ -82,9 +82,9 @@ class EditJournal(Document):
 
     before: list[EditedTask] = Field(default_factory=list)
     after: list[EditedTask] = Field(default_factory=list)
-    cells: list[EditedCell] = Field(default_factory=list)
+    cells: list[CellBeforeEdit] = Field(default_factory=list)
     measured_otherwise: list[int] = Field(default_factory=list)
-    reports: list[FormerReport] = Field(default_factory=list)
+    reports: list[TaskReportBeforeEdit] = Field(default_factory=list)
     relabelled: int = 0
     removed: int = 0
 
@@ -112,7 +112,7 @@ class EditResult(Document):
     classes: dict[str, str | None]
     before: list[EditedTask]
     after: list[EditedTask]
-    cells: list[EditedCell]
+    cells: list[CellBeforeEdit]
     measured_otherwise: list[int]
     reports: dict[int, EditedReport]
     removed_paths: list[str]

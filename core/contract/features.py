@@ -3,7 +3,7 @@
 from typing_extensions import TypedDict
 
 
-class FeatureShare(TypedDict):
+class AncestorFeatureAccuracy(TypedDict):
     """A linear discriminant on the features of a version and of the ancestor `version`.
 
     It is evaluated on the tasks of both, among the classes that the ancestor knows.
@@ -21,11 +21,11 @@ class FeatureShare(TypedDict):
     is_good: bool
 
 
-class FeatureCount(TypedDict):
+class AncestorFeatureComparison(TypedDict):
     """The ancestors that were compared, newest first.
 
     `missing`: why there is none, in words.
     """
 
-    ancestors: list[FeatureShare]
+    ancestors: list[AncestorFeatureAccuracy]
     missing: str | None

@@ -4,7 +4,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from core.contract.losses import Visible
+from core.contract.losses import DetectableLosses
 
 Limit = Literal[
     "max_forgetting",
@@ -114,7 +114,7 @@ class GateCheck(TypedDict):
     pictures: NotRequired[list[CheckPicture]]
 
 
-class Visibility(Visible):
+class Visibility(DetectableLosses):
     """Losses that the held-out images of earlier tasks can reveal; `detail` describes them."""
 
     detail: str

@@ -6,7 +6,7 @@ The gate uses them.
 from typing_extensions import TypedDict
 
 
-class LostImage(TypedDict):
+class NewlyMisclassifiedImage(TypedDict):
     """A held-out image that was classified correctly before and is classified wrongly now.
 
     `index`: position in its task's held-out part.
@@ -47,7 +47,7 @@ class GateComparison(TypedDict):
     negative: int
     positive: int
     classes: list[GateClassComparison]
-    pictures: list[LostImage]
+    pictures: list[NewlyMisclassifiedImage]
     missing: str | None
 
 
@@ -71,7 +71,7 @@ class GateDriftComparison(GateComparison):
     compared: int
 
 
-class Visible(TypedDict):
+class DetectableLosses(TypedDict):
     """Losses that the compared images can reveal.
 
     - `loss`: smallest share of lost images that is detected in 95 of 100 cases; null: none.
@@ -97,4 +97,4 @@ class GateComparisons(TypedDict):
     drifted: GateDriftComparison
     new: GateComparison
     known: GateComparison
-    visible: Visible
+    visible: DetectableLosses

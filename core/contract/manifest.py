@@ -93,7 +93,7 @@ ORDER = "order"
 later jobs read and then the others. Parts of earlier releases lack it."""
 
 
-class StoredPart(Document):
+class StoredVersionPart(Document):
     """A safetensors blob of a version.
 
     Attributes:
@@ -109,7 +109,7 @@ class StoredPart(Document):
     bytes: int
 
 
-class RandomStart(Document):
+class RandomWeightsOrigin(Document):
     """Origin of weights without a blob: `kind` is random, and they are drawn from `seed`."""
 
     kind: str
@@ -212,7 +212,7 @@ class Manifest(Document):
     threads: int | None = None
     code_version: str | None = None
     environment: Environment | None = None
-    parts: list[StoredPart] = Field(default_factory=list)
+    parts: list[StoredVersionPart] = Field(default_factory=list)
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
     changes: dict[str, AnswerChangeCounts] | None = None
@@ -229,7 +229,7 @@ class Manifest(Document):
     steps: int | None = None
     images: int | None = None
     network: NetworkDescription | None = None
-    init: RandomStart | None = None
+    init: RandomWeightsOrigin | None = None
     base: BaseOrigin | None = None
     anytime: AnytimeState | None = None
     temperature: Temperature | None = None

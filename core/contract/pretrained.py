@@ -46,7 +46,7 @@ class PretrainedWeights(Document):
     smallest: int
     resized_by: ResizedBy
 
-    def accepts_size(self, size: int) -> bool:
+    def accepts_image_size(self, size: int) -> bool:
         """Return whether the network takes images of `size` pixels a side."""
         is_other_size = bool(self.step) and size >= self.smallest and size % self.step == 0
         return size == self.size or is_other_size
@@ -84,7 +84,7 @@ class PretrainedRow(TypedDict):
     resized_by: ResizedBy
 
 
-class PretrainedTable(TypedDict):
+class PretrainedWeightsTable(TypedDict):
     """All weights by name, and those that cannot be used, with the reason."""
 
     weights: dict[str, PretrainedRow]

@@ -7,7 +7,7 @@ CLASSIFICATION = "classification"
 """Problem of every document and row that names none: those are older, or have the default."""
 
 
-class MeasureEntry(TypedDict):
+class PrimaryMeasureEntry(TypedDict):
     """Primary measure of a problem, in [0, 1]; `noun` is its name in sentences."""
 
     name: str
@@ -15,7 +15,7 @@ class MeasureEntry(TypedDict):
     definition: str
 
 
-class ProblemEntry(TypedDict):
+class PredictionProblemEntry(TypedDict):
     """A problem.
 
     - `response_schema`: JSON Schema of one prediction.
@@ -26,7 +26,7 @@ class ProblemEntry(TypedDict):
 
     description: str
     source: str
-    measure: MeasureEntry
+    measure: PrimaryMeasureEntry
     has_classes: bool
     response_schema: dict[str, JsonValue]
     onnx_outputs: list[str]

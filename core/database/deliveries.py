@@ -38,7 +38,7 @@ WAITS: ColumnElement[bool] = Delivery.state == WAITING
 
 
 @dataclass(frozen=True)
-class _RecordedEvent:
+class _RecordedWebhookEvent:
     """An event recorded during a transaction."""
 
     type: str
@@ -96,7 +96,9 @@ def record_version_outcome(session: Session, model: Model, version: Version, now
     }
     _append_pending_event(
         session,
-        _RecordedEvent(f"version.{version.status}", model.owner_id, model.id, data, now, version),
+        _RecordedWebhookEvent(
+            f"version.{version.status}", model.owner_id, model.id, data, now, version
+        ),
     )
 
 
@@ -109,20 +111,20 @@ def record_webhook_event(
         type: one of `core.contract.webhook.EVENTS`.
         data: facts besides the model.
     """
-    _append_pending_event(session, _RecordedEvent(type, owner_id, model_id, data, now))
+    _append_pending_event(session, _RecordedWebhookEvent(type, owner_id, model_id, data, now))
 
 
-def _append_pending_event(session: Session, event: _RecordedEvent) -> None:
+def _append_pending_event(session: Session, event: _RecordedWebhookEvent) -> None:
     # In the session, so that a rollback forgets the event with its change.
     session.info.setdefault(_RECORDED, []).append(event)
 
 
-def write_recorded_deliveries(session: Session) -> None:
+def write_recorded_webhook_deliveries(session: Session) -> None:
     """Store recorded events as deliveries to each webhook that is subscribed to them.
 
     Call this last before the commit.
     """
-    recorded: list[_RecordedEvent] = session.info.pop(_RECORDED, [])
+    recorded: list[_RecordedWebhookEvent] = session.info.pop(_RECORDED, [])
     webhook_ids = _find_webhook_ids(session, recorded) if recorded else []
     if not webhook_ids:
         return
@@ -180,7 +182,7 @@ def add_webhook_delivery(
     return row
 
 
-def build_test_payload(hook: Webhook, now: float) -> str:
+def build_webhook_test_payload(hook: Webhook, now: float) -> str:
     """Return the payload of a test delivery."""
     return _encode_webhook_payload(
         {"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}}
@@ -192,7 +194,7 @@ def count_pending_deliveries(session: Session, owner_id: str) -> int:
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 
 
-def _find_webhook_ids(session: Session, events: list[_RecordedEvent]) -> list[str]:
+def _find_webhook_ids(session: Session, events: list[_RecordedWebhookEvent]) -> list[str]:
     """Return the ids of webhooks that want any of the events.
 
     Most transactions have none, and lock nothing.
@@ -206,7 +208,7 @@ def _find_webhook_ids(session: Session, events: list[_RecordedEvent]) -> list[st
     ]
 
 
-def _is_subscribed(hook: Webhook, event: _RecordedEvent) -> bool:
+def _is_subscribed(hook: Webhook, event: _RecordedWebhookEvent) -> bool:
     """Return True if a webhook is subscribed to an event."""
     return (
         hook.owner_id == event.owner_id
@@ -222,7 +224,7 @@ def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
     }
 
 
-def _build_webhook_payload(event: _RecordedEvent, name: str) -> str:
+def _build_webhook_payload(event: _RecordedWebhookEvent, name: str) -> str:
     """Return the payload of an event as JSON."""
     data: WebhookData = {"model": event.model_id, "name": name, **event.data}
     if event.version is not None:

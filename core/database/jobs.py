@@ -25,7 +25,7 @@ from core.database.tables import Event, Job, TrialFile
 from core.errors import BatchHeldForFindings
 
 
-def build_unfinished_condition(state: Any) -> ColumnElement[bool]:
+def build_unfinished_job_condition(state: Any) -> ColumnElement[bool]:
     """Return the condition that a column of job states is unfinished, as literals so that
     `ix_jobs_unfinished` can be used.
     """
@@ -33,7 +33,7 @@ def build_unfinished_condition(state: Any) -> ColumnElement[bool]:
     return state.in_(bindparam("unfinished", states, expanding=True, literal_execute=True))  # type: ignore[no-any-return]
 
 
-def is_rejected_for_held_batch(job: Job) -> bool:
+def is_job_rejected_for_findings(job: Job) -> bool:
     """Return True if a job was rejected because its recipe held the batch.
 
     The batch is retained, and a retry may learn it.
@@ -90,7 +90,7 @@ def change_job_state(
     log_line = job_log.build_state_log_line(job, former_state, action, data or {})
     if log_line is not None:
         job_log.add_log_line(session, job.id, log_line, now)
-    _record_state_event(session, job, data or {}, now)
+    _record_job_state_event(session, job, data or {}, now)
     return state
 
 
@@ -118,7 +118,7 @@ def record_job_creation(
     owner_events.record_job_event(session, job, data or {}, now)
 
 
-def _record_state_event(session: Session, job: Job, data: StateData, now: float) -> None:
+def _record_job_state_event(session: Session, job: Job, data: StateData, now: float) -> None:
     """Record a job's new state as an event."""
     session.add(Event(job_id=job.id, type="state", data={**data, "state": job.state}, at=now))
     owner_events.record_job_event(session, job, data, now)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.figures import VersionFigures
 from core.contract.manifest import Manifest
-from core.database.bulk import build_column_aggregates, parse_aggregated_lists
+from core.database.bulk import build_joined_column_expressions, parse_joined_columns
 from core.database.tables import VersionMeasurement
 
 NAMES = tuple(VersionFigures.model_fields)
@@ -32,7 +32,7 @@ LOSSES = "losses"
 """
 FEATURES = "features"
 """Comparison with ancestors' features: the accuracy lost to the best one, and
-`core.contract.features.FeatureCount`.
+`core.contract.features.AncestorFeatureComparison`.
 """
 ADVICE = "advice"
 """Advice given to a version or its ancestors that still holds: `{"given": [conditions]}`."""
@@ -122,7 +122,7 @@ def build_measurement_documents(rows: Iterable[MeasurementRow]) -> dict[str, Any
     }
 
 
-def remove_figures_from_manifest(manifest: Manifest) -> Manifest:
+def replace_manifest_figures_by_null(manifest: Manifest) -> Manifest:
     """Return a manifest as it is stored beside its rows: with null in place of each figure."""
     # Only fields that are set, so that a figure that was never there does not become null.
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
@@ -152,10 +152,12 @@ def read_version_measurements(
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         rows_by_version[version].append(MeasurementRow(*row))
     # Parts by task come as one text: a row for each would dominate the time (`core.database.bulk`).
-    by_task = select(table.version, table.name, *build_column_aggregates(table.task, table.detail))
+    by_task = select(
+        table.version, table.name, *build_joined_column_expressions(table.task, table.detail)
+    )
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
-        details = zip(*parse_aggregated_lists(texts), strict=True)
+        details = zip(*parse_joined_columns(texts), strict=True)
         rows_by_version[version] += [
             MeasurementRow(name, task, None, detail) for task, detail in details
         ]

@@ -113,7 +113,7 @@ def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
     from alembic.config import Config
 
     with begin_exclusive_transaction(db) as connection:
-        copy = prepare_upgrade(connection, backups)
+        copy = prepare_schema_upgrade(connection, backups)
         config = Config()
         # Alembic interpolates `%` in its options, and a folder's name may contain one.
         config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
@@ -122,7 +122,7 @@ def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
         return copy
 
 
-def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None:
+def prepare_schema_upgrade(connection: Connection, backups: Path | None) -> Path | None:
     """Check and copy a database before Alembic upgrades it, and rename a former revision.
 
     The arguments, the result and the exceptions are those of `upgrade_schema`. The connection has

@@ -71,7 +71,7 @@ def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: f
     deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
-def write_recorded_events(session: Session) -> None:
+def write_recorded_owner_events(session: Session) -> None:
     """Store the owner events that a transaction has recorded.
 
     Call this last before the commit, when the transaction holds all its other locks.
@@ -87,7 +87,7 @@ def write_recorded_events(session: Session) -> None:
                 # Owners of equal hashes only wait for each other.
                 session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
         session.add_all(recorded)
-    deliveries.write_recorded_deliveries(session)
+    deliveries.write_recorded_webhook_deliveries(session)
 
 
 def _add_owner_event(

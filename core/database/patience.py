@@ -31,7 +31,7 @@ class TimeLimitedConnection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, self.wait_limit_s if timeout is None else timeout)
         except psycopg.OperationalError:
-            _close_connection_during_statement(self)
+            _close_connection_if_statement_active(self)
             raise
 
 
@@ -51,7 +51,7 @@ class TimeLimitedAsyncConnection(psycopg.AsyncConnection[Any]):
                 gen, interval, self.wait_limit_s if timeout is None else timeout
             )
         except psycopg.OperationalError:
-            _close_connection_during_statement(self)
+            _close_connection_if_statement_active(self)
             raise
 
 
@@ -66,7 +66,7 @@ def wait_without_database_time_limit(connection: Connection) -> Iterator[None]:
         raw.wait_limit_s = wait_limit_s
 
 
-def _close_connection_during_statement(
+def _close_connection_if_statement_active(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
 ) -> None:
     """Close a connection during a statement, whose response nobody will read."""

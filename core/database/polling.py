@@ -156,7 +156,7 @@ class OwnerEventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class EventFilter:
+class OwnerEventFilter:
     """Filter for events by ids: those of a model, else of an owner, else of everybody."""
 
     owner_id: str | None = None
@@ -170,9 +170,13 @@ class EventFilter:
 
 
 def build_owner_events_query(
-    mark: str, about: EventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
+    mark: str,
+    about: OwnerEventFilter,
+    after_id: int,
+    limit: int,
+    types: Sequence[str] | None = None,
 ) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement of `PollingReads.read_owner_events`, with its values.
+    """Return the statement of `PollingDatabaseReads.read_owner_events`, with its values.
 
     Each type is read by itself, in the order of an index, so that a rare type is found without a
     scan.
@@ -192,8 +196,10 @@ def build_owner_events_query(
     return query, (*(value for type_ in types for value in (*of, *after(type_), limit)), limit)
 
 
-def build_newest_owner_event_query(mark: str, about: EventFilter) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement of `PollingReads.read_newest_owner_event`, with its values."""
+def build_newest_owner_event_query(
+    mark: str, about: OwnerEventFilter
+) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement of `PollingDatabaseReads.read_newest_owner_event`, with its values."""
     condition, of = about.build_condition(mark)
     part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
     query = f"SELECT max(id) FROM ({' UNION ALL '.join([part] * len(OWNER_EVENT_TYPES))}) newest"  # noqa: S608
@@ -252,7 +258,7 @@ class PollingReader(Protocol):
         """Return the decoded content of a JSON column."""
 
 
-class PollingReads:
+class PollingDatabaseReads:
     """Reads for one event loop.
 
     Args:
@@ -311,7 +317,7 @@ class PollingReads:
             self._jobs[job_id] = row, job
         return job
 
-    async def find_stopping_task(
+    async def find_task_stopping_lineage(
         self, model_id: str, task: int
     ) -> tuple[str, int | None, bool] | None:
         """Return standing, newest version and relearning state of a task, if it stops its model.
@@ -338,7 +344,7 @@ class PollingReads:
         return [EventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows]
 
     async def read_owner_events(
-        self, about: EventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
+        self, about: OwnerEventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
     ) -> list[OwnerEventRow]:
         """Return at most `limit` events of an owner with an id above `after_id`; `types` None: of
         every type.
@@ -354,7 +360,7 @@ class PollingReads:
             for id_, type_, model, job, data, at in rows
         ]
 
-    async def read_newest_owner_event(self, about: EventFilter) -> int:
+    async def read_newest_owner_event(self, about: OwnerEventFilter) -> int:
         """Return the id of the newest event of an owner; 0 if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(*build_newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0

@@ -109,7 +109,7 @@ class Database:
             if self.dialect == "sqlite":
                 session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
             yield session  # leaving the block by an exception closes the session, which rolls back
-            owner_events.write_recorded_events(session)
+            owner_events.write_recorded_owner_events(session)
             session.commit()
 
     @contextmanager

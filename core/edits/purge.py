@@ -49,7 +49,7 @@ def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int
             record_audit_entry(
                 session, actor, AuditedChange("edit.purge", edit.id, data, model=row.id), now
             )
-            stored_bytes.mark_measurement_outdated(session, row.owner_id)
+            stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
         session.flush()
         response = listing.build_edit_response(session, edit)
     delete_unreferenced_blobs(db, blobs, sorted(digests))

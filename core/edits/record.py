@@ -9,16 +9,30 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from core.contract.document import JsonObject
-from core.contract.edit import EditedCell, EditedTask, EditJournal, EditResult, FormerReport
+from core.contract.edit import (
+    CellBeforeEdit,
+    EditedTask,
+    EditJournal,
+    EditResult,
+    TaskReportBeforeEdit,
+)
 from core.contract.reports.report import BatchReport
-from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, VersionTaskResult
+from core.database.tables import (
+    ClassAlias,
+    Edit,
+    Job,
+    Model,
+    Task,
+    TaskFileBeforeEdit,
+    VersionTaskResult,
+)
 from core.edits.listing import forget_class_aliases
 from core.edits.reports import ReportChanges, update_report_after_edit
 from core.edits.texts import remove_image_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
 from core.lineage.standing import TaskStanding, set_task_standing
-from core.retention.answers import remove_predictions
+from core.retention.answers import remove_stored_predictions
 
 FILE = "edit.json"
 """File of the result's folder with an `EditResult`."""
@@ -117,7 +131,7 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
 
 def _discard_edited_task(session: Session, task: Task, now: float) -> None:
     """Mark a task as discarded and its data as deleted."""
-    remove_predictions(session, task.model_id, task.number)
+    remove_stored_predictions(session, task.model_id, task.number)
     set_task_standing(task, TaskStanding.DISCARDED, now)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
@@ -125,10 +139,12 @@ def _discard_edited_task(session: Session, task: Task, now: float) -> None:
     task.content_sha256 = task.content_turn = None
 
 
-def _update_task_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
+def _update_task_reports(
+    session: Session, model: Model, result: EditResult
+) -> list[TaskReportBeforeEdit]:
     """Change the reports of all tasks that the edit concerns; return them as they were."""
     changes = ReportChanges(result.classes, result.removed_paths, result.reports)
-    former: list[FormerReport] = []
+    former: list[TaskReportBeforeEdit] = []
     query = select(Task).where(Task.model_id == model.id)
     if not result.removed_paths:
         # Other tasks' reports may refer to removed images alone.
@@ -136,12 +152,14 @@ def _update_task_reports(session: Session, model: Model, result: EditResult) -> 
     for task in session.scalars(query):
         edited = update_report_after_edit(task.report, task.number, changes)
         if edited != task.report:
-            former.append(FormerReport(task=task.number, report=cast(JsonObject, task.report)))
+            former.append(
+                TaskReportBeforeEdit(task=task.number, report=cast(JsonObject, task.report))
+            )
             task.report = edited
     return former
 
 
-def restore_reports(session: Session, model: Model, reports: list[FormerReport]) -> None:
+def restore_reports(session: Session, model: Model, reports: list[TaskReportBeforeEdit]) -> None:
     """Undo an edit's changes to tasks' reports: write back those that its journal kept.
 
     Reports of deleted data stay deleted.
@@ -154,7 +172,7 @@ def restore_reports(session: Session, model: Model, reports: list[FormerReport])
             task.report = cast(BatchReport, former.report)
 
 
-def restore_matrix_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:
+def restore_matrix_cells(session: Session, model: Model, cells: list[CellBeforeEdit]) -> None:
     """Restore results of the accuracy matrix from an edit's journal."""
     for cell in cells:
         _replace_cell_counts(session, model, cell, keep_answers=True)
@@ -199,7 +217,7 @@ def _retain_former_files(
         if getattr(after, kind) != digest:
             size = before.bytes.get(kind, 0)
             session.add(
-                EditedPart(
+                TaskFileBeforeEdit(
                     edit_id=edit.id,
                     task_id=task.id,
                     kind=kind,
@@ -211,15 +229,15 @@ def _retain_former_files(
 
 
 def _replace_cell_counts(
-    session: Session, model: Model, cell: EditedCell, *, keep_answers: bool
-) -> EditedCell | None:
+    session: Session, model: Model, cell: CellBeforeEdit, *, keep_answers: bool
+) -> CellBeforeEdit | None:
     """Store new counts in a cell of the accuracy matrix, and return the old ones; None without the
     cell.
     """
     row = session.get(VersionTaskResult, (model.id, cell.version, cell.task), with_for_update=True)
     if row is None:
         return None
-    former = EditedCell(
+    former = CellBeforeEdit(
         version=row.version,
         task=row.task,
         correct=row.correct,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from core.contract.edit import EditedCell
+from core.contract.edit import CellBeforeEdit
 from core.database.session import Database
 from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
@@ -30,7 +30,7 @@ def recount_matrix_cells(
     model_id: str,
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],
-) -> list[EditedCell]:
+) -> list[CellBeforeEdit]:
     """Count the results of all versions on edited tasks again, by the new labels.
 
     A version's prediction of a renamed class counts as one of its new name. Cells whose predictions
@@ -59,7 +59,7 @@ def recount_matrix_cells(
 
 def count_correct_in_matrix_cell(
     version: int, task: int, predicted: Sequence[str | None], labels: Sequence[str | None]
-) -> EditedCell:
+) -> CellBeforeEdit:
     """Count correct predictions by class; an image whose label is None is left out."""
     per_class: dict[str, list[int]] = {}
     for answer, label in zip(predicted, labels, strict=True):
@@ -67,7 +67,7 @@ def count_correct_in_matrix_cell(
             counts = per_class.setdefault(label, [0, 0])
             counts[0] += answer == label
             counts[1] += 1
-    return EditedCell(
+    return CellBeforeEdit(
         version=version,
         task=task,
         correct=sum(counts[0] for counts in per_class.values()),

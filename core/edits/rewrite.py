@@ -12,7 +12,11 @@ from safetensors.numpy import load_file, save_file
 from core.contract.manifest import FEATURES, ORDER, REST
 from core.edits.checks import ImageEdits
 from core.ingest.dataset import Images, open_dataset, write_dataset
-from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
+from core.ingest.findings.traces import (
+    ImageFingerprints,
+    read_image_fingerprints,
+    write_image_fingerprints,
+)
 
 _BLOCK_BYTES = 16 << 20
 KEY_BYTES = 16
@@ -118,7 +122,7 @@ def read_paths_of_removed_images(
     path: Path, train: EditedLabels, held_out: EditedLabels
 ) -> list[str]:
     """Return the paths of removed images that traces have; none if they belong to other parts."""
-    traces = read_image_traces(path)
+    traces = read_image_fingerprints(path)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return []
     labels = [*train.after, *held_out.after]
@@ -131,7 +135,7 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
     """Return the labels of training and held-out images from a trace file; none if it has no
     labels.
     """
-    traces = read_image_traces(path)
+    traces = read_image_fingerprints(path)
     if traces.labels is None:
         return [], []
     labels = [traces.classes[number] for number in traces.labels.tolist()]
@@ -141,18 +145,18 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
 def write_edited_traces(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:
-    """Write the hashes of the remaining images (`ImageTraces`) with their new labels to `target`.
+    """Write the hashes of the remaining images (`ImageFingerprints`) with their new labels to `target`.
 
     Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
-    traces = read_image_traces(source)
+    traces = read_image_fingerprints(source)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return False
     rows = np.concatenate([train.kept_rows, len(train.after) + held_out.kept_rows])
     labels = [*train.remaining_labels, *held_out.remaining_labels]
     classes = sorted(set(labels))
     number = {name: at for at, name in enumerate(classes)}
-    edited = ImageTraces(
+    edited = ImageFingerprints(
         traces.train[train.kept_rows],
         traces.held_out[held_out.kept_rows],
         [traces.names[row] for row in rows.tolist()],
@@ -162,7 +166,7 @@ def write_edited_traces(
         else np.array([number[label] for label in labels], traces.labels.dtype),
         classes if traces.labels is not None else [],
     )
-    write_image_traces(target, edited)
+    write_image_fingerprints(target, edited)
     return True
 
 

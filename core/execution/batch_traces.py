@@ -12,13 +12,16 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import StoreCorrupt
 from core.ingest.dataset import Images, open_dataset
-from core.ingest.findings.batch_data import EarlierTaskTraces, add_earlier_duplicates
+from core.ingest.findings.batch_data import (
+    EarlierTaskFingerprints,
+    add_near_duplicates_of_earlier_tasks,
+)
 from core.ingest.findings.contradictions import (
     LabelContradictions,
-    add_earlier_contradictions,
+    add_contradictions_with_earlier_tasks,
     describe_label_conflicts,
 )
-from core.ingest.findings.traces import ImageTraces, read_image_traces
+from core.ingest.findings.traces import ImageFingerprints, read_image_fingerprints
 from core.ingest.ingest import IngestedBatch, make_reader_of_image_pixels
 from core.lineage.standing import TaskStanding
 from core.storage import Blobs
@@ -55,7 +58,7 @@ def compare_batch_with_earlier_tasks(
         before: number of the batch's own task; None if it has none, so that all tasks are earlier.
         near: look for near duplicates, too.
     """
-    batch_traces = read_image_traces(made.traces)
+    batch_traces = read_image_fingerprints(made.traces)
     contradictions, not_compared = LabelContradictions.from_report(made.report), list[int]()
 
     def load_picture_of_earlier_task(row: int) -> Images:
@@ -64,8 +67,8 @@ def compare_batch_with_earlier_tasks(
             [open_dataset(path) for path in (made.train, made.held_out)]
         )(row)
 
-    def iterate_earlier_tasks(tasks: Iterator[_TracedTask]) -> Iterator[EarlierTaskTraces]:
-        together, images = list[tuple[int, ImageTraces]](), 0
+    def iterate_earlier_tasks(tasks: Iterator[_TracedTask]) -> Iterator[EarlierTaskFingerprints]:
+        together, images = list[tuple[int, ImageFingerprints]](), 0
         for task in tasks:
             traces = (
                 None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
@@ -83,14 +86,14 @@ def compare_batch_with_earlier_tasks(
                     not_compared.append(task.number)
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if images > TOGETHER:
-                add_earlier_contradictions(
+                add_contradictions_with_earlier_tasks(
                     contradictions, batch_traces, together, load_picture_of_earlier_task
                 )
                 together.clear()
                 images = 0
-            yield EarlierTaskTraces(task.number, traces)
+            yield EarlierTaskFingerprints(task.number, traces)
         if together:
-            add_earlier_contradictions(
+            add_contradictions_with_earlier_tasks(
                 contradictions, batch_traces, together, load_picture_of_earlier_task
             )
 
@@ -99,7 +102,7 @@ def compare_batch_with_earlier_tasks(
     if near:
         data = {
             **data,
-            "near_duplicates": add_earlier_duplicates(
+            "near_duplicates": add_near_duplicates_of_earlier_tasks(
                 data["near_duplicates"], batch_traces, earlier
             ),
         }
@@ -145,12 +148,12 @@ def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> It
     yield from tasks
 
 
-def _try_read_traces(blobs: Blobs, sha256: str) -> ImageTraces | None:
+def _try_read_traces(blobs: Blobs, sha256: str) -> ImageFingerprints | None:
     """Read the trace file of a task; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.
     """
     try:
-        return read_image_traces(blobs.fetch_verified_file(sha256))
+        return read_image_fingerprints(blobs.fetch_verified_file(sha256))
     except (StoreCorrupt, ValueError):
         return None

@@ -148,7 +148,7 @@ def _store_image_findings(session: Session, claim: JobClaim, event: DataReportEv
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     task.report = {
         **task.report,
-        "data": cast(DataReport, replace_non_finite(event.dump_without_kind()["report"])),
+        "data": cast(DataReport, replace_non_finite(event.dump_without_event_kind()["report"])),
     }
 
 
@@ -213,7 +213,7 @@ def _add_speed_and_time_left(before: JobProgress, newest: JobProgress, now: floa
 
 def _dump_event_content(event: JobEvent) -> JsonValue:
     """Return an event's content, with None for NaN and infinities."""
-    content = event.dump_without_kind()
+    content = event.dump_without_event_kind()
     try:
         # The encoder is written in C: a version of many tasks reports hundreds of metrics.
         json.dumps(content, allow_nan=False)

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.jobs.job_event import SnapshotEvent
-from core.contract.jobs.snapshot import StoredSnapshot, StoredState
+from core.contract.jobs.snapshot import StoredJobState, StoredSnapshot
 from core.database import job_log
 from core.database.session import Database
 from core.database.tables import Event, Job, Version
@@ -141,7 +141,7 @@ def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def find_next_stored_state_number(registered: StoredState | None, claim: JobClaim) -> int:
+def find_next_stored_state_number(registered: StoredJobState | None, claim: JobClaim) -> int:
     """Return the number of the next state that an attempt stores, from 1.
 
     Args:

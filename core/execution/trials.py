@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.trial import TrialFigures
+from core.contract.jobs.trial import TrialMeasurements
 from core.database import job_log
 from core.database.jobs import change_job_state
 from core.database.session import Database
@@ -82,7 +82,7 @@ class ClaimedJobTrials:
             job_log.add_log_line(session, job.id, ("info", text), now)
             return trial.number
 
-    def store_result(self, number: int, folder: Path, figures: TrialFigures) -> None:
+    def store_result(self, number: int, folder: Path, figures: TrialMeasurements) -> None:
         """Store the result of a trial, and record that it is measured."""
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         files = {str(path.relative_to(folder)): path for path in paths}
@@ -90,7 +90,7 @@ class ClaimedJobTrials:
         hit_failpoint("trial-stored")
         with self.db.write() as session:
             # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-            references.lock_references_against_deletion(session)
+            references.lock_blob_references_against_deletion(session)
             for name, (sha256, _) in stored.items():
                 if not self.blobs.has(sha256):
                     self.blobs.put_file(files[name])
@@ -216,7 +216,7 @@ def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) ->
         forget_trial_measurements(trial)
 
 
-def _describe_trial_figures(figures: TrialFigures) -> str:
+def _describe_trial_figures(figures: TrialMeasurements) -> str:
     score = figures.score
     found = (
         "no image compares it"

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from core.contract.architecture import ImageSettings
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.manifest import Manifest
 from core.export.image_reader import FIRST, get_decoding_version
 
@@ -23,13 +23,13 @@ _USUAL_SIDE = (
 _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
-def find_architecture_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
+def find_architecture_family(manifest: Manifest, catalogue: MethodCatalogue) -> str | None:
     """Return the family of the manifest's architecture, or None if it is not in the catalogue."""
     entry = catalogue["architectures"].get(manifest.architecture.name)
     return None if entry is None else entry["family"]
 
 
-def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
+def build_loading_code(manifest: Manifest, catalogue: MethodCatalogue) -> str | None:
     """Return Python code that rebuilds the network from the unpacked download, or None.
 
     None means that no file in `loading` covers the architecture or the network.
@@ -80,7 +80,7 @@ def _replace_single_occurrence(code: str, old: str, new: str) -> str:
     return code.replace(old, new)
 
 
-def _choose_inference_code(manifest: Manifest, catalogue: Catalogue) -> str:
+def _choose_inference_code(manifest: Manifest, catalogue: MethodCatalogue) -> str:
     """Return the name of the inference code.
 
     It is the method's own if its state is stored, else the network's.

@@ -23,7 +23,7 @@ from core.files.safetensors_header import (
 _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
 
 
-class MergedTensors:
+class MergedSafetensorsFile:
     """Several safetensors files as one, with tensors in the order of the format's own writer.
 
     Args:
@@ -42,7 +42,7 @@ class MergedTensors:
             for tensor in _read_part_tensor_headers(path):
                 name = rename(tensor.name)
                 if name in self._sources:
-                    raise _build_mismatch_error(f"tensor {name!r} is in two parts")
+                    raise _build_part_mismatch_error(f"tensor {name!r} is in two parts")
                 if name is not None:
                     self._sources[name] = (path, tensor)
         self._order = sorted(
@@ -75,32 +75,32 @@ class MergedTensors:
         """Yield the file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
 
         Raises:
-            DamagedPart: a part has another digest. This is raised in place of the end, and the
+            DamagedPartFile: a part has another digest. This is raised in place of the end, and the
                 bytes yielded before must be discarded.
         """
         yield self.header
         with ExitStack() as stack:
-            files = {path: stack.enter_context(_HashedFile(path)) for path in self._digests}
+            files = {path: stack.enter_context(_HashingFileReader(path)) for path in self._digests}
             for name in self._order:
                 path, tensor = self._sources[name]
                 yield from files[path].read_byte_range(tensor.begin, tensor.end)
             for path, file in files.items():
                 if file.compute_file_digest() != self._digests[path]:
-                    raise DamagedPart(path)
+                    raise DamagedPartFile(path)
 
 
 def _read_part_tensor_headers(path: Path) -> list[TensorHeader]:
     try:
         return read_safetensors_header(path)
     except BaseInvalid as error:
-        raise _build_mismatch_error(str(error)) from error
+        raise _build_part_mismatch_error(str(error)) from error
 
 
-def _build_mismatch_error(why: str) -> StoreCorrupt:
+def _build_part_mismatch_error(why: str) -> StoreCorrupt:
     return StoreCorrupt(f"The version's parts do not fit together: {why}")
 
 
-class DamagedPart(StoreCorrupt):
+class DamagedPartFile(StoreCorrupt):
     """A part file whose bytes do not match its digest, or are incomplete."""
 
     def __init__(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class DamagedPart(StoreCorrupt):
         self.path = path
 
 
-class _HashedFile:
+class _HashingFileReader:
     """A file that is hashed while its pieces are read, in one pass if they are read in order."""
 
     def __init__(self, path: Path) -> None:
@@ -119,7 +119,7 @@ class _HashedFile:
         self._hashed = 0  # bytes from the start of the file
         self._in_order = True
 
-    def __enter__(self) -> "_HashedFile":
+    def __enter__(self) -> "_HashingFileReader":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,7 +129,7 @@ class _HashedFile:
         """Yield the bytes from `begin` to `end` in pieces of at most 1 MiB.
 
         Raises:
-            DamagedPart: the file ends before `end`.
+            DamagedPartFile: the file ends before `end`.
         """
         self._in_order = self._in_order and begin >= self._hashed
         if self._in_order:
@@ -154,7 +154,7 @@ class _HashedFile:
         while begin < end:
             piece = os.pread(self._file.fileno(), min(end - begin, COPY_BYTES), begin)
             if not piece:
-                raise DamagedPart(self._path)
+                raise DamagedPartFile(self._path)
             begin += len(piece)
             if self._in_order:
                 self._digest.update(piece)

@@ -74,7 +74,7 @@ def remove_disk_reserve_file(data_dir: Path) -> bool:
     return True
 
 
-def remove_disk_reserve_if_full(data_dir: Path) -> bool:
+def remove_disk_reserve_if_disk_full(data_dir: Path) -> bool:
     """Remove the reserve file if the disk of the data directory is full; return whether it did."""
     return is_disk_full(data_dir) and remove_disk_reserve_file(data_dir)
 

@@ -64,7 +64,7 @@ def draw_encryption_key() -> str:
     return secrets.token_hex(_KEY_BYTES)
 
 
-def read_written_predictions(
+def read_predictions_written_by_job(
     folder: Path, files: Sequence[PredictionsFile]
 ) -> dict[tuple[MeasuredVersion, int], bytes]:
     """Read the predictions that a job process has written, by version and task.
@@ -103,7 +103,7 @@ def decrypt_predictions(path: Path, place: StoredTaskPredictions) -> bytes:
     Raises:
         ValueError: the blob does not have these answers, or the task's key is deleted.
     """
-    tensors = _read_positions(path, path.stat().st_mtime_ns)
+    tensors = _read_prediction_positions(path, path.stat().st_mtime_ns)
     # A blob of an older release, which is one task's answers as they are.
     if _NONCE not in tensors:
         return path.read_bytes()
@@ -123,7 +123,7 @@ def decrypt_predictions(path: Path, place: StoredTaskPredictions) -> bytes:
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
-def _read_positions(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
+def _read_prediction_positions(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
     """Return the position of the predictions on each task in a blob.
 
     The result is cached, because readers request one task after another.

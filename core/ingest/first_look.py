@@ -19,10 +19,10 @@ from core.errors import ArchiveInvalid
 from core.ingest.image_file import headers
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.layout import IGNORED
-from core.ingest.limits import BAD_SHARE, REPORT_FILES, Limits
+from core.ingest.limits import BAD_SHARE, REPORT_FILES, ArchiveLimits
 from core.ingest.members import DamagedFile, UnpackedSizeMismatch
 from core.ingest.names import quote_name
-from core.ingest.reader import Contents
+from core.ingest.reader import ArchiveContents
 
 MOST_IMAGES = 512
 MOST_S = 2.0
@@ -39,7 +39,7 @@ Fetch = Callable[[int, int], bytes]
 """Returns the first bytes of a member, given its number and the maximum number of bytes."""
 
 
-class ImageHead(NamedTuple):
+class ImageFirstBytes(NamedTuple):
     """An image that is looked at: its name, its first bytes, and whether they are the whole
     file."""
 
@@ -49,7 +49,7 @@ class ImageHead(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FirstLook:
+class SampleImageCheck:
     """Result of a first look.
 
     Attributes:
@@ -114,13 +114,13 @@ class FirstLook:
             )
 
 
-NOTHING = FirstLook(0, 0, 0, ())
+NOTHING = SampleImageCheck(0, 0, 0, ())
 """Result for a batch without image files."""
 
 
 def check_sample_images(
-    contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool
-) -> FirstLook:
+    contents: ArchiveContents, fetch: Fetch, limits: ArchiveLimits, *, in_order: bool
+) -> SampleImageCheck:
     """Check the first bytes of some images of a batch before it is decoded.
 
     Args:
@@ -132,17 +132,21 @@ def check_sample_images(
     if contents.arrays or not rows.size:
         return NOTHING
     members = contents.members
-    return check_image_heads(
+    return check_image_first_bytes(
         len(rows),
         (
-            ImageHead(members.names[number], data, is_whole=len(data) == members.sizes[number])
+            ImageFirstBytes(
+                members.names[number], data, is_whole=len(data) == members.sizes[number]
+            )
             for number, data in _read_image_starts(contents, rows, fetch, in_order=in_order)
         ),
         limits,
     )
 
 
-def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -> FirstLook:
+def check_image_first_bytes(
+    images: int, heads: Iterable[ImageFirstBytes], limits: ArchiveLimits
+) -> SampleImageCheck:
     """Return the findings in the first bytes of some images of a batch.
 
     Args:
@@ -158,11 +162,11 @@ def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -
             unreadable += 1
             if len(first) < REPORT_FILES:
                 first.append({"path": head.name, "reason": str(error)})
-    return FirstLook(images, looked, unreadable, tuple(first))
+    return SampleImageCheck(images, looked, unreadable, tuple(first))
 
 
 def _read_image_starts(
-    contents: Contents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
+    contents: ArchiveContents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield number and first bytes of images to look at while time remains; damaged ones are left
     out."""

@@ -9,7 +9,7 @@ NAMES_AND_SIZES: Literal["names and sizes"] = "names and sizes"
 IMAGES: Literal["images"] = "images"
 
 
-def build_report_before_decoding(
+def build_batch_report_before_decoding(
     ignored: int,
     ignored_files: Sequence[FileReason],
     notes: Sequence[str],
@@ -36,7 +36,9 @@ def build_report_before_decoding(
     }
 
 
-def complete_first_report(first: BatchReport, decoded_report: BatchReport) -> BatchReport:
+def add_submit_fields_to_decoded_report(
+    first: BatchReport, decoded_report: BatchReport
+) -> BatchReport:
     """Return the report made by decoding, with the fields that only the submit knew."""
     submitted: BatchReport = {}
     if "classes" in first:

@@ -89,7 +89,7 @@ def restrict_decoding_process(memory_bytes: int, cpu_s: int) -> None:
 
     Args:
         memory_bytes: address space beyond what is mapped now.
-        cpu_s: CPU seconds from now on; call `renew_cpu_limit` to renew them.
+        cpu_s: CPU seconds from now on; call `extend_process_cpu_limit` to renew them.
     """
     warnings.simplefilter("ignore")  # warnings about odd metadata do not matter; the pixels decide
     warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -102,10 +102,10 @@ def restrict_decoding_process(memory_bytes: int, cpu_s: int) -> None:
     if statm.exists():
         pages = int(statm.read_text().split()[0])
         _lower_resource_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
-    renew_cpu_limit(cpu_s)
+    extend_process_cpu_limit(cpu_s)
 
 
-def renew_cpu_limit(cpu_s: int) -> None:
+def extend_process_cpu_limit(cpu_s: int) -> None:
     """Allow this process `cpu_s` more CPU seconds, after which the kernel kills it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     # One more, because the kernel counts whole seconds.

@@ -20,17 +20,17 @@ from core.contract.reports.data_report import DataReport
 from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
-from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecoding, DecodingMonitor
+from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecodingRun, DecodingMonitor
 from core.ingest.decoding.pool import DecoderPool, IngestStopped, choose_process_count
 from core.ingest.decoding.resizing import USUAL, SquareResizing
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates, measure_class_balance
 from core.ingest.findings.equal_images import find_equal_images
-from core.ingest.findings.traces import ImageTraces, write_image_traces
+from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.layout import USUAL as USUAL_READING
-from core.ingest.layout import BatchReading
-from core.ingest.limits import Limits
+from core.ingest.layout import BatchReadingSettings
+from core.ingest.limits import ArchiveLimits
 from core.ingest.names import quote_name
 from core.ingest.readers.registry import get_reader
 from core.ingest.report import DecodingResult, report_decoded_batch, warn_of_leaked_images
@@ -93,9 +93,9 @@ class IngestOptions:
 
     image_size: int
     channels: int
-    limits: Limits
+    limits: ArchiveLimits
     resizing: SquareResizing = USUAL
-    reading: BatchReading = USUAL_READING
+    reading: BatchReadingSettings = USUAL_READING
     allowed_classes: Sequence[str] | None = None
     held_out_share: float = 0.15
     selection_share: float = 0.0
@@ -146,14 +146,14 @@ def ingest_archive(
         pool.start_decoder()
         with open_file_read_only(archive) as fd:
             check_archive_size(fd, limits)
-            reader = get_reader(media_type).with_name_encoding(reading.options.names)
+            reader = get_reader(media_type).with_fallback_name_encoding(reading.options.names)
             listed, source = reader.open_archive(fd, archive.absolute(), limits, scratch)
             contents = listed.assign_classes(limits, reading)
-        contents.layout.replace_former_names(reading.former_names())
+        contents.layout.replace_former_class_names(reading.former_names())
         classes = contents.layout.classes
         # Before decoding, which may take hours that a wrong label would waste.
         _require_allowed_classes(classes, options.list_dataset_labels(classes))
-        decoding = ArchiveDecoding(
+        decoding = ArchiveDecodingRun(
             scratch,
             options.image_size,
             options.channels,
@@ -199,7 +199,7 @@ def _write_datasets(
     is_held_out = _choose_held_out_images(
         decoded, good, labels, options.held_out_share, options.seed
     )
-    is_selected = draw_selection_images(
+    is_selected = draw_trial_selection_images(
         labels, decoded.digests, good & ~is_held_out, options.selection_share, options.seed
     )
     train, held_out, selection = out_dir / TRAIN, out_dir / HELD_OUT, out_dir / SELECTION
@@ -305,7 +305,7 @@ def draw_held_out_rows(
     return chosen
 
 
-def draw_selection_images(
+def draw_trial_selection_images(
     labels: npt.NDArray[np.int64],
     digests: npt.NDArray[np.uint8],
     candidates: npt.NDArray[np.bool_],
@@ -360,8 +360,8 @@ def _build_data_report(
     pixels = np.concatenate([contradictions.digest_image_pixels(images) for images, _ in parts])
     labels = np.concatenate([part_labels for _, part_labels in parts]).astype(np.int64)
     names = [decoded.names(row) for row in rows.tolist()]
-    traces = ImageTraces(train, held_out, names, pixels, labels, class_list)
-    write_image_traces(out_dir / TRACES, traces)
+    traces = ImageFingerprints(train, held_out, names, pixels, labels, class_list)
+    write_image_fingerprints(out_dir / TRACES, traces)
     # Without classes and parts: bytes that are repeated anywhere are no near duplicates.
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal_images(

@@ -13,7 +13,7 @@ _MOST_FILES = 1000
 _MOST_DEPTH = 4
 
 
-class RetainedTableFiles:
+class RetainedLabelTables:
     """Bytes of files by number.
 
     There are at most `MAX_TABLE_BYTES` for labels.csv, and as many for all others.

@@ -34,7 +34,7 @@ BAD_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchiveLimits:
     """Limits of one archive.
 
     Attributes:
@@ -55,7 +55,7 @@ class Limits:
     ratio: int = 100
 
     @classmethod
-    def from_settings(cls, settings: "Settings") -> "Limits":
+    def from_settings(cls, settings: "Settings") -> "ArchiveLimits":
         """Return the limits on uploads that the settings define."""
         return cls(
             body_bytes=settings.max_body_bytes,

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from core.errors import ArchiveHostile
 from core.ingest.formats import UploadFormat
-from core.ingest.layout import USUAL, ArchiveLayout, BatchReading, build_archive_layout
-from core.ingest.limits import Limits
+from core.ingest.layout import USUAL, ArchiveLayout, BatchReadingSettings, build_archive_layout
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     ArchiveMembers,
     DamagedFile,
@@ -44,7 +44,7 @@ class ImageArray:
 
 
 @dataclass(frozen=True)
-class Contents:
+class ArchiveContents:
     """The checked files of an archive, and the class of each image.
 
     Attributes:
@@ -59,7 +59,9 @@ class Contents:
     arrays: tuple[ImageArray, ...] = ()
     read: Callable[[int], bytes] | None = None
 
-    def assign_classes(self, limits: Limits, reading: BatchReading = USUAL) -> "Contents":
+    def assign_classes(
+        self, limits: ArchiveLimits, reading: BatchReadingSettings = USUAL
+    ) -> "ArchiveContents":
         """Return the contents of an archive with a class for each file.
 
         Raises as `core.ingest.layout.build_archive_layout`.
@@ -72,7 +74,7 @@ class Contents:
         return replace(self, layout=layout, read=None)
 
 
-class Reader:
+class UploadReader:
     """One upload format.
 
     Attributes:
@@ -101,7 +103,7 @@ class Reader:
         """Return True if an upload with these first bytes (up to 1024) has the reader's format."""
         return self.format.has_format_mark(first)
 
-    def with_name_encoding(self, encoding: str) -> "Reader":
+    def with_fallback_name_encoding(self, encoding: str) -> "UploadReader":
         """Return a reader that uses an encoding for names that do not state theirs.
 
         The reader itself is returned if names of the format always state it.
@@ -109,7 +111,7 @@ class Reader:
         del encoding
         return self
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read the directory of the archive at descriptor `fd`; no image is decoded.
 
         Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by
@@ -117,8 +119,8 @@ class Reader:
         """
         raise NotImplementedError
 
-    def make_fetcher(
-        self, fd: int, contents: Contents, limits: Limits
+    def make_file_start_reader(
+        self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int, int], bytes]:
         """Return a function that reads the beginning of a file, by its number and the most bytes.
 
@@ -128,8 +130,8 @@ class Reader:
         del limits
         return lambda number, most: read_start_of_archive_member(fd, contents.members, number, most)
 
-    def make_block_reader(
-        self, fd: int, contents: Contents, limits: Limits
+    def make_file_block_reader(
+        self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int], Iterator[bytes]]:
         """Return a function that yields the unpacked bytes of a file in blocks, by its number.
 
@@ -139,8 +141,8 @@ class Reader:
         return lambda number: unpack_member_blocks(fd, contents.members, number)
 
     def open_archive(
-        self, fd: int, path: Path, limits: Limits, scratch: Path
-    ) -> tuple[Contents, Path]:
+        self, fd: int, path: Path, limits: ArchiveLimits, scratch: Path
+    ) -> tuple[ArchiveContents, Path]:
         """Return the contents of an archive, and the file in which their offsets are valid.
 
         That is the archive itself (`path`), or one made from it in the folder `scratch`. Raises as
@@ -150,15 +152,17 @@ class Reader:
         return self.list_contents(fd, limits), path
 
 
-def build_unlabelled_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Contents:
+def build_unlabelled_contents(
+    fd: int, members: ArchiveMembers, limits: ArchiveLimits
+) -> ArchiveContents:
     """Return the files of an archive, to which `Contents.assign_classes` adds classes."""
     del limits
-    return Contents(
-        members, ArchiveLayout("folders"), read=lambda i: read_small_file(fd, members, i)
+    return ArchiveContents(
+        members, ArchiveLayout("folders"), read=lambda i: read_possible_table_file(fd, members, i)
     )
 
 
-def read_small_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
+def read_possible_table_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
     """Return the bytes of a file that may be a label table.
 
     Raises UnreadableBatchError, and ArchiveHostile for a false size.

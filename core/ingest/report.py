@@ -20,7 +20,7 @@ from core.ingest.decoding.decoder import (
 )
 from core.ingest.decoding.pool import DEADLY, IMAGE_CPU_S
 from core.ingest.findings import equal_images
-from core.ingest.first_report import IMAGES, build_report_before_decoding
+from core.ingest.first_report import IMAGES, build_batch_report_before_decoding
 from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import quote_name
@@ -161,7 +161,7 @@ def _build_batch_report(
     rejected: list[FileReason], count: int, layout: ArchiveLayout, notes: Sequence[str]
 ) -> BatchReport:
     return {
-        **build_report_before_decoding(
+        **build_batch_report_before_decoding(
             layout.ignored,
             layout.ignored_files,
             notes,

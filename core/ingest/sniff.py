@@ -4,7 +4,7 @@ from core.errors import ArchiveInvalid, UnsupportedType
 from core.ingest.image_file.kinds import kind_of
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.names import quote_name
-from core.ingest.reader import Reader
+from core.ingest.reader import UploadReader
 from core.ingest.readers.registry import READERS, UPLOAD_TYPES
 from core.ingest.rules import foreign
 
@@ -60,7 +60,7 @@ def _is_image_file_start(first_bytes: bytes) -> bool:
         return False
 
 
-def _find_reader(first: bytes) -> Reader | None:
+def _find_reader(first: bytes) -> UploadReader | None:
     """Return the reader that recognises the bytes, or one for a special case of its format."""
     general_reader = next(
         (r for r in READERS.values() if r.special_of is None and r.recognises_format(first)), None

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.contract.error import JobError
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.contract.responses.job import JobOut, Progress, WaitingFor
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.polling import JobRow
 from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
@@ -98,7 +98,7 @@ class JobLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LineageStop:
+class LineageStoppingTask:
     """A task that stops the lineage of a job's model: number, standing, and held version if any.
 
     `again`: a job that learns it again is under way.
@@ -142,7 +142,7 @@ def find_missing_device(
 
 
 @dataclass(frozen=True, slots=True)
-class BaseFetchingJob:
+class BaseWeightsFetchingJob:
     """The job that fetches the weights of a model's base, while a batch waits for them.
 
     Attributes:
@@ -160,12 +160,12 @@ class BaseFetchingJob:
     error: JobError | None
 
 
-def find_base_fetching_job(row: JobRow) -> BaseFetchingJob | None:
+def find_base_fetching_job(row: JobRow) -> BaseWeightsFetchingJob | None:
     """Return the job that fetches the base for which a polled job waits; None: it waits for
     none."""
     if row.base is None or row.base_job is None:
         return None
-    return BaseFetchingJob(
+    return BaseWeightsFetchingJob(
         row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error
     )
 
@@ -182,8 +182,8 @@ class JobResponseFacts:
     """
 
     outcome: str | None = None
-    stop: LineageStop | None = None
-    base: BaseFetchingJob | None = None
+    stop: LineageStoppingTask | None = None
+    base: BaseWeightsFetchingJob | None = None
     device: MissingDevice | None = None
 
 
@@ -267,7 +267,7 @@ def build_job_response(
     return job_to_json(job, find_job_response_facts(session, [job], with_base, unstopped)[job.id])
 
 
-def is_model_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
+def build_model_stopped_condition(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
     """Return the condition that a task stops the model of that id."""
     return exists().where(Task.model_id == model_id, Task.stops)
 
@@ -288,7 +288,7 @@ def find_job_response_facts(
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
     waiting = {job.model_id for job in jobs if _is_waiting_for_earlier_task(job)} - set(unstopped)
-    stops: dict[str, LineageStop] = {}
+    stops: dict[str, LineageStoppingTask] = {}
     if waiting:
         newest = (
             select(func.max(Version.number))
@@ -299,14 +299,14 @@ def find_job_response_facts(
         again = exists().where(
             Job.task_id == Task.id,
             Job.model_id == Task.model_id,
-            build_unfinished_condition(Job.state),
+            build_unfinished_job_condition(Job.state),
         )
         tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
             Task.model_id.in_(sorted(waiting)), Task.stops
         )
         # Descending, so that the first of several tasks remains.
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
-            stops[model_id] = LineageStop(*stop)
+            stops[model_id] = LineageStoppingTask(*stop)
     bases = _find_base_fetching_jobs(
         session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
     )
@@ -322,7 +322,9 @@ def find_job_response_facts(
     }
 
 
-def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, BaseFetchingJob]:
+def _find_base_fetching_jobs(
+    session: Session, models: set[str]
+) -> dict[str, BaseWeightsFetchingJob]:
     """Return model id → the job that fetches the weights of its base."""
     if not models:
         return {}
@@ -331,7 +333,7 @@ def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, Ba
         query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
     )
     return {
-        model: BaseFetchingJob(job_id, state, revision, progress, error)
+        model: BaseWeightsFetchingJob(job_id, state, revision, progress, error)
         for model, job_id, state, revision, progress, error in rows
     }
 
@@ -395,7 +397,7 @@ def _describe_job_wait(facts: JobResponseFacts) -> WaitingFor | None:
     return None if facts.device is None else _explain_wait_for_device(facts.device)
 
 
-def _explain_wait_for_base(base: BaseFetchingJob) -> WaitingFor:
+def _explain_wait_for_base(base: BaseWeightsFetchingJob) -> WaitingFor:
     ended = base.state in _TERMINAL
     return {
         "kind": "base",
@@ -424,7 +426,7 @@ def _explain_wait_for_device(device: MissingDevice) -> WaitingFor:
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
-def _explain_wait_for_task(stop: LineageStop) -> WaitingFor:
+def _explain_wait_for_task(stop: LineageStoppingTask) -> WaitingFor:
     reason = f"version {stop.version} of task {stop.task} is held by its gate"
     if stop.standing != TaskStanding.HELD:
         reason = (

@@ -27,7 +27,7 @@ from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
 
 
-def make_missing_error(job_id: str) -> NotFound:
+def make_missing_job_error(job_id: str) -> NotFound:
     """Return the error for a job that the caller does not see."""
     return NotFound(f"There is no job {job_id[:60]!r}.")
 
@@ -89,7 +89,7 @@ def read_job(db: Database, actor: Actor, job_id: str) -> JobOut:
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
         if job is None or not actor.can_see(job.owner_id):
-            raise make_missing_error(job_id)
+            raise make_missing_job_error(job_id)
         return build_job_response(session, job)
 
 
@@ -219,5 +219,5 @@ def lock_visible_job(session: Session, actor: Actor, job_id: str) -> Job:
     """
     job = lock_job(session, job_id) if is_id(job_id, "job") else None
     if job is None or not actor.can_see(job.owner_id):
-        raise make_missing_error(job_id)
+        raise make_missing_job_error(job_id)
     return job

@@ -9,7 +9,7 @@ from core.database.tables import Job
 from core.jobs.fence import JobClaim
 
 
-class PutOffSignal(Exception):
+class JobPutOffSignal(Exception):
     """Signal that it is not this job's turn: it is released without a strike, for at least `seconds`."""
 
     def __init__(self, reason: str, seconds: float) -> None:
@@ -17,7 +17,7 @@ class PutOffSignal(Exception):
         self.seconds = seconds
 
 
-def release_put_off_jobs(session: Session, kind: JobKind, claim: JobClaim) -> None:
+def make_put_off_jobs_claimable(session: Session, kind: JobKind, claim: JobClaim) -> None:
     """Let all other jobs of a kind that were put off be claimed at once."""
     waiting = (Job.kind == str(kind), Job.state == str(JobState.QUEUED), Job.id != claim.job_id)
     session.execute(

@@ -35,5 +35,5 @@ def requeue_ended_job(
         session, actor, AuditedChange("job.retry", job.id, data, model=model.id), now
     )
     session.flush()
-    quota.require_added_job_allowed(session, model.owner_id, max_open_jobs)
+    quota.require_added_job_within_limit(session, model.owner_id, max_open_jobs)
     return True

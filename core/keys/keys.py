@@ -25,7 +25,7 @@ from core.database.session import Database
 from core.database.tables import Key, Owner, UserSession
 from core.errors import Invalid, NotFound, WrongState
 from core.export.registry import FORMATS
-from core.ids import NAME_PATTERN, is_plain_name, new_id
+from core.ids import NAME_PATTERN, has_name_form, new_id
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.keys import predict_keys
 from core.requests.actor import COVERS, Actor
@@ -100,7 +100,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
     binding = requested.wanted
     if scope not in SCOPES:
         raise Invalid(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
-    if owner is not None and not is_plain_name(owner):
+    if owner is not None and not has_name_form(owner):
         raise Invalid(
             f"An owner's name must match {NAME_PATTERN}.",
             fields=[{"field": "owner", "message": "bad name"}],

@@ -24,7 +24,7 @@ MOST = 20
 """Maximum number of sessions of one key; another one ends the oldest."""
 
 
-def combine_session_token_and_place(token: str, place: str) -> str:
+def combine_session_token_and_host(token: str, place: str) -> str:
     """Return a token combined with the place where it is valid, as `digest_token` and `end_session`
     expect it.
 
@@ -73,7 +73,7 @@ def begin_session(db: Database, secret: str, place: str) -> str:
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
             UserSession(
-                hash=digest_token(combine_session_token_and_place(token, place)),
+                hash=digest_token(combine_session_token_and_host(token, place)),
                 key_id=key.id,
                 created_at=now,
                 seen_at=now,

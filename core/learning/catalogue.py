@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from core.contract.catalogue import Catalogue
-from core.contract.problem import MeasureEntry, ProblemEntry
+from core.contract.catalogue import MethodCatalogue
+from core.contract.problem import PredictionProblemEntry, PrimaryMeasureEntry
 from core.contract.responses.catalogue import (
     ArchitectureEntry,
     Footprint,
@@ -61,7 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Recipes by name, each a patch of the defaults."""
 
 
-def build_catalogue() -> Catalogue:
+def build_catalogue() -> MethodCatalogue:
     """Return the whole catalogue as JSON values."""
     return {
         "methods": {name: _describe_method(method) for name, method in sorted(METHODS.items())},
@@ -163,13 +163,13 @@ def _describe_method(method: type[Method]) -> MethodEntry:
     }
 
 
-def _describe_problem(problem: Problem[Any]) -> ProblemEntry:
+def _describe_problem(problem: Problem[Any]) -> PredictionProblemEntry:
     """Return a problem's entry in the catalogue."""
     allowed = problem.augmentations
     return {
         "description": problem.description,
         "source": problem.source,
-        "measure": cast(MeasureEntry, asdict(problem.primary_measure)),
+        "measure": cast(PrimaryMeasureEntry, asdict(problem.primary_measure)),
         "has_classes": problem.has_classes,
         "response_schema": problem.response_schema(),
         "onnx_outputs": list(problem.onnx_outputs),

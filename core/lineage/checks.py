@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import (
     Check,
     CheckPicture,
@@ -18,7 +18,12 @@ from core.contract.gate import (
     GateOut,
     ImageCheck,
 )
-from core.contract.losses import GateClassComparison, GateComparison, GateComparisons, LostImage
+from core.contract.losses import (
+    GateClassComparison,
+    GateComparison,
+    GateComparisons,
+    NewlyMisclassifiedImage,
+)
 from core.lineage.features import (
     LIMIT,
     compute_feature_loss,
@@ -78,7 +83,7 @@ def check_version_losses(
     limits: GateLimits | GateOut,
     losses: GateComparisons | None,
     model_id: str,
-    features: FeatureCount | None = None,
+    features: AncestorFeatureComparison | None = None,
     doubt: str | None = None,
 ) -> list[GateCheck]:
     """Judge the losses of a version by the checks that are on.
@@ -324,7 +329,7 @@ def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int,
     return right_now, (right, images) if is_known and is_enough else None
 
 
-def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateCheck:
+def _judge_feature_accuracy(count: AncestorFeatureComparison | None, limit: float) -> GateCheck:
     """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
     name: Check = "features_collapsed"
     if count is None:
@@ -399,14 +404,16 @@ def _build_unmeasured_check(name: Check, limit: float, why: str) -> GateCheck:
     }
 
 
-def _select_newly_wrong_images(name: ImageCheck, losses: GateComparisons) -> list[LostImage]:
+def _select_newly_wrong_images(
+    name: ImageCheck, losses: GateComparisons
+) -> list[NewlyMisclassifiedImage]:
     """Return the lost images to show for a check."""
     if name != "learned_nothing":
         return losses[name]["pictures"]
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
 
 
-def _build_check_picture(image: LostImage, model_id: str) -> CheckPicture:
+def _build_check_picture(image: NewlyMisclassifiedImage, model_id: str) -> CheckPicture:
     address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
     return {**image, "image": address}
 

@@ -7,7 +7,7 @@ errors of the difference.
 
 from fractions import Fraction
 
-from core.contract.features import FeatureCount, FeatureShare
+from core.contract.features import AncestorFeatureAccuracy, AncestorFeatureComparison
 
 LIMIT = 0.10
 """Maximum loss of accuracy of a version's features against its best ancestor."""
@@ -18,12 +18,12 @@ LEAST_IMAGES = 20
 """Minimum images of each side for a comparison; with fewer, one image is more than five points."""
 
 
-def compute_feature_loss(one: FeatureShare) -> float:
+def compute_feature_loss(one: AncestorFeatureAccuracy) -> float:
     """Return the accuracy of the ancestor minus that of the version."""
     return float(_subtract_accuracies(one))
 
 
-def has_feature_collapse(one: FeatureShare, limit: float = LIMIT) -> bool:
+def has_feature_collapse(one: AncestorFeatureAccuracy, limit: float = LIMIT) -> bool:
     """Return True if a version is worse than an ancestor by more than the limit and chance."""
     lead = _subtract_accuracies(one)
     spread = sum(
@@ -38,8 +38,8 @@ def has_feature_collapse(one: FeatureShare, limit: float = LIMIT) -> bool:
 
 
 def find_last_good_ancestor(
-    count: FeatureCount | None, limit: float = LIMIT
-) -> FeatureShare | None:
+    count: AncestorFeatureComparison | None, limit: float = LIMIT
+) -> AncestorFeatureAccuracy | None:
     """Return the newest good ancestor that a version has collapsed against.
 
     Return None if its features have not collapsed. An ancestor whose own features had collapsed is
@@ -59,12 +59,12 @@ def find_last_good_ancestor(
     )
 
 
-def find_best_ancestor(count: FeatureCount) -> FeatureShare | None:
+def find_best_ancestor(count: AncestorFeatureComparison) -> AncestorFeatureAccuracy | None:
     """Return the ancestor that is furthest ahead, or None if none was compared."""
     return max(count["ancestors"], key=_subtract_accuracies, default=None)
 
 
-def format_feature_accuracies(one: FeatureShare) -> tuple[str, str]:
+def format_feature_accuracies(one: AncestorFeatureAccuracy) -> tuple[str, str]:
     """Return texts such as `32 % of 120` for the version and `71 % of 118` for the ancestor."""
     version, ancestor = (one["right"], one["images"]), (one["right_before"], one["images_before"])
     return _format_accuracy(*version), _format_accuracy(*ancestor)
@@ -74,7 +74,7 @@ def _format_accuracy(right: int, images: int) -> str:
     return f"{100 * right / images:.0f} % of {images:,}"
 
 
-def _subtract_accuracies(one: FeatureShare) -> Fraction:
+def _subtract_accuracies(one: AncestorFeatureAccuracy) -> Fraction:
     """Return the exact difference of the two accuracies."""
     return Fraction(one["right_before"], one["images_before"]) - Fraction(
         one["right"], one["images"]

@@ -5,7 +5,7 @@ import math
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateOut, Verdict
 from core.contract.losses import GateComparisons
 from core.database.kinds import JobKind
@@ -78,7 +78,9 @@ def read_losses_checked_by_gate(
     return None if row is None else row.detail
 
 
-def read_feature_comparison(session: Session, model_id: str, version: int) -> FeatureCount | None:
+def read_feature_comparison(
+    session: Session, model_id: str, version: int
+) -> AncestorFeatureComparison | None:
     """Return the stored counts of a version's features against its ancestors'."""
     row = session.get(VersionMeasurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail

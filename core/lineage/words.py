@@ -7,7 +7,7 @@ from core.contract.error import JobError
 from core.contract.gate import GateCheck, Verdict
 from core.database.tables import Model, Task, Version
 from core.lineage.standing import TaskStanding
-from core.text.steps import ApiStep
+from core.text.steps import ApiRequestForAdvice
 
 _SHOWN = 5
 """Most classes that a sentence names."""
@@ -84,8 +84,8 @@ def describe_settling_requests(model: Model, task: Task) -> str:
     )
 
 
-def _build_task_request(model: Model, task: int, verb: str) -> ApiStep:
-    return ApiStep("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
+def _build_task_request(model: Model, task: int, verb: str) -> ApiRequestForAdvice:
+    return ApiRequestForAdvice("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
 def describe_gate_rule_for_missing_task(model: Model) -> str:
@@ -345,5 +345,5 @@ def describe_class_merge(model: str, label: str, similar: str) -> str:
         similar: the name that the class keeps.
     """
     merge = {"merge": {"from": [label, similar], "into": similar}}
-    step = ApiStep("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
+    step = ApiRequestForAdvice("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
     return f" Once both are learned, merge them with {step}."

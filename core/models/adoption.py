@@ -19,28 +19,32 @@ from safetensors.numpy import save_file
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import PLAIN, NextTaskStart, list_warnings_of_next_task_start
+from core.admission.applicability import (
+    PLAIN,
+    NextTaskStartingPoint,
+    list_warnings_of_recipe_from_starting_point,
+)
 from core.bases.base_advice import (
     explain_architecture_mismatch_of_base,
     get_base_architecture,
     have_images_same_shape,
 )
 from core.contract.architecture import Normalisation
-from core.contract.base import ADOPTED, ADOPTED_VERSION, Classifier, UploadedFor
-from core.contract.catalogue import Catalogue
-from core.contract.manifest import BaseOrigin, StoredPart
+from core.contract.base import ADOPTED, ADOPTED_VERSION, Classifier, UploadedBaseDescription
+from core.contract.catalogue import MethodCatalogue
+from core.contract.manifest import BaseOrigin, StoredVersionPart
 from core.contract.responses.model_change import NewModel
 from core.contract.responses.recipe import RecipeOut
 from core.database.session import Database
 from core.database.tables import Base, Model, Task
 from core.errors import Invalid
-from core.files.merged import MergedTensors
+from core.files.merged import MergedSafetensorsFile
 from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
 from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
 from core.lineage.standing import TaskStanding
-from core.models.first_version import keep_model_decoding
+from core.models.first_version import keep_image_decoding_of_model
 from core.requests.actor import Actor, UseCaseTransaction
 from core.requests.resources import UseCaseResources
 from core.retention import references
@@ -62,13 +66,13 @@ class AdoptedClassifier:
         id: id of the base.
         sha256: digest of its file.
         uploaded_for: its architecture, images and classifier.
-        parts: stored parts of version 1, the head last; empty before `store_adopted_parts`.
+        parts: stored parts of version 1, the head last; empty before `store_adopted_classifier_parts`.
     """
 
     id: str
     sha256: str
-    uploaded_for: UploadedFor
-    parts: Sequence[StoredPart] = field(default_factory=list)
+    uploaded_for: UploadedBaseDescription
+    parts: Sequence[StoredVersionPart] = field(default_factory=list)
 
     @property
     def classifier(self) -> Classifier:
@@ -118,18 +122,18 @@ def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> Ne
     return completed
 
 
-def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
+def require_usable_method(catalogue: MethodCatalogue, recipe: RecipeOut) -> None:
     """Check that a recipe can go on from a classifier of which no batch is known.
 
     Raises:
-        InvalidRecipe: see `core.admission.applicability.list_warnings_of_next_task_start`.
+        InvalidRecipe: see `core.admission.applicability.list_warnings_of_recipe_from_starting_point`.
     """
-    start = NextTaskStart(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
-    list_warnings_of_next_task_start(catalogue, start, recipe, "class")
+    start = NextTaskStartingPoint(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
+    list_warnings_of_recipe_from_starting_point(catalogue, start, recipe, "class")
 
 
 @contextmanager
-def store_adopted_parts(
+def store_adopted_classifier_parts(
     resources: UseCaseResources, adopted: AdoptedClassifier | None
 ) -> Iterator[AdoptedClassifier | None]:
     """Store the parts of version 1 while a model is created, and yield the classifier with them.
@@ -163,10 +167,10 @@ def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> Adopte
                 )
             path = Path(folder) / f"{part}.safetensors"
             with path.open("wb") as file:
-                file.writelines(MergedTensors(sources).read_chunks())
+                file.writelines(MergedSafetensorsFile(sources).read_chunks())
             sha256, size = blobs.put_file(path, move=True)
             kind = part.partition(".")[0]
-            parts.append(StoredPart(name=part, type=kind, sha256=sha256, bytes=size))
+            parts.append(StoredVersionPart(name=part, type=kind, sha256=sha256, bytes=size))
     return replace(adopted, parts=parts)
 
 
@@ -186,7 +190,7 @@ def add_versions_of_adopted_classifier(
     """
     session, now = transaction.session, transaction.now
     # First, so that no part is deleted between the check and the commit.
-    references.lock_references_against_deletion(session)
+    references.lock_blob_references_against_deletion(session)
     row = _find_base_row(session, transaction.actor, adopted.id, lock=True)
     if row is None or not all(blobs.has(part.sha256) for part in adopted.parts):
         raise _make_adoption_error("base", f"The base {adopted.id!r} is gone: upload it again.")
@@ -202,7 +206,7 @@ def add_versions_of_adopted_classifier(
                 adopted.uploaded_for, model.architecture, model.image
             ),
         )
-    model.image = keep_model_decoding(adopted.uploaded_for["image"], model.image)
+    model.image = keep_image_decoding_of_model(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")
     start = version_zero.VersionZeroStart(
         [part for part in adopted.parts if part.type != _HEAD],
@@ -233,7 +237,7 @@ def add_versions_of_adopted_classifier(
     # The bytes of the owner's own base are counted already, and the parts have little more.
     if row.owner_id == model.owner_id:
         size = max(0, size - row.bytes)
-    stored_bytes.mark_measurement_outdated(session, row.owner_id)
+    stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     stored_bytes.add_stored_bytes(session, model.owner_id, size)
 
 

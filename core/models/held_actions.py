@@ -56,12 +56,12 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     model, task, version, job = held[:4]
     other_actions = [
         build_discard_task_request(model, task),
-        build_request_with_title(
+        build_action_request(
             f"Go on without task {task.number}",
             build_task_request_path(model, task, "continue"),
             {"reason": LEFT_OPEN},
         ),
-        build_request_with_title(
+        build_action_request(
             f"Put version {version.number} in production all the same",
             f"/v1/models/{model.id}/aliases/{PRODUCTION}",
             {"version": version.number, "reason": LEFT_OPEN},
@@ -71,7 +71,7 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     if find_label_doubt(task.report) is not None:  # no recipe mends wrong labels
         again = [build_retry_request(task, job)] if words.can_relearn(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
-    mended = _list_repairing_requests(held)
+    mended = _list_requests_repairing_held_version(held)
     if not words.can_relearn(task):
         return [*mended, *other_actions]
     # The same job must not be offered for a retry twice.
@@ -79,7 +79,7 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     return [*mended, *([] if is_again else [build_retry_request(task, job)]), *other_actions]
 
 
-def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
+def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
     model, task, version, job = held[:4]
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [
@@ -92,7 +92,7 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
             return []
         if words.can_relearn(first):
             return [
-                build_request_with_title(
+                build_action_request(
                     f"Learn task {first.number} again",
                     build_task_request_path(model, first, "relearn"),
                     {},
@@ -106,7 +106,7 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
     # The override is the first suspect: the model's own recipe comes before any other advice.
     if set(job.recipe_override) - _OF_DATA:
         title = f"Learn task {task.number} again by the model’s own recipe"
-        return [build_request_with_title(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
+        return [build_action_request(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
     method = job.recipe["method"]["name"]
     epochs, depth = job.recipe.get("epochs"), job.recipe.get("depth")
     # an older recipe may lack these fields
@@ -124,7 +124,7 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
     else:
         return []
     return [
-        build_request_with_title(
+        build_action_request(
             title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}}
         )
     ]
@@ -133,12 +133,12 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
 def build_retry_request(task: Task, job: Job) -> ActionOut:
     """Return the request that learns a task again."""
     title = f"Learn task {task.number} again, perhaps with another recipe"
-    return build_request_with_title(title, f"/v1/jobs/{job.id}/retry", {})
+    return build_action_request(title, f"/v1/jobs/{job.id}/retry", {})
 
 
 def build_discard_task_request(model: Model, task: Task) -> ActionOut:
     """Return the request that gives a task up."""
-    return build_request_with_title(
+    return build_action_request(
         f"Discard task {task.number}",
         build_task_request_path(model, task, "discard"),
         {"reason": LEFT_OPEN},
@@ -150,7 +150,7 @@ def build_task_request_path(model: Model, task: Task, verb: str) -> str:
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
-def build_request_with_title(
+def build_action_request(
     title: str, path: str, body: ActionBody | None, *, method: str = "POST"
 ) -> ActionOut:
     """Return a request with its title."""

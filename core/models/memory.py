@@ -138,11 +138,11 @@ def delete_replay_memory(
         NotFound: the caller sees no such model.
     """
     release_rows_and_delete_files(
-        db, store, blobs, lambda session: _mark_parts_deleted(db, session, actor, model)
+        db, store, blobs, lambda session: _mark_replay_parts_deleted(db, session, actor, model)
     )
 
 
-def _mark_parts_deleted(
+def _mark_replay_parts_deleted(
     db: Database, session: Session, actor: Actor, model: str
 ) -> tuple[list[str], list[str]] | None:
     """Mark the parts as deleted, and return the store keys and digests to delete.
@@ -194,7 +194,7 @@ def _mark_parts_deleted(
         for job in locked_jobs
         if job.parent_version is None or job.parent_version >= min(versions)
     ]
-    keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
+    keys = [key for job in affected for key in _drop_job_snapshot(session, job, now)]
     digests += sorted(forget_trial_results(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record_audit_entry(
@@ -203,7 +203,7 @@ def _mark_parts_deleted(
     return keys, digests
 
 
-def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
+def _drop_job_snapshot(session: Session, job: Job, now: float) -> list[str]:
     """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
     snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
     if JobState(job.state) in _STOPPED:

@@ -6,7 +6,16 @@ from sqlalchemy.orm import Session
 from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import TERMINAL, UNFINISHED, JobAction
-from core.database.tables import Edit, EditedPart, ExportedDownload, Job, Model, Part, Task, Version
+from core.database.tables import (
+    Edit,
+    ExportedDownload,
+    Job,
+    Model,
+    Part,
+    Task,
+    TaskFileBeforeEdit,
+    Version,
+)
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -69,7 +78,7 @@ def _hide_model(
     stopped: set[str | None] = set()
     archives, digests = (
         [],
-        remove_model_totals(row).union(answers.remove_predictions(session, row.id)),
+        remove_model_totals(row).union(answers.remove_stored_predictions(session, row.id)),
     )
     for job in locked_jobs:
         digests |= delete_trial_files(session, job.id)
@@ -92,7 +101,7 @@ def _hide_model(
             archives.append(task.archive_key)
             task.archive_key = None
     edits = select(Edit.id).where(Edit.model_id == row.id)
-    digests |= retention.delete_undo_file_rows(session, EditedPart.edit_id.in_(edits))
+    digests |= retention.delete_edit_undo_file_rows(session, TaskFileBeforeEdit.edit_id.in_(edits))
     versions = select(Version.id).where(Version.model_id == row.id)
     parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
     exports = session.scalars(
@@ -104,5 +113,5 @@ def _hide_model(
     record_audit_entry(
         session, actor, AuditedChange("model.delete", row.id, {"name": row.name}, model=row.id), now
     )
-    stored_bytes.mark_measurement_outdated(session, row.owner_id)
+    stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     return archives, sorted(digests)

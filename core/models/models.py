@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, AdmissionLimits, compute_job_workload
-from core.admission.applicability import warn_of_next_task
-from core.contract.catalogue import Catalogue
+from core.admission.applicability import list_warnings_of_next_task_recipe
+from core.contract.catalogue import MethodCatalogue
 from core.contract.gate import GateLimits
 from core.contract.patch import RecipePatch
 from core.contract.problem import CLASSIFICATION
@@ -36,7 +36,7 @@ from core.models.new_model import (
     build_gate_limits,
     build_lineage_settings,
     describe_data_retention,
-    find_model_weights,
+    find_new_model_weights,
     make_name_taken_error,
     require_free_name,
 )
@@ -97,10 +97,10 @@ def create_model(
         resources.catalogue, given, limits.admission, limits.terms.photos, adopted
     )
     # Before the transaction, since this may write a packaged base into the store.
-    begins = find_model_weights(resources, actor, requested, limits.terms)
+    begins = find_new_model_weights(resources, actor, requested, limits.terms)
     try:
         with (
-            adoption.store_adopted_parts(resources, adopted) as stored,
+            adoption.store_adopted_classifier_parts(resources, adopted) as stored,
             resources.db.write() as session,
         ):
             now = resources.db.now(session)
@@ -133,7 +133,7 @@ def create_model(
 
 def list_models(
     db: Database,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     actor: Actor,
     limit: int,
     cursor: str | None,
@@ -165,7 +165,7 @@ def list_models(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def read_model(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelOut:
+def read_model(db: Database, catalogue: MethodCatalogue, actor: Actor, model: str) -> ModelOut:
     """Return one model, by id or name.
 
     Raises:
@@ -177,7 +177,7 @@ def read_model(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> 
 
 def change_model(
     db: Database,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     actor: Actor,
     model: str,
     patch: ModelChange,
@@ -241,7 +241,7 @@ def change_model(
 
 def _apply_recipe_patch_to_model(
     session: Session,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     row: Model,
     given: RecipePatch | None,
     admission: AdmissionLimits,
@@ -262,7 +262,7 @@ def _apply_recipe_patch_to_model(
     resolved = resolve_recipe(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
-    warnings = warn_of_next_task(
+    warnings = list_warnings_of_next_task_recipe(
         session,
         catalogue,
         row,
@@ -299,7 +299,7 @@ def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str,
     return named
 
 
-def _build_model_response(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
+def _build_model_response(session: Session, catalogue: MethodCatalogue, model: Model) -> ModelOut:
     """Return a model as responses show it."""
     named = read_aliases(session, [model.id]).get(model.id, {})
     return model_to_json(
@@ -308,7 +308,7 @@ def _build_model_response(session: Session, catalogue: Catalogue, model: Model) 
 
 
 def model_to_json(
-    catalogue: Catalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
+    catalogue: MethodCatalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
 ) -> ModelOut:
     """Return a model in the contract's form, with its recipe resolved.
 

@@ -61,7 +61,7 @@ class InitialWeights:
     """
 
     weights: PretrainedWeights | None
-    terms: pretrained.PretrainedTerms
+    terms: pretrained.PretrainedWeightsPolicy
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,17 @@ class NewModelLimits:
     """
 
     admission: AdmissionLimits = ANY
-    terms: pretrained.PretrainedTerms = pretrained.ANY
+    terms: pretrained.PretrainedWeightsPolicy = pretrained.ANY
 
 
 NO_LIMITS = NewModelLimits()
 
 
-def find_model_weights(
+def find_new_model_weights(
     resources: UseCaseResources,
     actor: Actor,
     asked: CheckedModelRequest,
-    terms: pretrained.PretrainedTerms,
+    terms: pretrained.PretrainedWeightsPolicy,
 ) -> InitialWeights:
     """Find the weights of a new model before its transaction begins.
 
@@ -99,8 +99,8 @@ def find_model_weights(
         weights = pretrained.find_pretrained_weights(
             resources.catalogue, asked.architecture, asked.base
         )
-        pretrained.require_room_for_weights(resources.db, actor, weights, terms)
-    packaged.store_packaged_base(resources.blobs, asked.base, asked.images.image)
+        pretrained.require_storage_room_for_weights(resources.db, actor, weights, terms)
+    packaged.store_packaged_base_blob(resources.blobs, asked.base, asked.images.image)
     return InitialWeights(weights, terms)
 
 
@@ -137,7 +137,7 @@ def add_model(
     elif begins.weights is None:
         first_version.add_version_zero_of_new_model(transaction, blobs, model, seed, asked.images)
     else:
-        pretrained.add_version_or_fetch_job(
+        pretrained.add_version_zero_or_fetch_job(
             transaction, blobs, model, begins.weights, recipe, begins.terms
         )
     return model

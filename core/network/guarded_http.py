@@ -42,7 +42,7 @@ class ReceiverResponse:
 
 
 @dataclass(frozen=True)
-class SendingSettings:
+class GuardedRequestSettings:
     """Settings for sending requests.
 
     Attributes:
@@ -57,7 +57,7 @@ class SendingSettings:
 
 
 def post_guarded_request(
-    target: RequestTarget, headers: Mapping[str, str], body: bytes, way: SendingSettings
+    target: RequestTarget, headers: Mapping[str, str], body: bytes, way: GuardedRequestSettings
 ) -> ReceiverResponse:
     """Send a body and read the response.
 
@@ -134,7 +134,7 @@ def _load_tls_context() -> ssl.SSLContext:
 class _CheckedAddressBackend(httpcore2.NetworkBackend):
     """Backend that connects to a checked address of the target, whatever name it is given."""
 
-    def __init__(self, target: RequestTarget, way: SendingSettings, deadline: float) -> None:
+    def __init__(self, target: RequestTarget, way: GuardedRequestSettings, deadline: float) -> None:
         self._target, self._way, self._deadline = target, way, deadline
 
     def connect_tcp(

@@ -33,7 +33,7 @@ def check_startup_conditions(settings: Settings) -> str | None:
     require_enough_file_descriptors(settings)
     advice = _make_directory_private(settings.data_dir)
     # Starting takes room as well, and only a started service can delete.
-    reserve.remove_disk_reserve_if_full(settings.data_dir)
+    reserve.remove_disk_reserve_if_disk_full(settings.data_dir)
     _require_writable_directory(settings.data_dir)
     require_sound_database(settings)
     return advice
@@ -62,7 +62,7 @@ def require_sound_database(settings: Settings) -> None:
     """Raise CannotStart if a row of a table cannot be read or the file is not a database."""
     file = find_sqlite_file(settings)
     try:
-        damage = [] if file is None else soundness.check_first_row_of_each_table(file)
+        damage = [] if file is None else soundness.find_damage_in_first_rows(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:

@@ -24,7 +24,7 @@ from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
 from core.recipe.passes import BASE_SIZE, find_pass_duration_of_base
-from core.text.steps import ApiStep
+from core.text.steps import ApiRequestForAdvice
 
 FAR = Fraction(1, 10)
 """Accuracy below that of a larger base's features from which a change of base is advised."""
@@ -168,14 +168,15 @@ def _find_version_problems(
         )
         conditions.append(
             _ModelProblem(
-                f"below:{larger.model}", f"{text} {_advise_rebase(session, model, tasks)}"
+                f"below:{larger.model}",
+                f"{text} {_advise_move_to_larger_base(session, model, tasks)}",
             )
         )
     if is_accuracy_falling(last):
         fell = words.join_words_with_conjunction([one.format_share() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
         help_ = (
-            _advise_rebase(session, model, tasks)
+            _advise_move_to_larger_base(session, model, tasks)
             if can_move
             else _advise_on_worst_class(session, model, version, job, tasks)
         )
@@ -263,7 +264,7 @@ def _find_larger_base_model(
     return None
 
 
-def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
+def _advise_move_to_larger_base(session: Session, model: Model, tasks: Sequence[Task]) -> str:
     under_way = select(Model.name).where(
         Model.rebased_from == model.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
     )
@@ -276,7 +277,9 @@ def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
     seconds = images * find_pass_duration_of_base(imagenet_base.NAME, BASE_SIZE).forward_s
-    begin = ApiStep("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
+    begin = ApiRequestForAdvice(
+        "POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME}
+    )
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "
         f"{begin}. A pass over the {images:,} images of its tasks takes about "
@@ -307,7 +310,7 @@ def _advise_on_worst_class(
     right, images = judged_classes[worst]
     return (
         f"Of its classes {worst} is worst, with {right} of {images} right. "
-        f"{_advise_more_images(model, job, tasks, [worst], version.created_at)}"
+        f"{_advise_more_images_of_classes(model, job, tasks, [worst], version.created_at)}"
     )
 
 
@@ -316,7 +319,7 @@ def _describe_confused_pair(
 ) -> _ModelProblem:
     first, second = pair.labels
     pair_tasks = [task for task in tasks if pair.task in (0, task.number)]
-    more = _advise_more_images(model, job, pair_tasks, pair.labels, version.created_at)
+    more = _advise_more_images_of_classes(model, job, pair_tasks, pair.labels, version.created_at)
     text = (
         f"Version {version.number} takes {first} and {second} for each other: it answers "
         f"{pair.confused[0]} of {pair.images[0]} held-out images of {first} with {second}, and "
@@ -327,7 +330,7 @@ def _describe_confused_pair(
     return _ModelProblem(f"confused:{pair.task}:{first}|{second}", text)
 
 
-def _advise_more_images(
+def _advise_more_images_of_classes(
     model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float
 ) -> str:
     """Return a request for as many images of some classes as were learned, with the expected

@@ -20,7 +20,7 @@ from core.ingest.answers import (
     NEW,
     draw_encryption_key,
     encrypt_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.jobs.fence import JobClaim
 from core.storage import Blobs
@@ -84,7 +84,7 @@ def store_predictions(
     if not written:
         return StoredPredictions({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.
-    predictions = read_written_predictions(folder, written)
+    predictions = read_predictions_written_by_job(folder, written)
     drawn = {task: draw_encryption_key() for _, task in predictions if task not in keys}
     keys |= drawn
     # The number of the new version is known only in the publishing transaction.

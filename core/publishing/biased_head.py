@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from core.contract.figures import BaselineResult
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Model
-from core.text.steps import ApiStep
+from core.text.steps import ApiRequestForAdvice
 
 MARGIN = 0.05
 """Accuracy by which a baseline must be ahead of the version."""
@@ -65,19 +65,21 @@ def _format_biased_head_advice(
     if result.method.name == "analytic":
         other_head = "ridge" if result.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other_head}}
-        return f"Send the next batch with another head: {_describe_remedy_request(model, patch)}."
+        return (
+            f"Send the next batch with another head: {_describe_biased_head_remedy(model, patch)}."
+        )
     sentences = []
     plain = result.network is None
     # Rebalancing learns the head from stored images, so without any it would change nothing.
     if plain and not result.method.predicts_with and _KEPT_IMAGES & set(part_types):
         sentences.append(
-            f"Send the next batch with `rebalance`: {_describe_remedy_request(model, REBALANCE)}."
+            f"Send the next batch with `rebalance`: {_describe_biased_head_remedy(model, REBALANCE)}."
         )
     again = "Or start" if sentences else "Start"
     if plain:
         sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches "
-            f"again: {ApiStep('POST', '/v1/models', body=build_successor_model_request(model, version))}."
+            f"again: {ApiRequestForAdvice('POST', '/v1/models', body=build_successor_model_request(model, version))}."
         )
     else:
         sentences.append(
@@ -87,8 +89,8 @@ def _format_biased_head_advice(
     return " ".join(sentences)
 
 
-def _describe_remedy_request(model: Model, recipe: Mapping[str, object]) -> ApiStep:
-    return ApiStep("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
+def _describe_biased_head_remedy(model: Model, recipe: Mapping[str, object]) -> ApiRequestForAdvice:
+    return ApiRequestForAdvice("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
 def build_successor_model_request(model: Model, version: int) -> dict[str, object]:

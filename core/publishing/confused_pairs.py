@@ -11,7 +11,7 @@ from core.execution.result import ResultFolder
 from core.ingest.answers import (
     RankedPredictions,
     parse_ranked_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 
 SHARE = 0.25
@@ -47,7 +47,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
         return []
     heads = {head.task: head.classes for head in document.heads}
     answers_by_task: dict[int, list[RankedPredictions]] = {}
-    predictions = read_written_predictions(result.folder, document.answers)
+    predictions = read_predictions_written_by_job(result.folder, document.answers)
     for (version, task), data in predictions.items():
         ranked = parse_ranked_predictions(data) if version == "new" else None
         if ranked is not None and len(ranked.rows):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.features import FeatureCount, FeatureShare
+from core.contract.features import AncestorFeatureAccuracy, AncestorFeatureComparison
 from core.contract.jobs.job_result import JobResult
 from core.database.measurements import ALL_TASKS, EACH_TASK, FEATURES
 from core.database.tables import Job, Model, Version, VersionMeasurement
@@ -44,7 +44,7 @@ class MeasuredAncestor:
 
 def compare_feature_accuracy_with_ancestors(
     session: Session, model: Model, job: Job, result: JobResult
-) -> FeatureCount:
+) -> AncestorFeatureComparison:
     """Compare the accuracy of a new version's features with that of its ancestors' features."""
     if not trains_backbone(job.recipe):
         return _build_missing_comparison("the batch leaves the features as they were")
@@ -121,7 +121,7 @@ def _read_measured_ancestors(
 
 def compare_feature_accuracy(
     scenario: str, result: JobResult, ancestor: MeasuredAncestor
-) -> FeatureShare | None:
+) -> AncestorFeatureAccuracy | None:
     """Compare a version with an ancestor on the tasks of both.
 
     Return None for too few images or other classes.
@@ -163,6 +163,6 @@ def compare_feature_accuracy(
     }
 
 
-def _build_missing_comparison(why: str) -> FeatureCount:
+def _build_missing_comparison(why: str) -> AncestorFeatureComparison:
     """Return a comparison without ancestors, with the reason."""
     return {"ancestors": [], "missing": why}

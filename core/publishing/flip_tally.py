@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from core.contract.losses import GateClassComparison, GateComparison, LostImage
+from core.contract.losses import GateClassComparison, GateComparison, NewlyMisclassifiedImage
 from core.ingest.answers import RankedPredictions
 from core.statistics.flips import Mask
 
@@ -17,16 +17,16 @@ ClassKey = tuple[int, int]
 
 
 @dataclass
-class FlipTally:
+class PredictionFlipTally:
     """Images that turned wrong or right, by class, with a few of those that turned wrong."""
 
     counts: dict[ClassKey, list[int]] = field(default_factory=dict)
     labels: dict[ClassKey, str] = field(default_factory=dict)
-    pictures: dict[ClassKey, list[LostImage]] = field(default_factory=dict)
+    pictures: dict[ClassKey, list[NewlyMisclassifiedImage]] = field(default_factory=dict)
 
     def count_task_images(
         self,
-        part: "PredictedPart",
+        part: "PredictedTaskImages",
         old: Rows,
         new: Rows,
         negative: Mask,
@@ -58,12 +58,12 @@ class FlipTally:
                 labels = (part.names[int(old[index])], part.names[int(new[index])])
                 label = part.names[int(part.ranked.targets[index])]
                 pictures.append(
-                    LostImage(
+                    NewlyMisclassifiedImage(
                         task=part.task, index=index, label=label, before=labels[0], now=labels[1]
                     )
                 )
 
-    def merge_tally(self, other: "FlipTally") -> None:
+    def merge_tally(self, other: "PredictionFlipTally") -> None:
         """Add the counts and pictures of another task."""
         for key, counts in other.counts.items():
             before = self.counts.get(key, [0, 0, 0, 0])
@@ -113,7 +113,7 @@ class FlipTally:
             "positive": positive,
         }
 
-    def _select_lost_images(self, keys: list[ClassKey]) -> list[LostImage]:
+    def _select_lost_images(self, keys: list[ClassKey]) -> list[NewlyMisclassifiedImage]:
         """Return one picture of each of the first classes, then a second of each, and so on."""
         of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
         mixed = [
@@ -126,7 +126,7 @@ class FlipTally:
 
 
 @dataclass(frozen=True)
-class PredictedPart:
+class PredictedTaskImages:
     """A task's held-out images as the new version predicts them.
 
     Attributes:

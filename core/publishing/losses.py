@@ -33,12 +33,12 @@ from core.ingest.answers import (
     decrypt_predictions,
     parse_predictions,
     parse_ranked_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.jobs.fence import JobClaim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
-from core.publishing.flip_tally import MOST_CLASSES, FlipTally, PredictedPart, Rows
+from core.publishing.flip_tally import MOST_CLASSES, PredictedTaskImages, PredictionFlipTally, Rows
 from core.statistics.flips import Mask, compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
 from core.storage import Blobs
@@ -58,7 +58,7 @@ class _ReferenceVersion:
 
 
 @dataclass(frozen=True)
-class _ComparisonRows:
+class _FlipComparisonRows:
     """Rows of the database that the comparisons need.
 
     Attributes:
@@ -96,12 +96,14 @@ def count_version_losses(
     if result.document.problem is not None:  # its predictions are no rows of classes
         return None
     facts = _read_comparison_rows(db, claim, production)
-    if facts is None or not _extends_classes(result.document, facts.production):
+    if facts is None or not _extends_classes_of_production(result.document, facts.production):
         return None
     return _FlipComparison(blobs, facts, result).count_all_losses()
 
 
-def _extends_classes(document: JobResult, production: "_ReferenceVersion | None") -> bool:
+def _extends_classes_of_production(
+    document: JobResult, production: "_ReferenceVersion | None"
+) -> bool:
     """Return True if the first classes of the result are those of production.
 
     Rows are compared by their numbers; an edit of the classes may have changed these.
@@ -112,7 +114,7 @@ def _extends_classes(document: JobResult, production: "_ReferenceVersion | None"
 
 def _read_comparison_rows(
     db: Database, claim: JobClaim, production: int | None
-) -> _ComparisonRows | None:
+) -> _FlipComparisonRows | None:
     """Read the rows that the comparisons need; None if the gate has no check by images."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -136,7 +138,7 @@ def _read_comparison_rows(
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
         stored |= _read_prediction_digests(session, model, set(best.values()) - numbers)
         versions = {n: _ReferenceVersion(n, manifests[n], stored.get(n, {})) for n in manifests}
-        return _ComparisonRows(
+        return _FlipComparisonRows(
             model=model,
             gate=gate,
             own_task=claim.task_number or 0,
@@ -204,15 +206,19 @@ class _FlipComparison:
     """Comparison of the new version with others, task by task."""
 
     def __init__(
-        self, blobs: Blobs, facts: _ComparisonRows, result: ResultFolder[JobResult]
+        self, blobs: Blobs, facts: _FlipComparisonRows, result: ResultFolder[JobResult]
     ) -> None:
         self._blobs = blobs
         self._facts = facts
         self._document = result.document
-        self._predictions = read_written_predictions(result.folder, result.document.answers)
+        self._predictions = read_predictions_written_by_job(result.folder, result.document.answers)
         self._heads = {head.task: head.classes for head in result.document.heads}
-        self._forgotten, self._confused, self._classes = FlipTally(), FlipTally(), FlipTally()
-        self._drifts: dict[int, tuple[FlipTally, GateTaskComparison]] = {}
+        self._forgotten, self._confused, self._classes = (
+            PredictionFlipTally(),
+            PredictionFlipTally(),
+            PredictionFlipTally(),
+        )
+        self._drifts: dict[int, tuple[PredictionFlipTally, GateTaskComparison]] = {}
         self._is_ranked = True
 
     def count_all_losses(self) -> GateComparisons:
@@ -220,10 +226,10 @@ class _FlipComparison:
         for task in sorted(self._facts.tasks):
             if (
                 task != self._facts.own_task
-                and (part := self._open_predicted_part(task)) is not None
+                and (part := self._read_predicted_task_images(task)) is not None
             ):
                 self._compare_with_production(part)
-                self._compare_with_best(part)
+                self._compare_with_best_earlier_version(part)
         production = self._facts.production
         against = None if production is None else production.number
         forgotten = self._build_described_comparison(self._forgotten, against)
@@ -245,7 +251,7 @@ class _FlipComparison:
             ),  # type: ignore[typeddict-item]
         }
 
-    def _open_predicted_part(self, task: int) -> PredictedPart | None:
+    def _read_predicted_task_images(self, task: int) -> PredictedTaskImages | None:
         """Return the held-out images of a task as the new version predicts them, or None."""
         data = self._predictions.get(("new", task))
         if data is None:
@@ -256,7 +262,7 @@ class _FlipComparison:
             return None
         is_apart = self._facts.model.scenario == "task"
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
-        return PredictedPart(task, task if is_apart else 0, names, ranked)
+        return PredictedTaskImages(task, task if is_apart else 0, names, ranked)
 
     def _list_prediction_classes(self, version: _ReferenceVersion, task: int) -> list[str]:
         """Return the classes that a version's rows on a task stand for."""
@@ -266,7 +272,7 @@ class _FlipComparison:
         return list(version.manifest.classes or self._facts.model.classes or [])
 
     def _read_predicted_rows(
-        self, version: _ReferenceVersion, part: PredictedPart
+        self, version: _ReferenceVersion, part: PredictedTaskImages
     ) -> tuple[Rows, int] | None:
         """Return a version's predictions on a task and its number of classes, or None if they
         cannot be compared.
@@ -300,7 +306,7 @@ class _FlipComparison:
         except StoreCorrupt:
             return None
 
-    def _compare_with_production(self, part: PredictedPart) -> None:
+    def _compare_with_production(self, part: PredictedTaskImages) -> None:
         """Count the images of a task that turned wrong or right against production."""
         production = self._facts.production
         old_predictions = (
@@ -330,7 +336,7 @@ class _FlipComparison:
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
         )
 
-    def _compare_with_best(self, part: PredictedPart) -> None:
+    def _compare_with_best_earlier_version(self, part: PredictedTaskImages) -> None:
         """Count a task's images that turned wrong or right against the best of the last
         versions.
         """
@@ -343,7 +349,7 @@ class _FlipComparison:
         best, targets = part.ranked.choose_best_rows(n_known), part.ranked.targets
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
-        tally = FlipTally()
+        tally = PredictionFlipTally()
         tally.count_task_images(part, old, best, negative, positive, _make_mask_of_all_images(part))
         counts = GateTaskComparison(
             task=part.task,
@@ -355,7 +361,7 @@ class _FlipComparison:
         self._drifts[part.task] = (tally, counts)
 
     def _build_described_comparison(
-        self, tally: FlipTally, against: int | None, *, by_recall: bool = False
+        self, tally: PredictionFlipTally, against: int | None, *, by_recall: bool = False
     ) -> GateComparison:
         if against is None:
             return _build_missing_gate_comparison(
@@ -383,7 +389,7 @@ class _FlipComparison:
             return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)
-        drifted = FlipTally()
+        drifted = PredictionFlipTally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             # Bonferroni's correction, as in the check.
@@ -415,7 +421,7 @@ class _FlipComparison:
         that production knows.
         """
         part = (
-            self._open_predicted_part(self._facts.own_task)
+            self._read_predicted_task_images(self._facts.own_task)
             if self._facts.own_task in self._facts.tasks
             else None
         )
@@ -426,7 +432,7 @@ class _FlipComparison:
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._list_prediction_classes(self._facts.parent, part.task))
-        new_tally, known_tally = FlipTally(), FlipTally()
+        new_tally, known_tally = PredictionFlipTally(), PredictionFlipTally()
         # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
         new_tally.count_task_images(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
@@ -454,7 +460,7 @@ class _FlipComparison:
         )
 
 
-def _make_mask_of_all_images(part: PredictedPart) -> Mask:
+def _make_mask_of_all_images(part: PredictedTaskImages) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 

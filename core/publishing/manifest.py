@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from core.contract.architecture import Architecture, ImageSettings
 from core.contract.figures import VersionFigures
-from core.contract.jobs.job_result import LearnedNetwork
-from core.contract.manifest import DatasetDigests, Manifest, StoredPart
+from core.contract.jobs.job_result import LearnedNetworkRecord
+from core.contract.manifest import DatasetDigests, Manifest, StoredVersionPart
 from core.contract.recipe import Recipe
 from core.database.tables import Job, Model, Task, Version
 from core.recipe.code_version import compute_learning_code_digest
@@ -25,8 +25,8 @@ class LearningJobRows:
 
 def build_manifest(
     rows: LearningJobRows,
-    made: LearnedNetwork,
-    parts: list[StoredPart],
+    made: LearnedNetworkRecord,
+    parts: list[StoredVersionPart],
     number: int | None,
     tasks: list[int],
     parent: int | None = None,

@@ -59,7 +59,7 @@ def store_version_measurements(
         for cell in new_cells
     }
     rows = [
-        _build_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)
+        _build_matrix_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)
         for cell in new_cells
     ]
     rows += _build_earlier_version_rows(
@@ -96,13 +96,13 @@ def _build_earlier_version_rows(
     existing = {(version, task) for version, task in session.execute(query)}
     return [
         # These versions were not taught the task, so there is no best accuracy since then.
-        _build_cell_row(model, key[0], cell, None, predictions)
+        _build_matrix_cell_row(model, key[0], cell, None, predictions)
         for key, cell in older.items()
         if key not in existing
     ]
 
 
-def _build_cell_row(
+def _build_matrix_cell_row(
     model: Model, version: int, cell: MeasuredCell, best: float | None, predictions: StoredCells
 ) -> dict[str, object]:
     """Return the row of a cell."""

@@ -57,7 +57,7 @@ def publish_measurement(
     sealed = answers.store_predictions(db, blobs, claim, folder, result.answers)
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.
-        references.lock_references_against_deletion(session)
+        references.lock_blob_references_against_deletion(session)
         if sealed.blob is not None and not blobs.has(sealed.blob.sha256):
             blobs.put_file(sealed.path)
         job = lock_claimed_job(session, claim)

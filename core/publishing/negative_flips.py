@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.jobs.job_result import JobResult
 from core.contract.losses import GateComparisons
 from core.contract.manifest import Manifest
@@ -26,7 +26,7 @@ from core.ingest.answers import (
     StoredTaskPredictions,
     parse_predictions,
     read_encrypted_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.ingest.dataset import open_dataset
 from core.jobs.fence import JobClaim
@@ -55,7 +55,7 @@ class ProductionComparison:
     production: int | None
     counted: GateProductionComparison | None
     losses: GateComparisons | None = None
-    features: FeatureCount | None = None
+    features: AncestorFeatureComparison | None = None
 
     def build_flip_rows(self) -> list[MeasurementRow]:
         """Return the counts as rows of measurements, for the verdict."""
@@ -196,7 +196,7 @@ def _count_stored_flips(
     result: ResultFolder[JobResult],
 ) -> GateProductionComparison:
     """Count flips by the stored predictions of production and those of the result."""
-    written = read_written_predictions(result.folder, result.document.answers)
+    written = read_predictions_written_by_job(result.folder, result.document.answers)
     mine = {task: data for (version, task), data in written.items() if version == "new"}
     heads = {head.task: head.classes for head in result.document.heads}
     total = FlipStatistics()
@@ -211,15 +211,18 @@ def _count_stored_flips(
             blobs.fetch_verified_file(task.predictions), task.place
         )
         new_rows, _ = parse_predictions(mine[task.number])
-        old = _mask_correct(
+        old = _mask_correct_predictions(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )
         total += flips.count_flips(
-            old, _mask_correct(new_rows, heads.get(task.number, result.document.classes), truth)
+            old,
+            _mask_correct_predictions(
+                new_rows, heads.get(task.number, result.document.classes), truth
+            ),
         )
     return GateProductionComparison(number, total.negative, total.n)
 
 
-def _mask_correct(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
+def _mask_correct_predictions(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
     """Return a mask of the images that are predicted correctly."""
     return np.asarray(np.array(classes, object)[rows] == truth, bool)

@@ -33,18 +33,18 @@ from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     PublishingTransaction,
     StoredResult,
-    begin_publishing,
     delete_stored_objects_without_rows,
+    lock_rows_for_publishing,
     store_result_files,
     write_version_rows,
 )
 from core.publishing.version_warnings import (
-    VersionFindings,
-    describe_missing_tasks,
+    VersionWarningFacts,
+    describe_tasks_missing_in_version,
     list_warnings_of_new_version,
 )
 from core.retention import retention
-from core.retention.answers import remove_predictions
+from core.retention.answers import remove_stored_predictions
 from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
@@ -114,7 +114,7 @@ def _publish_in_transaction(
     """
     document = made.folder.document
     with db.write() as session:
-        publishing = begin_publishing(db, session, blobs, claim, made)
+        publishing = lock_rows_for_publishing(db, session, blobs, claim, made)
         model, task, job, now = (
             *(publishing.model, publishing.task),
             *(publishing.job, publishing.now),
@@ -123,9 +123,9 @@ def _publish_in_transaction(
         if negative_flips.find_production_number(session, model.id) != comparison.production:
             return None
         version, size = write_version_rows(publishing, made, comparison)
-        findings = VersionFindings(document, comparison, made.confused)
+        findings = VersionWarningFacts(document, comparison, made.confused)
         warned = list_warnings_of_new_version(session, model, job, version, findings)
-        version.warnings = [*describe_missing_tasks(session, model, version), *warned]
+        version.warnings = [*describe_tasks_missing_in_version(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             if made.totals is not None:  # the next job continues this version
@@ -149,7 +149,7 @@ def _publish_in_transaction(
         session.flush()
         # Predictions live as long as the held-out images, which may be deleted just now.
         if task.held_out_deleted_at is not None:
-            remove_predictions(session, model.id, task.number)
+            remove_stored_predictions(session, model.id, task.number)
         # Last, since it locks the owner's row, which the owner's requests and claims need too.
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("publish-uncommitted")
@@ -188,7 +188,7 @@ def _format_outcome_line(
             return (
                 "info",
                 f"Version {version.number} is published and in "
-                f"production.{_format_visible_losses(version)}",
+                f"production.{_format_detectable_losses(version)}",
             )
         if model.production_follows:
             return (
@@ -209,7 +209,7 @@ def _format_outcome_line(
     return "warning", f"{words.explain_held_version(version.number, version.gate)} {next_}"
 
 
-def _format_visible_losses(version: Version) -> str:
+def _format_detectable_losses(version: Version) -> str:
     """Return the gate's statement about visible losses, as a sentence to append."""
     visible = version.gate.get("visible")
     return "" if visible is None else f" {visible['detail']}"
@@ -237,7 +237,7 @@ def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -
     """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
     for prefix in (
         snapshots.build_snapshot_prefix(claim.job_id),
-        anytime.build_anytime_prefix(claim.job_id),
+        anytime.build_best_state_prefix(claim.job_id),
     ):
         # Listed to the end first, since deletions could disturb the listing.
         for info in list(store.list(prefix)):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.trial import TrialFigures
+from core.contract.jobs.trial import TrialMeasurements
 from core.contract.part_types import IMAGE_TYPES
 from core.database.session import Database
 from core.database.tables import Model, Version
@@ -19,8 +19,8 @@ from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     StoredResult,
-    begin_publishing,
     delete_stored_objects_without_rows,
+    lock_rows_for_publishing,
     store_result_files,
     write_version_rows,
 )
@@ -31,7 +31,7 @@ from core.storage import Blobs, ObjectStorage
 
 def judge_version_of_trial(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path
-) -> TrialFigures:
+) -> TrialMeasurements:
     """Return what the version of a claimed job's result would be; nothing is published.
 
     The version is written and judged in a transaction that is rolled back.
@@ -45,7 +45,7 @@ def judge_version_of_trial(
     """
     blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
     made = store_result_files(db, blobs, claim, result)
-    judged: TrialFigures | None = None
+    judged: TrialMeasurements | None = None
     while judged is None:  # None: production moved while the versions were compared
         comparison = negative_flips.compare_with_production(db, blobs, claim, made.folder)
         try:
@@ -69,19 +69,19 @@ def _judge_version(
     claim: JobClaim,
     made: StoredResult,
     comparison: ProductionComparison,
-) -> TrialFigures | None:
+) -> TrialMeasurements | None:
     """Write and judge the version of a result; None if production is not the compared version."""
-    publishing = begin_publishing(db, session, blobs, claim, made)
+    publishing = lock_rows_for_publishing(db, session, blobs, claim, made)
     model = publishing.model
     if negative_flips.find_production_number(session, model.id) != comparison.production:
         return None
     version, size = write_version_rows(publishing, made, comparison)
-    return _describe_trial_version(session, model, version, made, size)
+    return _measure_trial_version(session, model, version, made, size)
 
 
-def _describe_trial_version(
+def _measure_trial_version(
     session: Session, model: Model, version: Version, made: StoredResult, size: int
-) -> TrialFigures:
+) -> TrialMeasurements:
     """Return the figures of a version that is judged."""
     row = read_matrix_row(session, model.id, version.number)
     figures = compute_version_accuracy_figures(
@@ -89,7 +89,7 @@ def _describe_trial_version(
     )
     rise = read_forecast_loss_rise(session, model.id, version.number)
     gate = version.gate
-    return TrialFigures(
+    return TrialMeasurements(
         score=made.folder.document.score,
         passed=gate["passed"],
         held=None if gate["passed"] else words.explain_failed_gate_checks(gate),

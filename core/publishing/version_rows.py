@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from core.contract.edit import EditResult
 from core.contract.jobs.job_result import JobResult
-from core.contract.manifest import StoredPart
+from core.contract.manifest import StoredVersionPart
 from core.database import measurements
-from core.database.measurements import remove_figures_from_manifest
+from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.states import JobAction, find_next_job_state
 from core.database.tables import Job, Model, Part, Task, Version
@@ -52,9 +52,9 @@ class StoredPartFile:
     sha256: str
     bytes: int
 
-    def to_stored_part(self) -> StoredPart:
+    def to_stored_part(self) -> StoredVersionPart:
         """Return the part as the manifest lists it."""
-        return StoredPart(
+        return StoredVersionPart(
             name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes
         )
 
@@ -115,7 +115,7 @@ def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path
     )
 
 
-def begin_publishing(
+def lock_rows_for_publishing(
     db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredResult
 ) -> PublishingTransaction:
     """Lock the rows that publishing changes, and return them.
@@ -125,7 +125,7 @@ def begin_publishing(
         Invalid: a task of the edit has no data any more.
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
-    references.lock_references_against_deletion(session)
+    references.lock_blob_references_against_deletion(session)
     _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
     find_next_job_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
@@ -144,7 +144,7 @@ def write_version_rows(
         size = record.record_edit(
             session, model, job, made.edit, model.next_version, publishing.now
         )
-    version = _add_version(publishing, made.folder.document, made.parts, made.edit)
+    version = _add_next_version(publishing, made.folder.document, made.parts, made.edit)
     size += version.bytes_new + _store_measurements(session, model, version, made, comparison)
     version.gate = judge_version(session, model, version)
     return version, size
@@ -193,7 +193,7 @@ def _store_measurements(
     size = answers.count_bytes_added_by_predictions(session, model, cells)
     measured = NewVersionMeasurements(document.results, document, cells)
     store_version_measurements(
-        session, model, version, measured, _find_deleted_tasks(session, model)
+        session, model, version, measured, _find_tasks_with_deleted_data(session, model)
     )
     answers.store_prediction_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
@@ -205,7 +205,7 @@ def _store_measurements(
     return size
 
 
-def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
+def _find_tasks_with_deleted_data(session: Session, model: Model) -> set[int]:
     """Return the tasks whose data was deleted, perhaps while the job ran.
 
     Nothing new is stored of them.
@@ -214,7 +214,7 @@ def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
     return set(session.execute(query).scalars())
 
 
-def _add_version(
+def _add_next_version(
     publishing: PublishingTransaction,
     result: JobResult,
     stored: list[StoredPartFile],
@@ -253,7 +253,7 @@ def _add_version(
         gate={"passed": False, "checks": []},
         created_at=publishing.now,
         # Figures are rows of their own (`_store_measurements`), and would be stored twice.
-        manifest=remove_figures_from_manifest(content),
+        manifest=replace_manifest_figures_by_null(content),
         class_numbers=None if edit is None else edit.class_numbers,
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),

@@ -8,7 +8,7 @@ durations of a model's own earlier jobs take precedence, where there are any
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.catalogue import MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.packaged import imagenet_base, packaged_base
@@ -41,7 +41,12 @@ PASSES: Mapping[str, tuple[PassDuration, ...]] = {
 
 
 def estimate_pass_seconds(
-    catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int, answered: int = 0
+    catalogue: MethodCatalogue,
+    base: str,
+    size: int,
+    recipe: RecipeOut,
+    images: int,
+    answered: int = 0,
 ) -> float:
     """Return the seconds of one core that a recipe's passes over images take.
 
@@ -66,7 +71,11 @@ def find_pass_duration_of_base(base: str, size: int) -> PassDuration:
 
 
 def compute_recipe_seconds(
-    catalogue: Catalogue, base_pass: PassDuration, recipe: RecipeOut, images: int, answered: int
+    catalogue: MethodCatalogue,
+    base_pass: PassDuration,
+    recipe: RecipeOut,
+    images: int,
+    answered: int,
 ) -> float:
     """Return the seconds that a recipe needs, given the duration of one pass; see
     `estimate_pass_seconds`.

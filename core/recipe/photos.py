@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.model_change import ImageRequest, NewModel
 from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
@@ -25,7 +25,7 @@ def is_base_choice_left_open(given: NewModel) -> bool:
     return not named and image.get("channels") != 1
 
 
-def find_default_base_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
+def find_default_base_recipe(catalogue: MethodCatalogue, given: NewModel) -> RecipeOut | None:
     """Return the complete recipe of a new model on this base; None if its method does not accept
     it."""
     patch = start.build_new_recipe(

@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from typing import Any
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.errors import Invalid
@@ -15,7 +15,7 @@ FIELD = "architecture.model"
 NEAREST = 3
 
 
-def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWeights | None:
+def find_named_weights(catalogue: MethodCatalogue, architecture: Any) -> PretrainedWeights | None:
     """Return the weights that an architecture names, or None if it is not a timm architecture.
 
     Raises:
@@ -65,12 +65,12 @@ def find_image_settings_unfit_for_weights(
     if image["channels"] != weights.channels:
         grey = "; grey images are taken, too" if weights.channels == 3 else ""
         errors.append(("image.channels", f"{weights.name} reads {weights.channels} channels{grey}"))
-    if not weights.accepts_size(image["size"]):
+    if not weights.accepts_image_size(image["size"]):
         errors.append(("image.size", f"{weights.name} takes images of {weights.describe_sizes()}"))
     return errors
 
 
-def _suggest_similar_weight_names(catalogue: Catalogue, name: str) -> str:
+def _suggest_similar_weight_names(catalogue: MethodCatalogue, name: str) -> str:
     """Return the most similar names, comma-separated: names of the same architecture come first."""
     names = sorted(catalogue["pretrained"])
     same_architecture = [

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.document import JsonObject
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import MethodEntry
@@ -40,7 +40,7 @@ class ResolvedRecipe:
 
 
 def resolve_recipe(
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     scenario: str,
     *patches: Mapping[str, Any],
     architecture: ArchitectureChoice | None = None,
@@ -92,7 +92,7 @@ def resolve_recipe(
 
 
 def complete_stored_recipe(
-    catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]
+    catalogue: MethodCatalogue, scenario: str, patch: Mapping[str, Any]
 ) -> RecipeOut:
     """Complete a stored patch with its defaults for display, without checking it again.
 
@@ -107,7 +107,7 @@ def complete_stored_recipe(
         return cast(RecipeOut, dict(patch))
 
 
-def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
+def list_recipe_paths(catalogue: MethodCatalogue, method: str | None = None) -> list[str]:
     """Return the dotted paths of all fields of a recipe, with the hyper-parameters of one method.
 
     Args:
@@ -123,7 +123,7 @@ def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[s
 
 
 def _complete_recipe_patch(
-    catalogue: Catalogue, scenario: str | None, patch: Mapping[str, Any]
+    catalogue: MethodCatalogue, scenario: str | None, patch: Mapping[str, Any]
 ) -> tuple[JsonObject, str, JsonObject]:
     """Return three values: the completed recipe, its method's name, and its hyper-parameters.
 
@@ -186,7 +186,7 @@ def _select_method_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> Json
 
 
 def _complete_method_fields(
-    catalogue: Catalogue, scenario: str | None, method: Any, preset: object
+    catalogue: MethodCatalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
         raise _build_error(
@@ -231,7 +231,7 @@ def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
     return out
 
 
-def _name_methods_with_hyper_parameter(catalogue: Catalogue, name: str, field: str) -> str:
+def _name_methods_with_hyper_parameter(catalogue: MethodCatalogue, name: str, field: str) -> str:
     """Return text that names the methods with a hyper-parameter which this one lacks, or ""."""
     block, _, hyper = field.rpartition(".")
     methods = catalogue["methods"]

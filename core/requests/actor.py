@@ -191,7 +191,8 @@ def find_model_row(
         query: selects `Model` first, and then whatever else is read of it with the same statement.
     """
     query = query.where(Model.deleted_at.is_(None), actor.build_visible_condition(Model.owner_id))
-    # No name has the form of an id (`core.ids.is_name`), so the form decides which of them it is.
+    # No name has the form of an id (`core.ids.is_allowed_model_or_alias_name`), so the form
+    # decides which of them it is.
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
     elif actor.is_admin and lock:

@@ -120,7 +120,7 @@ def read_query_page(
         after = decode_cursor(cursor, column.type.python_type)
         query = query.where(column < after if descending else column > after)
     order = column.desc() if descending else column.asc()
-    fitting = _count_rows_that_fit(session, query.order_by(order), column, limit)
+    fitting = _count_rows_fitting_page(session, query.order_by(order), column, limit)
     ordered = query.add_columns(column.label("page_key")).order_by(order)
     # One row more than the page shows tells if there is a next page.
     rows = session.execute(ordered.limit(fitting + 1)).all()
@@ -133,7 +133,7 @@ def read_query_page(
     )
 
 
-def _count_rows_that_fit(
+def _count_rows_fitting_page(
     session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int
 ) -> int:
     """Return the number of the first `limit` rows that fit into a page, at least one.

@@ -10,7 +10,9 @@ from sqlalchemy.orm import Session
 from core.database.tables import Task, VersionTaskResult
 
 
-def remove_predictions(session: Session, model_id: str, task: int | None = None) -> list[str]:
+def remove_stored_predictions(
+    session: Session, model_id: str, task: int | None = None
+) -> list[str]:
     """Remove the predictions from all cells of a model or of a task, and delete the keys to them.
 
     Returns:

@@ -128,7 +128,9 @@ def count_damage_marks(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(DamagedObject)) or 0
 
 
-def refuse_damaged_parts(session: Session, version: Version, keys: Mapping[str, str]) -> None:
+def refuse_damaged_version_parts(
+    session: Session, version: Version, keys: Mapping[str, str]
+) -> None:
     """Raise an error if a part of a version is marked.
 
     Args:
@@ -148,7 +150,7 @@ def refuse_damaged_parts(session: Session, version: Version, keys: Mapping[str, 
         raise _build_damaged_part_error(session, version, keys[marked_key], marked_key)
 
 
-def refuse_damaged_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
+def refuse_damaged_model_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
     """Raise an error if one of the objects of a model is marked.
 
     Raises:
@@ -263,7 +265,7 @@ def _build_damaged_part_error(
     ways = [f"put the object {key} back from a backup"]
     if base is not None:
         ways.append(f"upload the base {base} again (POST /v1/bases)")
-    learned = _find_first_version_containing(session, version, key)
+    learned = _find_first_version_with_blob(session, version, key)
     if learned is not None:
         ways.append(
             f"roll production back to a version before version {learned[0]} and learn task "
@@ -280,7 +282,7 @@ def _build_damaged_part_error(
     )
 
 
-def _find_first_version_containing(
+def _find_first_version_with_blob(
     session: Session, version: Version, key: str
 ) -> tuple[int, int] | None:
     """Return the model's first version that has the bytes and the task that it learned, or None.

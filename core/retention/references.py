@@ -13,11 +13,11 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.database.tables import (
     Base,
-    EditedPart,
     ExportedDownload,
     Model,
     Part,
     Task,
+    TaskFileBeforeEdit,
     TrialFile,
     VersionTaskResult,
 )
@@ -25,17 +25,17 @@ from core.database.tables import (
 _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
 
-def lock_references_against_deletion(session: Session) -> None:
+def lock_blob_references_against_deletion(session: Session) -> None:
     """Keep blobs from being deleted until the transaction ends."""
-    _take_references_lock(session, "pg_advisory_xact_lock_shared")
+    _take_blob_references_lock(session, "pg_advisory_xact_lock_shared")
 
 
-def lock_references_exclusively(session: Session) -> None:
+def lock_blob_references_exclusively(session: Session) -> None:
     """Keep others from writing references or deleting blobs until the transaction ends."""
-    _take_references_lock(session, "pg_advisory_xact_lock")
+    _take_blob_references_lock(session, "pg_advisory_xact_lock")
 
 
-def _take_references_lock(session: Session, function: str) -> None:
+def _take_blob_references_lock(session: Session, function: str) -> None:
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text(f"SELECT {function}(:key)"), {"key": _LOCK})
 
@@ -57,7 +57,7 @@ def _build_digest_reference_queries() -> list[Select[Any]]:
         select(Task.traces_sha256).where(
             Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
-        select(EditedPart.sha256),
+        select(TaskFileBeforeEdit.sha256),
         select(TrialFile.sha256),
         select(Task.features_sha256).where(
             Task.features_sha256.is_not(None), Task.held_out_deleted_at.is_(None)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from core.database.jobs import is_rejected_for_held_batch
+from core.database.jobs import is_job_rejected_for_findings
 from core.database.session import Database
 from core.database.states import UNFINISHED, JobState
-from core.database.tables import EditedPart, Job, Model, Task
+from core.database.tables import Job, Model, Task, TaskFileBeforeEdit
 from core.failpoints import hit_failpoint
 from core.retention import references
 from core.storage import Blobs, ObjectStorage
@@ -71,7 +71,7 @@ def find_deletable_files(
             archive=True, train=train, held_out=counts and (published or over)
         )
     # A job that its recipe held back is treated like a failed one: a person may retry it.
-    held_back = any(map(is_rejected_for_held_batch, jobs))
+    held_back = any(map(is_job_rejected_for_findings, jobs))
     if held_back or states & {JobState.FAILED, JobState.CANCELLED}:
         gone = old and not model.keep_training_data
         return DeletableTaskFiles(
@@ -111,13 +111,13 @@ def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
     delete_unused_blobs(db, blobs, digests)
 
 
-def delete_undo_file_rows(session: Session, which: ColumnElement[bool]) -> set[str]:
+def delete_edit_undo_file_rows(session: Session, which: ColumnElement[bool]) -> set[str]:
     """Delete the rows of files that were retained to undo edits, and return the files' digests.
 
     Args:
-        which: condition on `EditedPart`.
+        which: condition on `TaskFileBeforeEdit`.
     """
-    rows = list(session.scalars(select(EditedPart).where(which)))
+    rows = list(session.scalars(select(TaskFileBeforeEdit).where(which)))
     for row in rows:
         session.delete(row)
     return {row.sha256 for row in rows}
@@ -132,7 +132,7 @@ def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
         return 0
     with db.write() as session:
         # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         unused = sorted(set(digests) - references.find_digests_still_in_use(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)

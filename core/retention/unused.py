@@ -23,14 +23,14 @@ def delete_unreferenced_blobs(db: Database, blobs: Blobs, digests: Sequence[str]
     for start in range(0, len(digests), _BATCH):
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
-            references.lock_references_exclusively(session)
+            references.lock_blob_references_exclusively(session)
             used = references.find_digests_still_in_use(session, batch)
             for digest in batch:
                 if digest not in used:
                     blobs.delete(digest)
 
 
-def delete_unreferenced_copies(db: Database, blobs: Blobs) -> None:
+def delete_unreferenced_cached_blobs(db: Database, blobs: Blobs) -> None:
     """Delete this machine's copies of blobs without a row; each machine deletes its own."""
     copies = blobs.list_cached_digests()
     for start in range(0, len(copies), _BATCH):

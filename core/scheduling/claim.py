@@ -53,8 +53,8 @@ __all__ = [
     "renew_lease",
     "requeue_after_out_of_memory",
     "requeue_or_fail_job",
-    "take_back_expired_jobs",
-    "take_back_worker_jobs",
+    "take_back_jobs_of_dead_worker",
+    "take_back_jobs_with_expired_lease",
 ]
 
 MAX_STRIKES = 3
@@ -149,9 +149,7 @@ def _lock_next_job(
     """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
-    for owner, next_, overtakes in turns.list_turns_of_owners_with_jobs(
-        session, may_run, priorities
-    ):
+    for owner, next_, overtakes in turns.list_owner_scheduling_turns(session, may_run, priorities):
         owner_jobs = select(Job).where(
             Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
         )
@@ -259,7 +257,9 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobSta
 
 
 @contextmanager
-def _open_claimed_job(db: Database, claim: JobClaim) -> Iterator[tuple[Session, Job, float]]:
+def _open_claimed_job_transaction(
+    db: Database, claim: JobClaim
+) -> Iterator[tuple[Session, Job, float]]:
     """Write to the row of a claimed job: yield session, locked job and time of the database.
 
     Raises:
@@ -278,7 +278,7 @@ def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         is_stopping = JobState(job.state) in (JobState.PAUSING, JobState.CANCELLING)
         return _apply_job_action(
             session, job, JobAction.STOPPED if is_stopping else JobAction.RELEASE, now
@@ -298,7 +298,7 @@ def requeue_or_fail_job(
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         if counts:
             return _end_lost_attempt(session, job, now, error)
         state = _apply_job_action(session, job, JobAction.REQUEUE, now, {"reason": error})
@@ -320,7 +320,7 @@ def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detai
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         job.out_of_memory += 1
         running = JobState(job.state) in (JobState.VALIDATING, JobState.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
@@ -336,7 +336,7 @@ def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: flo
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         state = _apply_job_action(session, job, JobAction.RELEASE, now, {"reason": reason})
         job.not_before = now + seconds
         return state
@@ -349,7 +349,7 @@ def finish_job(db: Database, claim: JobClaim, done: Done) -> JobState:
         LeaseLost: the job belongs to another worker by now.
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         job.report = done.report
         for log_line in done.log_lines:
             job_log.add_log_line(session, job.id, log_line, now)
@@ -367,7 +367,7 @@ def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
         LeaseLost: the job belongs to another worker by now.
     """
     problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         return _fail_job_or_trial(session, job, now, problem)
 
 
@@ -379,7 +379,7 @@ def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobSta
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         report = problem.extra.get("report")
         if report is not None:
             batch_lines.log_batch_report(session, job.id, report, now)
@@ -392,7 +392,7 @@ def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobSta
         return _apply_job_action(session, job, JobAction.REJECT, now, {"error": job.error})
 
 
-def take_back_expired_jobs(db: Database, before: float | None = None) -> list[str]:
+def take_back_jobs_with_expired_lease(db: Database, before: float | None = None) -> list[str]:
     """Take jobs from workers whose lease ran out before a time of the database's clock.
 
     Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has
@@ -416,7 +416,7 @@ def take_back_expired_jobs(db: Database, before: float | None = None) -> list[st
     return ids
 
 
-def take_back_worker_jobs(db: Database, worker: str) -> list[str]:
+def take_back_jobs_of_dead_worker(db: Database, worker: str) -> list[str]:
     """Take the jobs of a worker that is certainly dead, without waiting for its lease.
 
     Return the jobs' ids. The caller has made sure that the worker is dead and that no other worker

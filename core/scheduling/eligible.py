@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, exists, or_
 from sqlalchemy.orm import aliased
 
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.states import LEASED, JobState
 from core.database.tables import Job, Model, Task
 
@@ -50,7 +50,7 @@ def build_eligible_condition(now: float) -> ColumnElement[bool]:
             competitor.model_id == Job.model_id,
             competitor.id != Job.id,
             competitor.place.is_not(None),
-            build_unfinished_condition(competitor.state),
+            build_unfinished_job_condition(competitor.state),
             earlier,
         ),
     )

@@ -22,7 +22,7 @@ from core.database.tables import Job, Owner
 _LEASED = sorted(str(state) for state in LEASED)
 
 
-class OwnerTurn(NamedTuple):
+class OwnerSchedulingTurn(NamedTuple):
     """An owner and the owner's next job, by id.
 
     `overtakes` is True if an older job could also run.
@@ -33,9 +33,9 @@ class OwnerTurn(NamedTuple):
     overtakes: bool
 
 
-def list_turns_of_owners_with_jobs(
+def list_owner_scheduling_turns(
     session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]
-) -> list[OwnerTurn]:
+) -> list[OwnerSchedulingTurn]:
     """Return the turns of owners with a job that may run, in the order of service.
 
     Args:
@@ -72,7 +72,7 @@ def list_turns_of_owners_with_jobs(
                 (
                     running.get(owner, 0),
                     claimed_at or 0.0,
-                    OwnerTurn(owner, next_, next_ != oldest_job),
+                    OwnerSchedulingTurn(owner, next_, next_ != oldest_job),
                 )
             )
     able.sort(key=lambda row: (row[0], row[1], row[2].job))

@@ -7,7 +7,7 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy import inspect as sql_inspect
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import NextTaskPredecessors, select_last_open_job
+from core.admission.applicability import NextTaskPredecessors, build_last_open_job_query
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
 from core.lineage.outlook import build_missing_or_stopping_task_condition
@@ -32,7 +32,7 @@ class BatchRecipePlan:
 
 
 @dataclass(frozen=True)
-class BatchInModel:
+class BatchPlanForModel:
     """A batch in its model.
 
     Attributes:
@@ -48,7 +48,7 @@ class BatchInModel:
     plan: BatchRecipePlan
     names: ComparedClassNames
     expected_s: float | None
-    same: list[repeats.EqualTask]
+    same: list[repeats.TaskWithEqualContent]
     repeats: Repeats | None
 
     @property
@@ -68,7 +68,7 @@ class BatchInModel:
 
 
 @dataclass(frozen=True)
-class ModelHistory:
+class ModelHistoryForBatch:
     """A model, and what its earlier tasks mean for a new batch.
 
     Attributes:
@@ -83,13 +83,13 @@ class ModelHistory:
     before: NextTaskPredecessors
     learned: int
     held_out: int
-    same: list[repeats.EqualTask]
+    same: list[repeats.TaskWithEqualContent]
     tasks: list[Task]
 
 
 def read_model_and_tasks(
     session: Session, actor: Actor, model: str, sent: repeats.BatchIdentity
-) -> ModelHistory:
+) -> ModelHistoryForBatch:
     """Read a model with its latest version, last open job, and the tasks that matter for a batch.
 
     Every submission calls this, so it sends only two statements.
@@ -101,7 +101,7 @@ def read_model_and_tasks(
         NotFound, NameAmbiguous: see `core.requests.actor.find_model`.
     """
     head = and_(Version.model_id == Model.id, Version.number == Model.head)
-    last_job = Job.id == select_last_open_job(Model.id).scalar_subquery()
+    last_job = Job.id == build_last_open_job_query(Model.id).scalar_subquery()
     query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
     row, version, job = find_model_row(session, actor, model, query)
     # As `core.lineage.lineage.find_version_next_task_starts_from`: without its base, a model has no version yet.
@@ -118,7 +118,9 @@ def read_model_and_tasks(
     candidates = [task for *_, task, matches in rows if task is not None and matches]
     same = repeats.rank_equal_tasks(session, row, sent, candidates)
     # PostgreSQL returns a sum as a Decimal.
-    return ModelHistory(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)
+    return ModelHistoryForBatch(
+        row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks
+    )
 
 
 def copy_model_row_columns(model: Model) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from core.database.states import JobState
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
 from core.ingest.findings.batch_data import measure_class_balance
-from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decoding
+from core.ingest.first_report import NAMES_AND_SIZES, build_batch_report_before_decoding
 from core.ingest.inspect import ArchiveDirectory
 from core.ingest.names import quote_name
 from core.lineage import words
@@ -87,7 +87,7 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
         return list_known_classes(session, find_model(session, actor, model))
 
 
-def build_task_report(
+def build_task_report_before_decoding(
     directory: ArchiveDirectory,
     compared: ComparedClassNames,
     policy: DuplicatesPolicy,
@@ -108,7 +108,7 @@ def build_task_report(
         "classes": classes,
         "data": measure_class_balance(sizes),
         "reading": directory.reading,
-        **build_report_before_decoding(
+        **build_batch_report_before_decoding(
             directory.ignored,
             directory.ignored_files,
             directory.notes,
@@ -189,7 +189,7 @@ def warn_of_few_images(directory: ArchiveDirectory, compared: ComparedClassNames
     ]
 
 
-def describe_missing_checks(directory: ArchiveDirectory) -> list[str]:
+def describe_skipped_checks(directory: ArchiveDirectory) -> list[str]:
     """Return one sentence for each check that was not made.
 
     Such checks need more than the names and sizes of the files.

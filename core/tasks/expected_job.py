@@ -12,7 +12,7 @@ from statistics import median
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.recipe import RecipeOut
 from core.database.kinds import JobKind
 from core.database.states import JobState
@@ -42,7 +42,7 @@ class PastJob:
 
 def estimate_job_seconds(
     session: Session,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     model: Model,
     recipe: RecipeOut,
     learned: int,

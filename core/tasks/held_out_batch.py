@@ -13,7 +13,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import JobState
@@ -26,7 +26,7 @@ from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import SentBatch, build_archive_key
+from core.tasks.sent_batch import SentBatchResponse, build_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
 from core.tasks.task_response import build_task_response
 
@@ -43,7 +43,7 @@ def may_batch_have_held_out_images_alone(db: Database, actor: Actor, model: str)
         return find_model(session, actor, model).base == ADOPTED
 
 
-def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
+def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Accepted]:
     """Send a batch: as the next task, or to measure task 1 if its images are all held out.
 
     Raises:
@@ -63,7 +63,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
     override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
-    def add_measuring_job(session: Session, locked: LockedModel) -> SentBatch[Accepted]:
+    def add_measuring_job(session: Session, locked: LockedModel) -> SentBatchResponse[Accepted]:
         model, now = locked.model, locked.now
         task = session.scalars(
             select(Task).where(Task.model_id == model.id, Task.number == ADOPTED_VERSION)
@@ -73,7 +73,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
                 "task": build_task_response(session, model, task),
                 "job": build_job_response(session, earlier),
             }
-            return SentBatch(accepted, earlier.id, is_new=False, needs_archive=False)
+            return SentBatchResponse(accepted, earlier.id, is_new=False, needs_archive=False)
         _require_task_unmeasured(session, model)
         _require_known_classes(task, batch.directory.classes)
         job = build_queued_taskless_job(model, JobKind.MEASURE, override, report["recipe"], now)
@@ -93,7 +93,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
             "task": build_task_response(session, model, task),
             "job": build_job_response(session, job),
         }
-        return SentBatch(response, job.id)
+        return SentBatchResponse(response, job.id)
 
     return submission.store_and_accept_batch(in_model, key, add_measuring_job, submission.upload)
 
@@ -119,7 +119,7 @@ def _require_task_unmeasured(session: Session, model: Model) -> None:
     mine = (
         Job.model_id == model.id,
         Job.kind == str(JobKind.MEASURE),
-        build_unfinished_condition(Job.state),
+        build_unfinished_job_condition(Job.state),
     )
     open_job = session.scalar(select(Job.id).where(*mine).limit(1))
     if open_job is not None:

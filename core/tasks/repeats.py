@@ -43,7 +43,7 @@ class BatchIdentity:
 
 
 @dataclass(frozen=True)
-class EqualTask:
+class TaskWithEqualContent:
     """A task with the same content, and where it stands.
 
     Attributes:
@@ -63,7 +63,7 @@ class EqualTask:
 
 def find_tasks_with_same_content(
     session: Session, model: Model, sent: BatchIdentity
-) -> list[EqualTask]:
+) -> list[TaskWithEqualContent]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
     row.
     """
@@ -92,7 +92,7 @@ def build_equal_task_condition(model: Model, sent: BatchIdentity) -> ColumnEleme
 
 def rank_equal_tasks(
     session: Session, model: Model, sent: BatchIdentity, candidates: Sequence[Task]
-) -> list[EqualTask]:
+) -> list[TaskWithEqualContent]:
     """Return the candidates with their standings: the one that answers first, then the others from
     the newest.
     """
@@ -106,11 +106,14 @@ def rank_equal_tasks(
     held_numbers |= _find_held_versions(
         session, model, [n for n, standing in where.items() if standing is TaskStanding.SKIPPED]
     )
-    same = [EqualTask(task, where[task.number], task.number in held_numbers) for task in tasks]
+    same = [
+        TaskWithEqualContent(task, where[task.number], task.number in held_numbers)
+        for task in tasks
+    ]
     return sorted(same, key=lambda one: (_rank_earlier_task(one), -one.task.number))
 
 
-def _rank_earlier_task(same: EqualTask) -> int:
+def _rank_earlier_task(same: TaskWithEqualContent) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
@@ -138,21 +141,23 @@ def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
-def choose_task_that_answers_repeat(same: Sequence[EqualTask]) -> EqualTask | None:
+def choose_task_that_answers_repeat(
+    same: Sequence[TaskWithEqualContent],
+) -> TaskWithEqualContent | None:
     """Return the task that a batch is answered with; None: it is learned."""
     return same[0] if same and same[0].is_answer_to_repeat else None
 
 
-def find_current_task_job(session: Session, same: EqualTask) -> Job:
+def find_current_task_job(session: Session, same: TaskWithEqualContent) -> Job:
     """Return the job that made what a task is now: the one under way, or the one that made its
     version.
     """
     if (
         same.standing in (TaskStanding.QUEUED, TaskStanding.RUNNING)
-        and not same.task.came_with_model
+        and not same.task.belongs_to_adopted_classifier
     ):
         return retries.find_newest_job(session, same.task)
-    if same.task.came_with_model:
+    if same.task.belongs_to_adopted_classifier:
         measures = Job.model_id == same.task.model_id, Job.kind == str(JobKind.MEASURE)
         ran = Job.archive_sha256 == same.task.sha256
         query = select(Job).where(*measures, ran).order_by(Job.place.desc()).limit(1)
@@ -164,12 +169,14 @@ def find_current_task_job(session: Session, same: EqualTask) -> Job:
     )  # a twin in a rebased model may have none of its own
 
 
-def repeated_task_to_json(same: EqualTask, job: Job) -> Repeats:
+def repeated_task_to_json(same: TaskWithEqualContent, job: Job) -> Repeats:
     """Return the task that a batch repeats as answers show it."""
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def compute_repeat_number_of_task(same: Sequence[EqualTask], content: str | None) -> int | None:
+def compute_repeat_number_of_task(
+    same: Sequence[TaskWithEqualContent], content: str | None
+) -> int | None:
     """Return the number of a new task among those of its model with the same content, from 0; None:
     no digest.
     """
@@ -187,7 +194,7 @@ def remove_task_digest(task: Task) -> None:
 
 
 def warn_of_repeated_batch(
-    same: Sequence[EqualTask], *, again: bool, size: int, expected_s: float | None
+    same: Sequence[TaskWithEqualContent], *, again: bool, size: int, expected_s: float | None
 ) -> list[str]:
     """Return warnings about a batch that was sent before and is learned all the same.
 

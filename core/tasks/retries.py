@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, AdmissionLimits, JobLimits, compute_job_workload
-from core.admission.applicability import warn_of_next_task
+from core.admission.admission import NO_LIMITS, AdmissionLimits, NewJobLimits, compute_job_workload
+from core.admission.applicability import list_warnings_of_next_task_recipe
 from core.bases import pretrained
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
 from core.database.jobs import (
-    build_unfinished_condition,
+    build_unfinished_job_condition,
     change_job_state,
-    is_rejected_for_held_batch,
+    is_job_rejected_for_findings,
     record_job_creation,
 )
 from core.database.kinds import JobKind
@@ -35,7 +35,7 @@ from core.jobs.jobs import (
     build_queued_task_job,
     copy_recipe_resources,
     lock_visible_job,
-    make_missing_error,
+    make_missing_job_error,
 )
 from core.jobs.run_again import requeue_ended_job
 from core.lineage import lineage, words
@@ -61,7 +61,7 @@ class RelearnRequest:
 
     session: Session
     actor: Actor
-    catalogue: Catalogue
+    catalogue: MethodCatalogue
     model: Model
     task: Task
     job: Job
@@ -72,11 +72,11 @@ class RelearnRequest:
 
 def retry_job(
     db: Database,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     actor: Actor,
     job_id: str,
     override: RecipePatch | None,
-    limits: JobLimits = NO_LIMITS,
+    limits: NewJobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
     """Learn a task again, or fetch weights again.
 
@@ -106,10 +106,10 @@ def retry_job(
         job = lock_visible_job(session, actor, job_id)
         model = lineage.lock_model(session, job.model_id)
         if model.deleted_at is not None:
-            raise make_missing_error(job_id)
+            raise make_missing_job_error(job_id)
         now = db.now(session)
         if job.task_id is None or job.kind == JobKind.EDIT:
-            is_new = _retry_without_task(session, actor, model, job, limits.max_open_jobs, now)
+            is_new = _retry_job_without_task(session, actor, model, job, limits.max_open_jobs, now)
             return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _find_open_job(session, task)
@@ -119,7 +119,7 @@ def retry_job(
             )
             fresh = _relearn_task_by_new_job(again)
             session.flush()
-            quota.require_added_job_allowed(session, model.owner_id, limits.max_open_jobs)
+            quota.require_added_job_within_limit(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != JobState.SUCCEEDED:
             raise WrongState(
@@ -139,7 +139,7 @@ def retry_job(
         return build_job_response(session, open_one), False
 
 
-def _retry_without_task(
+def _retry_job_without_task(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
     """Retry a job without a task; return True if there is something new to do."""
@@ -177,7 +177,7 @@ def _relearn_task_by_new_job(again: RelearnRequest) -> Job:
                 extra={"state": str(job.state)},
             )
         return create_relearning_job(again)
-    if job.state == JobState.REJECTED and not is_rejected_for_held_batch(job):
+    if job.state == JobState.REJECTED and not is_job_rejected_for_findings(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
@@ -193,10 +193,10 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     before = job.state
     patch = _choose_recipe_override(again)
     # Now, since it depends on the state and the error, which are replaced below.
-    was_held = is_rejected_for_held_batch(job)
+    was_held = is_job_rejected_for_findings(job)
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
-    former, parent = _remove_recipe_resources(job.recipe), job.parent_version
+    former, parent = _copy_recipe_without_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = (
         patch,
         _resolve_relearn_recipe(again, patch),
@@ -213,7 +213,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     model.next_place += 1
     # A person has asked, so that former failures do not count.
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
-    if parent != model.head or former != _remove_recipe_resources(job.recipe):
+    if parent != model.head or former != _copy_recipe_without_resources(job.recipe):
         job.resume_on = None  # its snapshot is not used, so that it may run anywhere
     copy_recipe_resources(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
@@ -248,7 +248,7 @@ def _mark_findings_settled(task: Task) -> None:
     task.report = {**task.report, "settled": sorted(settled_kinds)}
 
 
-def _remove_recipe_resources(recipe: RecipeOut) -> dict[str, object]:
+def _copy_recipe_without_resources(recipe: RecipeOut) -> dict[str, object]:
     return {name: value for name, value in recipe.items() if name != "resources"}
 
 
@@ -299,7 +299,7 @@ def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> Recipe
         architecture=model.architecture,
         problem=model.problem,
     ).recipe
-    warn_of_next_task(
+    list_warnings_of_next_task_recipe(
         session,
         again.catalogue,
         model,
@@ -313,7 +313,9 @@ def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> Recipe
 
 def _find_open_job(session: Session, task: Task) -> Job | None:
     query = select(Job).where(
-        Job.model_id == task.model_id, build_unfinished_condition(Job.state), Job.task_id == task.id
+        Job.model_id == task.model_id,
+        build_unfinished_job_condition(Job.state),
+        Job.task_id == task.id,
     )
     return session.scalar(query.limit(1))
 

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class SentBatch(Generic[Answer]):
+class SentBatchResponse(Generic[Answer]):
     """A batch with its response.
 
     Attributes:
@@ -125,7 +125,9 @@ def make_next_task_of_batch(
     )
 
 
-def build_repeated_response(replay: idempotency.ReplayedResponse) -> SentBatch[Any]:
+def build_response_to_repeated_request(
+    replay: idempotency.ReplayedResponse,
+) -> SentBatchResponse[Any]:
     """Return the first response again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
-    return SentBatch(replay.body, job, is_new=replay.status == 202, is_replay=True)
+    return SentBatchResponse(replay.body, job, is_new=replay.status == 202, is_replay=True)

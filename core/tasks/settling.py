@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, JobLimits
+from core.admission.admission import NO_LIMITS, NewJobLimits
 from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import TaskOut
-from core.database.jobs import is_rejected_for_held_batch
+from core.database.jobs import is_job_rejected_for_findings
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import NotFound, WrongState
@@ -37,7 +37,7 @@ from core.usage import quota
 
 
 @dataclass(frozen=True)
-class _SettlingDecision:
+class _TaskSettlingDecision:
     """A decision about a task: action in the audit trail, standing before it, and reason."""
 
     action: str
@@ -60,13 +60,13 @@ def continue_without_task(
     with db.write() as session:
         row, task, where = _lock_model_and_task(session, actor, model, number)
         if where is not TaskStanding.HELD:
-            raise _make_wrong_standing_error(
+            raise _make_wrong_task_standing_error(
                 row, task, where, "Only a task whose version is held can be passed over"
             )
         now = db.now(session)
         lineage.skip_held_task(row, task, now)
-        decision = _SettlingDecision("task.continue", where, reason)
-        return _record_decision(UseCaseTransaction(session, actor, now), row, task, decision)
+        decision = _TaskSettlingDecision("task.continue", where, reason)
+        return _record_task_decision(UseCaseTransaction(session, actor, now), row, task, decision)
 
 
 def discard_task(
@@ -87,13 +87,13 @@ def discard_task(
             can = words.join_words_with_conjunction(
                 [_format_task_standing(one) for one in DISCARDABLE], 10
             )
-            raise _make_wrong_standing_error(
+            raise _make_wrong_task_standing_error(
                 row, task, where, f"A task can be discarded that is {can}"
             )
         now = db.now(session)
         lineage.discard_task(row, task, now)
-        decision = _SettlingDecision("task.discard", where, reason)
-        return _record_decision(UseCaseTransaction(session, actor, now), row, task, decision)
+        decision = _TaskSettlingDecision("task.discard", where, reason)
+        return _record_task_decision(UseCaseTransaction(session, actor, now), row, task, decision)
 
 
 def relearn_task(
@@ -102,7 +102,7 @@ def relearn_task(
     model: str,
     number: int,
     override: RecipePatch | None,
-    limits: JobLimits = NO_LIMITS,
+    limits: NewJobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
     """Learn a task that the lineage lacks, from its head and before all waiting tasks.
 
@@ -125,9 +125,9 @@ def relearn_task(
     override = None if override is None else build_stored_recipe_override(catalogue, override)
     with db.write() as session:
         row, task, task_standing = _lock_model_and_task(session, actor, model, number)
-        if task.came_with_model:
+        if task.belongs_to_adopted_classifier:
             text = "No training image of it was ever here: promote a version that has it"
-            raise _make_wrong_standing_error(row, task, task_standing, text)
+            raise _make_wrong_task_standing_error(row, task, task_standing, text)
         last = retries.find_newest_job(session, task)
         is_lacked = task.standing in LACKED
         if (
@@ -138,7 +138,7 @@ def relearn_task(
         ):
             return build_job_response(session, last), False
         if task_standing not in LACKED:
-            raise _make_wrong_standing_error(
+            raise _make_wrong_task_standing_error(
                 row,
                 task,
                 task_standing,
@@ -149,7 +149,7 @@ def relearn_task(
             session, actor, catalogue, row, task, last, override, now, limits.admission
         )
         new = retries.create_relearning_job(request, "task.relearn")
-        quota.require_added_job_allowed(session, row.owner_id, limits.max_open_jobs)
+        quota.require_added_job_within_limit(session, row.owner_id, limits.max_open_jobs)
         return build_job_response(session, new), True
 
 
@@ -163,7 +163,7 @@ def _explain_why_not_relearnable(
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return "Its job is under way"
-    if where is TaskStanding.REJECTED and not is_rejected_for_held_batch(
+    if where is TaskStanding.REJECTED and not is_job_rejected_for_findings(
         retries.find_newest_job(session, task)
     ):
         return "Its archive cannot be used: send the batch again"
@@ -183,8 +183,8 @@ def _lock_model_and_task(
     return row, task, derive_task_standing(task, read_open_task_states(session, row.id).get(number))
 
 
-def _record_decision(
-    transaction: UseCaseTransaction, model: Model, task: Task, decision: _SettlingDecision
+def _record_task_decision(
+    transaction: UseCaseTransaction, model: Model, task: Task, decision: _TaskSettlingDecision
 ) -> tuple[TaskOut, str | None]:
     """Judge held versions again and record the decision; return the task and the next job."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
@@ -206,7 +206,7 @@ def _record_decision(
     )
 
 
-def _make_wrong_standing_error(
+def _make_wrong_task_standing_error(
     model: Model, task: Task, where: TaskStanding, why: str
 ) -> WrongState:
     name = words.describe_task(task)

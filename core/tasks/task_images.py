@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
-from core.ingest.findings.traces import read_image_traces
+from core.ingest.findings.traces import read_image_fingerprints
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
@@ -69,7 +69,7 @@ def find_task_image_part(
         if task is None:
             raise NotFound(f"The model has no task {number}.")
         sha256 = _find_part_digest(owner, task, split)
-        damage.refuse_damaged_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
+        damage.refuse_damaged_model_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
         return TaskImagePart(number, split, sha256, list_label_names(owner, task.classes), traces)
 
@@ -180,7 +180,7 @@ def _read_image_paths(blobs: Blobs, part: TaskImagePart, size: int) -> list[str]
     if part.traces is None:
         return []
     try:
-        traces = read_image_traces(blobs.fetch_verified_file(part.traces))
+        traces = read_image_fingerprints(blobs.fetch_verified_file(part.traces))
     except (StoreCorrupt, ValueError):  # the damage has been recorded; the images are there
         return []
     first = len(traces.train)
@@ -201,7 +201,7 @@ def _find_part_digest(model: Model, task: Task, split: Split) -> str:
             f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."
         )
     is_train = split == "train"
-    if task.came_with_model and (is_train or task.held_out_sha256 is None):
+    if task.belongs_to_adopted_classifier and (is_train or task.held_out_sha256 is None):
         raise WrongState(
             f"Task {task.number} came with the model, without training images."
             if is_train

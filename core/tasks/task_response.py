@@ -17,7 +17,7 @@ from core.versions.versions import find_newest_published
 
 
 @dataclass(frozen=True)
-class TeachingVersions:
+class TaskVersionAccuracies:
     """Versions that were taught a task.
 
     Attributes:
@@ -31,7 +31,7 @@ class TeachingVersions:
     accuracy_now: float | None = None
 
 
-NOT_LEARNED = TeachingVersions()
+NOT_LEARNED = TaskVersionAccuracies()
 
 
 def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
@@ -46,7 +46,9 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
         if job.version is not None and job.task_number is not None and job.kind != JobKind.EDIT:
             published[job.task_number] = job.version
     # No job has made the version that a classifier came as.
-    published |= {task.number: ADOPTED_VERSION for task in tasks if task.came_with_model}
+    published |= {
+        task.number: ADOPTED_VERSION for task in tasks if task.belongs_to_adopted_classifier
+    }
     where = read_task_standings(session, model.id, tasks)
     latest = find_newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
@@ -82,7 +84,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
                 task,
                 newest.get(task.id),
                 where[task.number],
-                TeachingVersions(version, then, now),
+                TaskVersionAccuracies(version, then, now),
             )
         )
     return items
@@ -98,7 +100,7 @@ def task_to_json(
     task: Task,
     job: Job | None,
     standing: TaskStanding,
-    learned: TeachingVersions = NOT_LEARNED,
+    learned: TaskVersionAccuracies = NOT_LEARNED,
 ) -> TaskOut:
     """Return a task in the contract's form.
 

@@ -13,7 +13,7 @@ from core.database import deliveries
 from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import LEASED, UNFINISHED, JobAction, JobState
-from core.database.tables import EditedPart, Job, Model, Part, Task, Version
+from core.database.tables import Job, Model, Part, Task, TaskFileBeforeEdit, Version
 from core.errors import NotFound, WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -137,11 +137,11 @@ def _mark_images_deleted(
         session, actor, AuditedChange("task.delete-data", task.id, data, model=row.id), now
     )
     digests = {d for d in task.blob_digests if d}
-    digests |= retention.delete_undo_file_rows(session, EditedPart.task_id == task.id)
+    digests |= retention.delete_edit_undo_file_rows(session, TaskFileBeforeEdit.task_id == task.id)
     digests |= _mark_task_features_deleted(session, row.id, number, now) | remove_model_totals(row)
-    digests |= set(answers.remove_predictions(session, row.id, number))
+    digests |= set(answers.remove_stored_predictions(session, row.id, number))
     digests |= forget_trial_results(session, row.id, now)
-    stored_bytes.mark_measurement_outdated(session, row.owner_id)
+    stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     return archives, sorted(digests)
 
 

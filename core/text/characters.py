@@ -67,7 +67,7 @@ def find_invalid_name_character(text: str) -> InvalidCharacter | None:
     if text.isascii() and text.isprintable():
         return None
     for match in _IN_NAMES.finditer(text):
-        if not _changes_displayed_text(text, match.start()):
+        if not _does_character_change_display(text, match.start()):
             return InvalidCharacter(match.group(), match.start() + 1)
     return None
 
@@ -119,7 +119,7 @@ def normalise_reason(text: str) -> str:
     return clean
 
 
-def _changes_displayed_text(text: str, at: int) -> bool:
+def _does_character_change_display(text: str, at: int) -> bool:
     """Return whether the invisible character at index `at` changes the display in this position."""
     before = text[at - 1] if at else ""
     if not before:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.text.nearest import suggest_nearest_path
+from core.text.nearest import suggest_nearest_field_path
 
 LONGEST = 40
 """Characters of a value that a message repeats."""
@@ -58,7 +58,7 @@ def describe_json_schema_requirement(keyword: str, limit: Any) -> str | None:
 def describe_allowed_names(value: Any, options: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the nearest name and all allowed ones."""
     names = list(options)
-    near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
+    near = suggest_nearest_field_path(value, names) if isinstance(value, str) else ""
     return f"{near}one of {', '.join(names)}"
 
 
@@ -68,7 +68,7 @@ def describe_required_name(value: Any, options: Sequence[Any]) -> str:
     It has all options, the value found, and the nearest option.
     """
     names = [option for option in options if isinstance(option, str)]
-    near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
+    near = suggest_nearest_field_path(value, names) if isinstance(value, str) else ""
     requirement = describe_json_schema_requirement("enum", options)
     return f"{requirement}{describe_invalid_value(value)}{near and '; ' + near.strip()}"
 

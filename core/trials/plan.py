@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.jobs.trial import Choose, Source
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import TrialPlan
@@ -70,7 +70,7 @@ Check = Callable[[ResolvedRecipe], list[str]]
 
 
 def plan_trials(
-    catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: TrialBatch, check: Check
+    catalogue: MethodCatalogue, model: Model, asked: TrialsRequest, batch: TrialBatch, check: Check
 ) -> list[PlannedTrial]:
     """Return the candidates of a batch.
 
@@ -126,7 +126,7 @@ def describe_planned_trials(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
 
 
 def _plan_listed_trials(
-    catalogue: Catalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
+    catalogue: MethodCatalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
 ) -> list[PlannedTrial]:
     if not LEAST <= len(recipes) <= MOST:
         raise _make_error(f"{len(recipes)} recipes are listed. Trials compare {LEAST} to {MOST}.")
@@ -149,7 +149,7 @@ def _plan_listed_trials(
 
 
 def _build_trial_recipe(
-    catalogue: Catalogue, model: Model, suggestion: TrialSuggestion
+    catalogue: MethodCatalogue, model: Model, suggestion: TrialSuggestion
 ) -> PlannedTrial:
     if "resources" in suggestion.patch:
         raise InvalidRecipe(
@@ -169,7 +169,7 @@ def _build_trial_recipe(
 
 
 def _find_trial_candidates(
-    catalogue: Catalogue, model: Model, batch: TrialBatch, check: Check
+    catalogue: MethodCatalogue, model: Model, batch: TrialBatch, check: Check
 ) -> list[PlannedTrial]:
     planned: list[PlannedTrial] = []
     for suggestion in list_trial_suggestions(model, batch.is_first, batch.images):

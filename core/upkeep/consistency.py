@@ -208,7 +208,7 @@ def find_store_inconsistencies(
     """
     return [
         *_find_rows_without_objects(db, store, verify),
-        *_find_overdue_files(db, store, settings),
+        *_find_files_overdue_for_sweep(db, store, settings),
         *_find_foreign_objects(store),
         *_find_expired_leases(db),
     ]
@@ -239,13 +239,15 @@ def repair_store_inconsistencies(
             _repair_damaged_blob(db, store, blobs, name.rpartition("/")[2])
             _update_damage_mark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
-            _remove_job_state(db, drift.object, "snapshot" if area == "snapshots" else "anytime")
+            _remove_stored_job_state(
+                db, drift.object, "snapshot" if area == "snapshots" else "anytime"
+            )
     with db.read() as session:
         marks = [row.key for row in damage.list_damage_marks(session, _MARKED)]
     for key in marks:
         _update_damage_mark(db, store, key)
     if any(drift.kind == "lease" for drift in drifts):
-        claims.take_back_expired_jobs(db)
+        claims.take_back_jobs_with_expired_lease(db)
     # Last, so that it also removes what the repairs left without a row.
     sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(whole=True))
 
@@ -324,7 +326,7 @@ def _is_object_sound(store: ObjectStorage, named: ReferencedObject) -> bool:
     return named.sha256 in (None, digest.hexdigest())
 
 
-def _find_overdue_files(
+def _find_files_overdue_for_sweep(
     db: Database, store: ObjectStorage, settings: Settings
 ) -> Iterator[StoreInconsistency]:
     """Yield what a sweep should have removed."""
@@ -365,7 +367,7 @@ def _repair_damaged_blob(db: Database, store: ObjectStorage, blobs: Blobs, sha25
     copy = blobs.find_sound_cached_file(sha256)
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         if copy is not None and references.find_digests_still_in_use(session, [sha256]):
             store.put_file(key, copy)
             return
@@ -396,7 +398,7 @@ def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
             )
 
 
-def _remove_job_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
+def _remove_stored_job_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
     """Remove a state from a job that no worker has; a running job replaces it by itself."""
     with db.write() as session:
         job = job_rows.lock_job(session, key.split("/")[1])

@@ -12,7 +12,7 @@ from sqlalchemy import Select, and_, delete, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.bases.hub import unfinished
-from core.contract.jobs.snapshot import StoredState
+from core.contract.jobs.snapshot import StoredJobState
 from core.database import jobs as job_rows
 from core.database.kinds import JobKind
 from core.database.session import Database
@@ -20,7 +20,6 @@ from core.database.states import TERMINAL, UNFINISHED, JobState
 from core.database.tables import (
     Alias,
     Edit,
-    EditedPart,
     Event,
     ExportedDownload,
     IdempotencyRecord,
@@ -29,12 +28,13 @@ from core.database.tables import (
     OwnerEvent,
     Part,
     Task,
+    TaskFileBeforeEdit,
     Version,
 )
 from core.execution.snapshots import parse_fence_and_number
 from core.files import spool
 from core.retention import archives, references, retention
-from core.retention.unused import delete_unreferenced_copies
+from core.retention.unused import delete_unreferenced_cached_blobs
 from core.scheduling.eligible import build_eligible_condition
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
@@ -72,7 +72,7 @@ class SweepExtent(NamedTuple):
 USUAL = SweepExtent()
 
 
-def find_jobs_never_announced_to_workers(db: Database, older_s: float = UNRUNG_S) -> list[str]:
+def find_long_waiting_claimable_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
     """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
     added or notified about.
     """
@@ -107,10 +107,10 @@ def build_sweep_steps(
         "delivery of a webhook that is over": lambda: outbox.remove_old_deliveries(
             db, settings.delivery_days
         ),
-        "snapshot of a job that is over, or superseded": lambda: _delete_unneeded_states(
+        "snapshot of a job that is over, or superseded": lambda: _delete_unneeded_job_states(
             db, store, settings, "snapshot", "snapshots/"
         ),
-        "best state of a job that is over, or superseded": lambda: _delete_unneeded_states(
+        "best state of a job that is over, or superseded": lambda: _delete_unneeded_job_states(
             db, store, settings, "anytime", "anytime/"
         ),
         "file of a task whose time is over": lambda: delete_expired_task_files(
@@ -124,7 +124,9 @@ def build_sweep_steps(
         ),
         "expired download": lambda: _delete_expired_downloads(db, blobs, settings),
         "file of a deleted model": lambda: _delete_deleted_models_data(db, blobs),
-        "upload of a job that is over": lambda: upload_removal.delete_forgotten_uploads(db, store),
+        "upload of a job that is over": lambda: upload_removal.delete_uploads_of_finished_jobs(
+            db, store
+        ),
         "upload whose time is over": lambda: upload_removal.remove_expired_uploads(db, store),
         "piece of an upload that nothing names": lambda: retention.delete_unreferenced_objects(
             db, store, chunks.PREFIX, chunks.find_referenced_upload_piece_keys, extent.grace_days
@@ -157,7 +159,7 @@ def run_sweep(
     unfinished.remove_old_downloads(
         downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
     )
-    delete_unreferenced_copies(db, blobs)
+    delete_unreferenced_cached_blobs(db, blobs)
     store.remove_incomplete_objects()
 
 
@@ -166,7 +168,7 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
     with db.write() as session:
         now = db.now(session)
         unfinished = exists().where(
-            Job.id == Event.job_id, job_rows.build_unfinished_condition(Job.state)
+            Job.id == Event.job_id, job_rows.build_unfinished_job_condition(Job.state)
         )
         old = Event.at < now - settings.event_days * retention.DAY_S
         session.execute(delete(Event).where(old, ~unfinished))
@@ -183,12 +185,12 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
 def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
     """Delete the files that were retained to undo an edit whose time is over."""
     with db.write() as session:
-        expired = EditedPart.until < db.now(session)
-        digests = retention.delete_undo_file_rows(session, expired)
+        expired = TaskFileBeforeEdit.until < db.now(session)
+        digests = retention.delete_edit_undo_file_rows(session, expired)
     retention.delete_unused_blobs(db, blobs, sorted(digests))
 
 
-def _delete_unneeded_states(
+def _delete_unneeded_job_states(
     db: Database,
     store: ObjectStorage,
     settings: Settings,
@@ -216,10 +218,10 @@ def _delete_unneeded_states(
             job = job_rows.lock_job(session, job_id)
             if job is None:
                 removable = stored_keys
-            elif JobState(job.state) not in TERMINAL or _may_be_retried(
+            elif JobState(job.state) not in TERMINAL or _may_states_serve_retry(
                 db, session, job, settings.failed_days
             ):
-                removable = _find_superseded_keys(job, getattr(job, kind), stored_keys)
+                removable = _find_superseded_state_keys(job, getattr(job, kind), stored_keys)
             else:
                 removable = stored_keys
                 setattr(job, kind, None)
@@ -228,7 +230,9 @@ def _delete_unneeded_states(
                 store.delete(key)
 
 
-def _find_superseded_keys(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
+def _find_superseded_state_keys(
+    job: Job, registered: StoredJobState | None, keys: list[str]
+) -> list[str]:
     """Return the keys older than the registered state.
 
     Without one, return the keys that no present attempt has stored.
@@ -243,7 +247,7 @@ def _find_superseded_keys(job: Job, registered: StoredState | None, keys: list[s
     return [key for key in keys if parse_fence_and_number(key) < current]
 
 
-def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bool:
+def _may_states_serve_retry(db: Database, session: Session, job: Job, days: float) -> bool:
     """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
     if JobState(job.state) != JobState.FAILED:
         return False
@@ -362,7 +366,7 @@ def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Se
 def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) -> None:
     """Delete expired downloads."""
     with db.write() as session:
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
         exports = list(
             session.execute(
@@ -382,7 +386,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
     """
     with db.read() as session:
         unfinished = exists().where(
-            Job.model_id == Model.id, job_rows.build_unfinished_condition(Job.state)
+            Job.model_id == Model.id, job_rows.build_unfinished_job_condition(Job.state)
         )
         over = select(Model.id).where(Model.deleted_at.is_not(None), ~unfinished)
         query = select(Version.id).where(

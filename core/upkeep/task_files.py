@@ -28,7 +28,7 @@ def select_tasks_with_files(db: Database) -> list[str]:
     through all tasks, nor through those whose training images have an end date in the future.
     """
     unfinished = exists().where(
-        Job.task_id == Task.id, job_rows.build_unfinished_condition(Job.state)
+        Job.task_id == Task.id, job_rows.build_unfinished_job_condition(Job.state)
     )
     deleted = Model.deleted_at.is_not(None)
     no_train = select(Model.id).where(Model.keep_training_data.is_(False) | deleted)
@@ -67,13 +67,16 @@ def _delete_task_files(
         jobs = list(session.execute(query).scalars())
         task = session.get_one(Task, task_id, with_for_update=True)
         open_one = select(Job.id).where(
-            Job.task_id == task_id, job_rows.build_unfinished_condition(Job.state)
+            Job.task_id == task_id, job_rows.build_unfinished_job_condition(Job.state)
         )
         if session.scalar(open_one.limit(1)) is not None and all(
             JobState(j.state) in TERMINAL for j in jobs
         ):
             return  # it is being learned again since: a retry takes the lock on the task's row
-        if task.came_with_model and session.scalar(_find_open_measurement(task)) is not None:
+        if (
+            task.belongs_to_adopted_classifier
+            and session.scalar(_build_open_measurement_query(task)) is not None
+        ):
             return  # its images are held out to measure the classifier, whatever stays afterwards
         model = session.get_one(Model, task.model_id)
         # A version that came with its model has no job.
@@ -94,7 +97,7 @@ def _delete_task_files(
             task.train_deleted_at, marked = now, True
         if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
             task.held_out_deleted_at, marked = now, True
-            forgotten = answers.remove_predictions(session, model.id, task.number)
+            forgotten = answers.remove_stored_predictions(session, model.id, task.number)
         archive_key = task.archive_key if due.archive else None
     delete_task_archive(db, store, task_id, archive_key)
     if marked:
@@ -104,10 +107,10 @@ def _delete_task_files(
         retention.delete_unused_blobs(db, blobs, forgotten)
 
 
-def _find_open_measurement(task: Task) -> Select[str]:
+def _build_open_measurement_query(task: Task) -> Select[str]:
     """Return the query for an unfinished job that measures a classifier on the task's images."""
     return select(Job.id).where(
         Job.model_id == task.model_id,
         Job.kind == str(JobKind.MEASURE),
-        job_rows.build_unfinished_condition(Job.state),
+        job_rows.build_unfinished_job_condition(Job.state),
     )

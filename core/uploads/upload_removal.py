@@ -15,7 +15,7 @@ writers must get in between.
 """
 
 
-def delete_finished_upload(db: Database, store: ObjectStorage, job_id: str) -> None:
+def delete_upload_of_finished_job(db: Database, store: ObjectStorage, job_id: str) -> None:
     """Delete the upload of a finished job, then its key in the row.
 
     After a crash in between, this can be repeated.
@@ -30,7 +30,7 @@ def delete_finished_upload(db: Database, store: ObjectStorage, job_id: str) -> N
         job.archive_key = None
 
 
-def delete_forgotten_uploads(db: Database, store: ObjectStorage) -> None:
+def delete_uploads_of_finished_jobs(db: Database, store: ObjectStorage) -> None:
     """Delete the uploads of finished jobs that were not deleted when these ended."""
     over = sorted(str(state) for state in TERMINAL)
     with db.read() as session:
@@ -38,7 +38,7 @@ def delete_forgotten_uploads(db: Database, store: ObjectStorage) -> None:
             session.scalars(select(Job.id).where(Job.archive_key.is_not(None), Job.state.in_(over)))
         )
     for job_id in job_ids:
-        delete_finished_upload(db, store, job_id)
+        delete_upload_of_finished_job(db, store, job_id)
 
 
 def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:

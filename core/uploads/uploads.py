@@ -291,7 +291,9 @@ def append_upload_piece(
             row.expires_at = now + terms.hours * 3600
             session.flush()
             state = _build_upload_progress(row)
-            quota.count_accepted_upload(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
+            quota.add_accepted_upload_bytes(
+                session, row.owner_id, terms.max_owner_bytes, piece.bytes
+            )
     hit_failpoint("upload-committed")
     return state
 
@@ -309,7 +311,7 @@ def delete_upload(db: Database, store: ObjectStorage, actor: Actor, upload: str)
             session, actor, AuditedChange("upload.delete", row.id, {"bytes": row.offset}), now
         )
         keys = chunks.delete_upload_rows(session, row.id)
-        stored_bytes.mark_measurement_outdated(session, row.owner_id)
+        stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     # After the commit: if it failed, rows would name deleted objects.
     for key in keys:
         store.delete(key)

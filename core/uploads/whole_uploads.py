@@ -33,7 +33,7 @@ class CompleteUpload:
     pieces: tuple[tuple[str, str], ...]
 
 
-def find_whole_upload(db: Database, actor: Actor, upload: str) -> CompleteUpload:
+def find_complete_upload(db: Database, actor: Actor, upload: str) -> CompleteUpload:
     """Return the complete upload of that id.
 
     Raises:

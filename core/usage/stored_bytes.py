@@ -23,7 +23,7 @@ def add_stored_bytes(session: Session, owner_id: str, size: int) -> None:
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes=Owner.bytes + size))
 
 
-def add_stored_bytes_within(session: Session, owner_id: str, size: int, limit: int) -> bool:
+def add_stored_bytes_within_limit(session: Session, owner_id: str, size: int, limit: int) -> bool:
     """Count `size` bytes unless that would exceed `limit` or nothing was measured yet.
 
     Return True if counted.
@@ -34,7 +34,7 @@ def add_stored_bytes_within(session: Session, owner_id: str, size: int, limit: i
     return bool(result.rowcount)
 
 
-def mark_measurement_outdated(session: Session, owner_id: str) -> None:
+def mark_owner_bytes_outdated(session: Session, owner_id: str) -> None:
     """Mark the number as outdated, since data of the owner is deleted in this transaction.
 
     The next refusal measures again. Call this last, since it locks the owner's row.
@@ -42,7 +42,7 @@ def mark_measurement_outdated(session: Session, owner_id: str) -> None:
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes_at=None))
 
 
-def read_measured_bytes(session: Session, owner_id: str) -> tuple[int | None, float | None]:
+def read_measured_owner_bytes(session: Session, owner_id: str) -> tuple[int | None, float | None]:
     """Return the number of bytes, and the time of its measurement by the database's clock."""
     row = session.execute(select(Owner.bytes, Owner.bytes_at).where(Owner.id == owner_id)).one()
     return row.bytes, row.bytes_at
@@ -55,7 +55,7 @@ def measure_owner_bytes(db: Database, owner_id: str) -> int:
     number stands.
     """
     with db.read() as session:
-        before, at = read_measured_bytes(
+        before, at = read_measured_owner_bytes(
             session, owner_id
         )  # first: bytes added during the sum may count twice, but never not at all
         total = _sum_owner_bytes(session, owner_id)
@@ -64,7 +64,7 @@ def measure_owner_bytes(db: Database, owner_id: str) -> int:
         since = func.coalesce(Owner.bytes, 0) - (before or 0)
         new = update(Owner).where(Owner.id == owner_id, same)
         session.execute(new.values(bytes=total + since, bytes_at=db.now(session)))
-        return read_measured_bytes(session, owner_id)[0] or 0
+        return read_measured_owner_bytes(session, owner_id)[0] or 0
 
 
 def _sum_owner_bytes(session: Session, owner_id: str) -> int:

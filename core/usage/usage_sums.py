@@ -17,13 +17,13 @@ from core.database.session import Database
 from core.database.tables import (
     Base,
     Edit,
-    EditedPart,
     ExportedDownload,
     Job,
     Model,
     Owner,
     Part,
     Task,
+    TaskFileBeforeEdit,
     TrialFile,
     Upload,
     Version,
@@ -133,8 +133,8 @@ def _sum_batch_bytes(
             else:
                 size["datasets"] += int(total or 0) * (1 if kind in _IN_BYTES else pixels[model_id])
     before_edits = (
-        select(Edit.model_id, func.sum(EditedPart.bytes))
-        .join(EditedPart, EditedPart.edit_id == Edit.id)
+        select(Edit.model_id, func.sum(TaskFileBeforeEdit.bytes))
+        .join(TaskFileBeforeEdit, TaskFileBeforeEdit.edit_id == Edit.id)
         .where(Edit.model_id.in_(model_ids))
     )
     for model_id, total in fetch_grouped_sums(before_edits, Edit.model_id):
@@ -237,7 +237,7 @@ def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None)
     return usage
 
 
-def measure_outdated_owners(db: Database) -> None:
+def measure_usage_of_outdated_owners(db: Database) -> None:
     """Measure owners not measured for `FRESH_S`, the oldest first, for about `BUDGET_S`."""
     begun = time.monotonic()
     with db.read() as session:

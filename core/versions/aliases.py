@@ -21,7 +21,7 @@ from core.database import owner_events
 from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Task, Version
 from core.errors import Invalid, NotFound, WrongState
-from core.ids import is_name
+from core.ids import is_allowed_model_or_alias_name
 from core.lineage import lineage, words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, AliasMoveOrigin
@@ -39,7 +39,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True)
-class _AliasMove:
+class _CompletedAliasMove:
     """A move that was made.
 
     Attributes:
@@ -56,7 +56,7 @@ class _AliasMove:
 
 
 @dataclass(frozen=True)
-class AliasMoveDecision:
+class RequestedAliasMove:
     """A person's reason for moving an alias, and the version that the alias was on at that time.
 
     Attributes:
@@ -68,7 +68,7 @@ class AliasMoveDecision:
 
 
 def set_alias(
-    db: Database, actor: Actor, model: str, alias: str, version: int, decision: AliasMoveDecision
+    db: Database, actor: Actor, model: str, alias: str, version: int, decision: RequestedAliasMove
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at a version, and create the alias if it does not exist.
 
@@ -109,7 +109,7 @@ def set_alias(
         )
         previous = None if current is None else current.version
         _record_move_in_audit(
-            session, actor, row, _AliasMove(moved, previous, move_origin), db.now(session)
+            session, actor, row, _CompletedAliasMove(moved, previous, move_origin), db.now(session)
         )
         return _alias_to_json(moved), None
 
@@ -119,7 +119,7 @@ def roll_alias_back(
     actor: Actor,
     model: str,
     alias: str,
-    decision: AliasMoveDecision,
+    decision: RequestedAliasMove,
     version: int | None = None,
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at an earlier version: the given one, or the last that passed the gate.
@@ -156,7 +156,7 @@ def roll_alias_back(
             session, row, alias, target.number, db.now(session), move_origin
         )
         _record_move_in_audit(
-            session, actor, row, _AliasMove(moved, previous, move_origin), db.now(session)
+            session, actor, row, _CompletedAliasMove(moved, previous, move_origin), db.now(session)
         )
         return _alias_to_json(moved), None
 
@@ -185,7 +185,11 @@ def follow_lineage(
             lineage.unpin_production(session, row, move_origin, db.now(session))
             followed = session.get_one(Alias, (row.id, PRODUCTION))
             _record_move_in_audit(
-                session, actor, row, _AliasMove(followed, previous, move_origin), db.now(session)
+                session,
+                actor,
+                row,
+                _CompletedAliasMove(followed, previous, move_origin),
+                db.now(session),
             )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), lineage.find_waiting_job(session, row)
@@ -246,7 +250,7 @@ def list_alias_moves(
         }
 
 
-def list_earlier_targets(moves: list[AliasMove]) -> list[int]:
+def list_rollback_targets(moves: list[AliasMove]) -> list[int]:
     """Return the versions that a rollback may go back to, oldest first.
 
     A rollback drops the versions it skipped, so that two rollbacks in a row go two steps back.
@@ -323,7 +327,7 @@ def _move_production(
     previous, now = current.version, db.now(session)
     uncovered_tasks = lineage.promote_version(session, model, target, move_origin, now)
     lost_tasks = [task.number for task in uncovered_tasks]
-    moved = _AliasMove(current, previous, move_origin, lost_tasks)
+    moved = _CompletedAliasMove(current, previous, move_origin, lost_tasks)
     _record_move_in_audit(session, actor, model, moved, db.now(session))
     response = _production_to_json(session, model, current, uncovered_tasks)
     passed = lineage.rejudge_held_versions(session, model, now)
@@ -341,7 +345,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
         .where(AliasMove.model_id == model.id, AliasMove.alias == current.name)
         .order_by(AliasMove.id)
     ).all()
-    for number in reversed(list_earlier_targets(list(moves))):
+    for number in reversed(list_rollback_targets(list(moves))):
         target = lineage.find_numbered_version(session, model, number)
         if number == current.version or target is None or not target.gate.get("passed", True):
             continue
@@ -415,7 +419,7 @@ def _check_alias_name(alias: str) -> None:
         raise Invalid(
             "The alias 'latest' follows the newest published version and cannot be moved by hand."
         )
-    if not is_name(alias) or _DIGITS.fullmatch(alias):
+    if not is_allowed_model_or_alias_name(alias) or _DIGITS.fullmatch(alias):
         raise Invalid(
             f"{alias!r} cannot be an alias: use lower-case letters, digits, '.', '_' and '-' (at "
             "most 63), not digits only and not the beginning of an id.",
@@ -424,7 +428,7 @@ def _check_alias_name(alias: str) -> None:
 
 
 def _record_move_in_audit(
-    session: Session, actor: Actor, model: Model, moved: _AliasMove, now: float
+    session: Session, actor: Actor, model: Model, moved: _CompletedAliasMove, now: float
 ) -> None:
     """Add a move of an alias to the audit trail."""
     data: AuditData = {

@@ -63,7 +63,7 @@ def request_export(
         # Before `lend_resource_in_turn`, which counts the new job and, locking the owner's row,
         # comes last.
         session.flush()
-        quota.require_added_job_allowed(session, owner.owner_id, max_open_jobs)
+        quota.require_added_job_within_limit(session, owner.owner_id, max_open_jobs)
         return build_job_response(session, new), True
 
 

@@ -16,7 +16,7 @@ from core.contract.responses.versions.metrics import (
     MatrixRow,
     MetricsOut,
 )
-from core.database.bulk import build_column_aggregates, parse_aggregated_lists
+from core.database.bulk import build_joined_column_expressions, parse_joined_columns
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Task, Version, VersionTaskResult
 from core.errors import Invalid, NotFound
@@ -52,13 +52,13 @@ _VERSIONS = (
     .order_by(Version.number)
 )
 _TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
-_CLASSES = select(*build_column_aggregates(Task.number, Task.classes)).where(
+_CLASSES = select(*build_joined_column_expressions(Task.number, Task.classes)).where(
     Task.model_id == _MODEL
 )
 _CELLS = (
     select(
         VersionTaskResult.version,
-        *build_column_aggregates(
+        *build_joined_column_expressions(
             VersionTaskResult.task, VersionTaskResult.correct, VersionTaskResult.total
         ),
     )
@@ -116,7 +116,7 @@ class EditedLabels:
 
 
 @dataclass(frozen=True)
-class _MetricsBasis:
+class _MetricsSourceData:
     """Data that a response is made from and that can change.
 
     Cells and figures are left out: they are written in the transaction of their version and never
@@ -158,7 +158,7 @@ class _MetricsBasis:
         A task that no longer exists is None.
         """
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
-        classes = dict(zip(*parse_aggregated_lists(self.classes), strict=True))
+        classes = dict(zip(*parse_joined_columns(self.classes), strict=True))
         tasks_by_number = {
             number: LearnedTask(name, classes[number], n) for number, name, n in self.tasks
         }
@@ -211,12 +211,12 @@ def load_cached_metrics(
 
 def _read_metrics_response_data(
     session: Session, actor: Actor, model: str, version: str
-) -> _MetricsBasis:
+) -> _MetricsSourceData:
     """Read the data that the response is made from."""
     owner = find_model(session, actor, model)
     requested = find_version(session, owner, version)
     connection, of_model = session.connection(), {"model": owner.id}
-    return _MetricsBasis(
+    return _MetricsSourceData(
         model=owner,
         number=requested.number,
         taught=tuple(list_taught_tasks(requested.manifest)),
@@ -228,7 +228,7 @@ def _read_metrics_response_data(
 
 
 def _build_metrics_response(
-    session: Session, basis: _MetricsBasis, window: MatrixWindow
+    session: Session, basis: _MetricsSourceData, window: MatrixWindow
 ) -> MetricsOut:
     published, learned = basis.published, basis.learned
     first = read_first_measurements_of_tasks(session, basis.model)
@@ -275,7 +275,7 @@ def _build_accuracy_rows(
     for start in range(0, len(versions), AT_ONCE):
         part = {**window, "versions": versions[start : start + AT_ONCE]}
         for version, *texts in session.connection().execute(_CELLS, part):
-            task_numbers, correct, total = parse_aggregated_lists(texts)
+            task_numbers, correct, total = parse_joined_columns(texts)
             accuracies[version] = dict(zip(task_numbers, map(truediv, correct, total), strict=True))
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 

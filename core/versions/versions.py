@@ -183,7 +183,7 @@ def get_version(db: Database, actor: Actor, model: str, version: str) -> Version
         return versions_to_json(session, row, [find_version(session, row, version)])[0]
 
 
-def list_results(
+def list_version_task_results(
     db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
 ) -> ResultPage:
     """Return a page of a version's counts by ascending task, also of tasks it was not taught."""
@@ -274,7 +274,9 @@ def get_version_file(
             raise Invalid(
                 f"The part {part!r} holds {content} of the training data and cannot be downloaded."
             )
-        damage.refuse_damaged_parts(session, row, {Blobs.make_blob_key(stored.sha256): stored.name})
+        damage.refuse_damaged_version_parts(
+            session, row, {Blobs.make_blob_key(stored.sha256): stored.name}
+        )
         return DownloadablePart(
             stored.sha256,
             stored.bytes,

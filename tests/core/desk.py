@@ -177,7 +177,7 @@ class Desk:
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
         return aliases.roll_alias_back(
-            self.db, self.actor, model_id, "production", aliases.AliasMoveDecision("worse"), to
+            self.db, self.actor, model_id, "production", aliases.RequestedAliasMove("worse"), to
         )[0]
 
     def blob(self, text: str) -> str:
@@ -204,18 +204,18 @@ class Desk:
     def lose(self, claim: JobClaim) -> None:
         """Let the lease run out and take the job back."""
         self.expire(claim)
-        claims.take_back_expired_jobs(self.db)
+        claims.take_back_jobs_with_expired_lease(self.db)
 
     def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch) -> None:
         """Delete all blobs when a transaction is about to hold those that were stored for it."""
-        share = references.lock_references_against_deletion
+        share = references.lock_blob_references_against_deletion
 
         def share_late(session: Session) -> None:
             for key in self.keys("blobs/"):
                 self.store.delete(key)
             share(session)
 
-        patch.setattr(references, "lock_references_against_deletion", share_late)
+        patch.setattr(references, "lock_blob_references_against_deletion", share_late)
 
     def act(self, job_id: str, action: JobAction) -> JobState:
         """Do to a job what a request does."""

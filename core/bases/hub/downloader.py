@@ -34,7 +34,7 @@ _EVENTS: dict[str, type[_Event]] = {
 }
 
 
-def download_in_separate_process(
+def download_hub_file_in_separate_process(
     request: HubDownloadRequest,
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
@@ -87,7 +87,7 @@ def _watch_download(
         if select.select([process.stdout], [], [], TICK_S)[0]:
             event = _parse_event(process.stdout.readline())
             if not isinstance(event, HubDownloadStarted):
-                return _require_downloaded(event)
+                return _require_successful_download(event)
             begun = event
         if must_stop():
             raise IngestStopped
@@ -115,7 +115,7 @@ def _parse_event(line: bytes) -> _Event:
     return _EVENTS[document["event"]].from_json(document)
 
 
-def _require_downloaded(event: HubDownloadedFile | HubDownloadFailed) -> HubDownloadedFile:
+def _require_successful_download(event: HubDownloadedFile | HubDownloadFailed) -> HubDownloadedFile:
     """Return the finished download, or raise its error."""
     if isinstance(event, HubDownloadedFile):
         return event

@@ -61,7 +61,7 @@ def is_device_error(message: str) -> bool:
     return _has_cuda_part(message, LOST) or _has_cuda_part(message, SUSPECT)
 
 
-def is_doubtful_device_error(message: str) -> bool:
+def may_device_error_be_program_fault(message: str) -> bool:
     """Return whether a faulty program can also cause an error message that a lost GPU causes."""
     return _has_cuda_part(message, SUSPECT) and not _has_cuda_part(message, LOST)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.contract.document import Document, Number, StrictDocument
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import Manifest
 
 OPSET = 20
@@ -16,12 +16,12 @@ GRAPH_DATA = "model.onnx.data"
 """Name of the file with the weights, if they are too large for the graph's file."""
 
 
-def get_graph_output_name(task: int | None) -> str:
+def get_head_output_name(task: int | None) -> str:
     """Return the name of a head's output; None is the only head."""
     return SINGLE if task is None else f"task_{task}"
 
 
-def get_sure_output_name(task: int | None) -> str:
+def get_sure_flag_output_name(task: int | None) -> str:
     """Return the name of the output that says whether a head's answer is sure."""
     return "sure" if task is None else f"sure_{task}"
 
@@ -48,7 +48,7 @@ class ExportSpec(StrictDocument):
 
     work: Literal["export"]
     manifest: Manifest
-    parts: list[LocalPart]
+    parts: list[LocalPartFile]
     held_out: list[HeldOutDatasetFile]
     out: Path
     threads: int

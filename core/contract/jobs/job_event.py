@@ -16,9 +16,9 @@ class _Event(Document):
 
     def to_json(self) -> dict[str, Any]:
         # The kind is a default, which `exclude_unset` would leave out.
-        return {"event": self.event, **self.dump_without_kind()}
+        return {"event": self.event, **self.dump_without_event_kind()}
 
-    def dump_without_kind(self) -> dict[str, Any]:
+    def dump_without_event_kind(self) -> dict[str, Any]:
         """Return an event's fields except its kind, as they are stored."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 
@@ -60,7 +60,7 @@ class MetricEvent(_Event):
     value: Number | None = None
     data: JsonValue = None
 
-    def dump_without_kind(self) -> dict[str, Any]:
+    def dump_without_event_kind(self) -> dict[str, Any]:
         # All fields are JSON as they are. pydantic would look for the type of each value in `data`,
         # and a version of many tasks has three metrics for each.
         content = {**self.list_fields_that_are_set(), **self.get_unknown_fields()}

@@ -80,7 +80,7 @@ class FeaturesFile(Document):
     file: str
 
 
-class LearnedNetwork(Document):
+class LearnedNetworkRecord(Document):
     """The information to rebuild a network and to know how it was made.
 
     Attributes:
@@ -100,13 +100,13 @@ class LearnedNetwork(Document):
     problem: str | None = None
 
 
-class AnytimeResult(LearnedNetwork):
+class AnytimeResult(LearnedNetworkRecord):
     """The best validated state so far."""
 
     validation: ValidationScore
 
 
-class JobResult(LearnedNetwork, VersionFigures):
+class JobResult(LearnedNetworkRecord, VersionFigures):
     """The result of a finished job.
 
     Attributes:

@@ -11,7 +11,7 @@ from core.contract.recipe import Recipe
 from core.contract.reports.data_report import DataReport, FindingKind
 
 
-class FilePart(StrictDocument):
+class FileByteRange(StrictDocument):
     """The bytes of a local file from `begin` to `end`."""
 
     path: Path
@@ -32,7 +32,7 @@ class EarlierTask(StrictDocument):
     number: int
     classes: list[str]
     held_out: Path | None = None
-    answers: FilePart | None = None
+    answers: FileByteRange | None = None
     features: Path | None = None
     traces: Path | None = None
 
@@ -52,7 +52,7 @@ class TaskToLearn(EarlierTask):
     known: Path | None = None
 
 
-class LocalPart(StrictDocument):
+class LocalPartFile(StrictDocument):
     """A part of a version as a local safetensors file.
 
     Attributes:
@@ -77,12 +77,12 @@ class StartingVersion(StrictDocument):
 
     version: int
     manifest: Manifest
-    parts: list[LocalPart]
+    parts: list[LocalPartFile]
     class_numbers: list[list[int]] = Field(default_factory=list)
     deleted: list[str] = Field(default_factory=list)
 
 
-class SelectionPart(StrictDocument):
+class SelectionDataset(StrictDocument):
     """Images of a task that no job learns from, in `path`, a dataset of these classes."""
 
     task: int
@@ -135,7 +135,7 @@ class JobSpec(StrictDocument):
     inspects_task: bool = True
     sure_from: float | None = None
     trial: bool = False
-    selection: list[SelectionPart] = Field(default_factory=list)
+    selection: list[SelectionDataset] = Field(default_factory=list)
     out: Path
     threads: int
     device: str = "auto"

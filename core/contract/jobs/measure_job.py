@@ -8,13 +8,13 @@ from pydantic import Field
 from core.contract.document import Document, StrictDocument
 from core.contract.figures import Calibration
 from core.contract.jobs.job_result import MeasuredCell, PredictionsFile
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import Manifest
 
 MEASURE = "measure"
 
 
-class MeasureSpec(StrictDocument):
+class MeasurementSpec(StrictDocument):
     """Specification of a measurement: a version, and the held-out images of one task.
 
     Attributes:
@@ -32,7 +32,7 @@ class MeasureSpec(StrictDocument):
 
     work: Literal["measure"]
     manifest: Manifest
-    parts: list[LocalPart]
+    parts: list[LocalPartFile]
     task: int
     classes: list[str]
     held_out: Path

@@ -7,7 +7,7 @@ from core.contract.jobs.job_spec import JobSpec
 PATCH = "patch"
 
 
-class PatchSpec(JobSpec):
+class ClassPatchSpec(JobSpec):
     """Specification of a patch: the parent's classes are merged, dropped or renamed.
 
     Its `task` is one that the patched version is measured on; its training part has no images. The

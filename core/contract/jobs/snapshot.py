@@ -42,14 +42,14 @@ class ValidationState(Document):
     curve: list[AdpCheckpoint]
 
 
-class LossSumState(Document):
+class RunningLossState(Document):
     """The sum of losses since the last report, and the number of steps."""
 
     sum: Number
     steps: int
 
 
-class LoopState(Document):
+class TrainingLoopState(Document):
     """State of the training loop to resume from, besides tensors.
 
     Attributes:
@@ -59,10 +59,10 @@ class LoopState(Document):
     position: TrainingPosition
     state: dict[str, dict[str, JsonValue]]
     validation: ValidationState
-    loss: LossSumState
+    loss: RunningLossState
 
 
-class SnapshotDocument(LoopState):
+class SnapshotDocument(TrainingLoopState):
     """`snapshot.json`: the task, the loop's state, and the results so far.
 
     Attributes:
@@ -78,7 +78,7 @@ class SnapshotDocument(LoopState):
     devices: list[str] = Field(default_factory=list)
 
 
-class StoredState(Document):
+class StoredJobState(Document):
     """A state of a job in the store.
 
     Attributes:
@@ -101,7 +101,7 @@ class StoredState(Document):
         return [self.key + name for name in self.files]
 
 
-class StoredSnapshot(StoredState):
+class StoredSnapshot(StoredJobState):
     """The value of `Job.snapshot`; `stage`, `epoch` and `step` are the position in the run."""
 
     stage: int | None = None
@@ -109,7 +109,7 @@ class StoredSnapshot(StoredState):
     step: int | None = None
 
 
-class StoredAnytimeState(StoredState):
+class StoredAnytimeState(StoredJobState):
     """The value of `Job.anytime`: the best validated state so far.
 
     Attributes:

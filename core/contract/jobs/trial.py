@@ -37,7 +37,7 @@ class TrialScore(Document):
     tasks: dict[str, list[int]] = Field(default_factory=dict)
 
 
-class TrialFigures(Document):
+class TrialMeasurements(Document):
     """Measurements of a candidate's result, which nothing has published yet.
 
     Attributes:

@@ -74,7 +74,7 @@ class ClassNames(TypedDict):
     look_alike: list[LookAlike]
 
 
-class EqualBytes(TypedDict):
+class ByteIdenticalImages(TypedDict):
     """Images with the same bytes: number of those that repeat an earlier one, and the first 100."""
 
     duplicates: int
@@ -149,7 +149,7 @@ class TrialPlan(TypedDict):
     reason: str
 
 
-class BatchFound(TypedDict):
+class BatchCheckFindings(TypedDict):
     """The result of a batch's check; `recipe`, refusals and `warnings` are those of a submit.
 
     `warnings` also covers new classes with few images. `expected_s`: seconds that the job is
@@ -176,14 +176,14 @@ class BatchFound(TypedDict):
     trials: NotRequired[list[TrialPlan]]
 
 
-class Report(BatchFound):
+class Report(BatchCheckFindings):
     """Findings of `?validate=only` in the archive's directory."""
 
     valid: bool
     checked: Literal["names and sizes"]
 
 
-class BatchCheck(BatchFound):
+class BatchCheck(BatchCheckFindings):
     """Findings of `?validate=full`.
 
     `valid`: whether a submit would accept the batch; null: the job ended before that was known, and

@@ -31,12 +31,12 @@ class ModelChange(TypedDict, total=False):
     tags: list[str] | None
 
 
-class _NewModelFields(TypedDict):
+class _RequiredNewModelFields(TypedDict):
     name: str
     scenario: Scenario
 
 
-class NewModel(_NewModelFields, ModelChange, total=False):
+class NewModel(_RequiredNewModelFields, ModelChange, total=False):
     """A new model: its name, its scenario, and the other fields of the request."""
 
     problem: str | None

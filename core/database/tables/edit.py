@@ -33,7 +33,7 @@ class Edit(Table):
     __table_args__ = (UniqueConstraint("model_id", "number"),)
 
 
-class EditedPart(Table):
+class TaskFileBeforeEdit(Table):
     """A file of a task as it was before an edit, retained while the edit can be undone."""
 
     __tablename__ = "edited_parts"

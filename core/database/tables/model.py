@@ -3,7 +3,7 @@
 from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String, Text, false, text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.contract.base import ModelBase, UploadedFor
+from core.contract.base import ModelBase, UploadedBaseDescription
 from core.contract.gate import GateOut
 from core.contract.patch import RecipePatch
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
@@ -17,7 +17,7 @@ class Base(Table):
     __tablename__ = "bases"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
-    architecture: Mapped[UploadedFor] = mapped_column(JSON_COLUMN)
+    architecture: Mapped[UploadedBaseDescription] = mapped_column(JSON_COLUMN)
     sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
     created_at: Mapped[float]

@@ -146,7 +146,7 @@ class Task(Table):
     )
 
     @property
-    def came_with_model(self) -> bool:
+    def belongs_to_adopted_classifier(self) -> bool:
         """True for the task of an adopted classifier, of which no training image was ever here."""
         return self.n_train == 0
 

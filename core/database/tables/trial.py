@@ -4,7 +4,7 @@ from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.error import JobError
-from core.contract.jobs.trial import TrialFigures
+from core.contract.jobs.trial import TrialMeasurements
 from core.contract.patch import RecipePatch
 from core.contract.responses.recipe import RecipeOut
 from core.database.documents import DocumentColumn
@@ -27,7 +27,7 @@ class Trial(Table):
     # seconds that its job had run when it began, and seconds that it took
     began_s: Mapped[float | None]
     seconds: Mapped[float | None]
-    figures: Mapped[TrialFigures | None] = mapped_column(DocumentColumn(TrialFigures))
+    figures: Mapped[TrialMeasurements | None] = mapped_column(DocumentColumn(TrialMeasurements))
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
 
 

@@ -23,11 +23,11 @@ from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import (
     EarlierTask,
     JobSpec,
-    LocalPart,
+    LocalPartFile,
     StartingVersion,
     TaskToLearn,
 )
-from core.contract.jobs.patch_job import PATCH, PatchSpec
+from core.contract.jobs.patch_job import PATCH, ClassPatchSpec
 from core.contract.manifest import PER_TASK
 from core.contract.recipe import Recipe
 from core.database.session import Database
@@ -203,7 +203,7 @@ class EditChain:
             self._record_class_numbers(
                 renumber_former_classes(list(sources.values()), len(classes))
             )
-        spec = PatchSpec(
+        spec = ClassPatchSpec(
             **self._build_job_spec(
                 head, recipe, task, other_tasks, folder
             ).list_fields_that_are_set(),
@@ -299,7 +299,7 @@ class EditChain:
         )
         earlier = {name: part for name, part in line.parts.items() if part.type in PER_TASK}
         new_parts = {
-            part.name: LocalPart(name=part.name, type=part.type, path=out / part.file)
+            part.name: LocalPartFile(name=part.name, type=part.type, path=out / part.file)
             for part in document.parts
         }
         self._renewed |= {name for name, part in new_parts.items() if part.type in PER_TASK}
@@ -478,7 +478,9 @@ class EditChain:
         if numbers != list(range(len(numbers))):
             self._class_numbers = numbers
 
-    def _add_features_no_job_reads(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
+    def _add_features_no_job_reads(
+        self, parts: Mapping[str, LocalPartFile]
+    ) -> dict[str, LocalPartFile]:
         """Return the parts with those features that no job reads: they have numbers of classes."""
         facts = self._facts
         unread = [part for name, part in facts.features.items() if name not in parts]

@@ -76,7 +76,7 @@ class DecodingPlan:
         return json.dumps(asdict(self))
 
 
-class _RangeDecoder:
+class _RowRangeDecoder:
     def __init__(self, plan: DecodingPlan) -> None:
         self.plan = plan
         self.resizing = SquareResizing(plan.crop, plan.interpolation, plan.decoding)
@@ -102,7 +102,7 @@ class _RangeDecoder:
         for i in range(count):
             struct.pack_into("<Qd", at, 0, start + i + 1, time.process_time())
             if i % _IMAGES_PER_RENEWAL == 0:
-                images.renew_cpu_limit(plan.cpu_s)
+                images.extend_process_cpu_limit(plan.cpu_s)
             # A rejected image has a row as well, so that the others stay at their places.
             pixels, digest, verdict = blank, b"", GOOD
             try:
@@ -206,7 +206,7 @@ def main() -> None:
     # The pool allows more time for the start than for an image, so it must know when that ends.
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    decoder: _RangeDecoder | None = None
+    decoder: _RowRangeDecoder | None = None
     for message in sys.stdin:
         if message.startswith("{"):
             plan = DecodingPlan(**json.loads(message))
@@ -215,11 +215,11 @@ def main() -> None:
                 # Discard the output of image decoders: a file may make them print megabytes.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
                 images.restrict_decoding_process(plan.memory_bytes, plan.cpu_s)
-            decoder = _RangeDecoder(plan)
+            decoder = _RowRangeDecoder(plan)
             continue
         assert decoder is not None, "a range came before its plan"
         start, stop = map(int, message.split())
-        images.renew_cpu_limit(decoder.plan.cpu_s)
+        images.extend_process_cpu_limit(decoder.plan.cpu_s)
         work = decoder.decode_files if decoder.plan.columns else decoder.convert_array_rows
         work(start, stop, cell)
         # 0: no image is in work, so that a death now blames none.

@@ -29,7 +29,7 @@ def decode_square_image(
     width, height = image.size
     check_pixels(image, max_pixels)
     frames = frames or bool(getattr(image, "is_animated", False))
-    _refuse_costly_file(image, data)
+    _refuse_costly_image_file(image, data)
     # A JPEG's decoder can halve the image while decoding; twice the required size keeps the
     # quality. Other formats ignore this.
     side = 2 * resizing.compute_shorter_side(size)
@@ -40,7 +40,7 @@ def decode_square_image(
     return Square(crop_centre_square(upright, size, channels, resizing), frames, max(width, height))
 
 
-def _refuse_costly_file(image: Image.Image, data: bytes) -> None:
+def _refuse_costly_image_file(image: Image.Image, data: bytes) -> None:
     """Raise ImageInvalid for a file that would take too much time for its size."""
     # Check the class: an MPO, which is several JPEGs, is decoded as the first of them but has
     # another format name.

@@ -13,7 +13,7 @@ from core.contract.reports.data_report import (
     NearDuplicates,
     NearEarlier,
 )
-from core.ingest.findings.traces import ImageTraces
+from core.ingest.findings.traces import ImageFingerprints
 from core.statistics import near
 from core.statistics.near import Rows
 
@@ -27,11 +27,11 @@ GROUP_IMAGES, GROUP_CELLS = 100_000, 4_000_000
 """Most images of earlier tasks in one search, and most cells (task, image of the batch) of its result."""
 
 
-class EarlierTaskTraces(NamedTuple):
+class EarlierTaskFingerprints(NamedTuple):
     """An earlier task with its traces; None: it has none, or they are damaged."""
 
     number: int
-    traces: ImageTraces | None
+    traces: ImageFingerprints | None
 
 
 def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
@@ -44,7 +44,7 @@ def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
 
 
 def find_near_duplicates(
-    traces: ImageTraces, digests_repeat: npt.NDArray[np.bool_]
+    traces: ImageFingerprints, digests_repeat: npt.NDArray[np.bool_]
 ) -> NearDuplicates:
     """Find near duplicates within a batch.
 
@@ -72,8 +72,10 @@ def find_near_duplicates(
     }
 
 
-def add_earlier_duplicates(
-    duplicates: NearDuplicates, traces: ImageTraces, earlier: Iterator[EarlierTaskTraces]
+def add_near_duplicates_of_earlier_tasks(
+    duplicates: NearDuplicates,
+    traces: ImageFingerprints,
+    earlier: Iterator[EarlierTaskFingerprints],
 ) -> NearDuplicates:
     """Add near duplicates in earlier tasks to those of a batch.
 
@@ -82,7 +84,7 @@ def add_earlier_duplicates(
         earlier: earlier tasks, the newest first.
     """
     compared, tasks, without = 0, list[NearEarlier](), list[int]()
-    complete, group, images = duplicates["complete"], list[tuple[int, ImageTraces]](), 0
+    complete, group, images = duplicates["complete"], list[tuple[int, ImageFingerprints]](), 0
 
     def compare_task_group() -> None:
         nonlocal complete, images
@@ -121,7 +123,7 @@ def add_earlier_duplicates(
 
 
 def _find_duplicates_in_task(
-    number: int, rows: Rows, like: Rows, traces: ImageTraces, earlier: ImageTraces
+    number: int, rows: Rows, like: Rows, traces: ImageFingerprints, earlier: ImageFingerprints
 ) -> NearEarlier:
     """Return near duplicates of the batch in one task, first training images that were held out
     there."""

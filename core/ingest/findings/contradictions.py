@@ -19,7 +19,7 @@ import numpy.typing as npt
 from core.contract.reports.report import BatchReport, Conflict
 from core.errors import Rejected
 from core.ingest.findings.equal_images import find_equal_images
-from core.ingest.findings.traces import Digests, ImageTraces
+from core.ingest.findings.traces import Digests, ImageFingerprints
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import quote_name
 from core.statistics import near
@@ -96,7 +96,7 @@ def digest_image_pixels(images: _Images) -> Digests:
 
 
 def find_batch_contradictions(
-    traces: ImageTraces, picture: Picture, places: Rows | None = None
+    traces: ImageFingerprints, picture: Picture, places: Rows | None = None
 ) -> LabelContradictions:
     """Find images of a batch with equal pixels and different labels.
 
@@ -121,7 +121,7 @@ def find_batch_contradictions(
         )
     for first, row in starmap(
         order_row_pair,
-        _remove_equal_pairs(
+        _remove_pairs_with_equal_pixels(
             near.find_contradicting_labels(traces.all_hashes, labels), pixels, pixels
         ),
     ):
@@ -131,10 +131,10 @@ def find_batch_contradictions(
     return contradictions
 
 
-def add_earlier_contradictions(
+def add_contradictions_with_earlier_tasks(
     contradictions: LabelContradictions,
-    traces: ImageTraces,
-    tasks: Sequence[tuple[int, ImageTraces]],
+    traces: ImageFingerprints,
+    tasks: Sequence[tuple[int, ImageFingerprints]],
     picture: Picture,
 ) -> None:
     """Add images of a batch whose pixels equal an image of an earlier task with another label.
@@ -161,7 +161,7 @@ def add_earlier_contradictions(
     for first, row in _find_contradicting_pairs(their_pixels, their_labels, pixels, labels):
         contradictions.equal.add_conflict_picture(build_conflict(first, row), partial(picture, row))
     pairs = near.find_contradicting_labels(traces.all_hashes, labels, hashes, their_labels)
-    for first, row in _remove_equal_pairs(pairs, their_pixels, pixels):
+    for first, row in _remove_pairs_with_equal_pixels(pairs, their_pixels, pixels):
         contradictions.near.add_conflict_picture(build_conflict(first, row), partial(picture, row))
 
 
@@ -203,12 +203,12 @@ def require_no_contradictions(report: BatchReport) -> None:
     raise Rejected(f"{sentence} {advice}", extra={"report": report})
 
 
-def _get_digests_and_labels(traces: ImageTraces) -> tuple[Digests, Rows]:
+def _get_digests_and_labels(traces: ImageFingerprints) -> tuple[Digests, Rows]:
     assert traces.pixels is not None and traces.labels is not None, "asked of traces that have both"
     return traces.pixels, traces.labels
 
 
-def _number_labels_across_batches(traces: ImageTraces, number_of: dict[str, int]) -> Rows:
+def _number_labels_across_batches(traces: ImageFingerprints, number_of: dict[str, int]) -> Rows:
     """Return the labels of traces in one common numbering, to which new classes are added."""
     _, labels = _get_digests_and_labels(traces)
     for name in traces.classes:
@@ -238,7 +238,7 @@ def _find_contradicting_pairs(
             yield int(contradicting_rows[0]), row
 
 
-def _remove_equal_pairs(
+def _remove_pairs_with_equal_pixels(
     pairs: Sequence[tuple[int, int]], pixels: Digests, new_pixels: Digests
 ) -> Iterator[tuple[int, int]]:
     """Yield the pairs whose pixels differ."""
@@ -257,7 +257,7 @@ def _view_digests_as_bytes(digests: Digests) -> npt.NDArray[np.bytes_]:
 
 
 def _build_label_conflict(
-    theirs: ImageTraces, first: int, traces: ImageTraces, row: int, task: int | None
+    theirs: ImageFingerprints, first: int, traces: ImageFingerprints, row: int, task: int | None
 ) -> Conflict:
     _, labels = _get_digests_and_labels(traces)
     _, their_labels = _get_digests_and_labels(theirs)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core.contract.reports.report import EqualBytes
+from core.contract.reports.report import ByteIdenticalImages
 from core.ingest.limits import REPORT_FILES
 
 _Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class EqualImages:
+class EqualImageRows:
     """Row numbers of a batch's usable images, in the archive's order.
 
     Attributes:
@@ -37,7 +37,7 @@ def find_equal_images(
     labels: _Rows,
     test: npt.NDArray[np.bool_],
     good: npt.NDArray[np.bool_],
-) -> EqualImages:
+) -> EqualImageRows:
     """Find images of a batch with equal digests.
 
     Args:
@@ -50,7 +50,7 @@ def find_equal_images(
     repeated = np.zeros(len(good), np.bool_)
     # Without rows, the greatest label in `_find_first_row_of_each_pair` does not exist.
     if not rows.size:
-        return EqualImages([], [], repeated)
+        return EqualImageRows([], [], repeated)
     # As raw bytes (V), because strings (S) ignore zeros at the end.
     keys = np.ascontiguousarray(digests[rows]).view(f"V{digests.shape[1]}").ravel()
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
@@ -64,12 +64,12 @@ def find_equal_images(
     # By part as well: an image of both parts stays in both, and `warn_of_leaked_images` warns of
     # it.
     repeated[rows[_find_first_row_of_each_pair(group, 2 * labels[rows] + test[rows])]] = False
-    return EqualImages(duplicates, conflicts, repeated)
+    return EqualImageRows(duplicates, conflicts, repeated)
 
 
 def build_duplicate_report(
-    equal: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
-) -> EqualBytes:
+    equal: EqualImageRows, names: Callable[[int], str], classes: list[str], labels: _Rows
+) -> ByteIdenticalImages:
     """Return the report's fields about equal images."""
     return {
         "duplicates": len(equal.duplicates),

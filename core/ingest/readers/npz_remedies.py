@@ -28,7 +28,7 @@ def advise_on_object_array(array: str) -> str:
     more = "; images of several sizes are sent as files instead" if array in IMAGES else ""
     return (
         f"Convert it, in Python, of a file that you trust: "
-        f"{_format_remedy_code(change, ', allow_pickle=True')}{more}"
+        f"{_format_npz_conversion_code(change, ', allow_pickle=True')}{more}"
     )
 
 
@@ -56,7 +56,7 @@ def advise_on_image_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -
     )
     return (
         f"Convert it, in Python: "
-        f"{_format_remedy_code(f'{array}=np.ascontiguousarray({expression})')}{scale}"
+        f"{_format_npz_conversion_code(f'{array}=np.ascontiguousarray({expression})')}{scale}"
     )
 
 
@@ -72,12 +72,12 @@ def advise_on_label_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -
     several = (
         " (one-hot rows; rows of several labels are not learned)" if ".argmax" in expression else ""
     )
-    return f"Convert it, in Python: {_format_remedy_code(f'{array}={expression}')}{several}"
+    return f"Convert it, in Python: {_format_npz_conversion_code(f'{array}={expression}')}{several}"
 
 
-def advise_on_array_order(array: str) -> str:
+def advise_on_fortran_order_array(array: str) -> str:
     """Return the remedy for an array in Fortran order."""
-    return f"Convert it, in Python: {_format_remedy_code(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
+    return f"Convert it, in Python: {_format_npz_conversion_code(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
 
 
 def advise_on_array_names(names: Iterable[str]) -> str:
@@ -100,5 +100,5 @@ def advise_on_array_names(names: Iterable[str]) -> str:
     )
 
 
-def _format_remedy_code(change: str, how: str = "") -> str:
+def _format_npz_conversion_code(change: str, how: str = "") -> str:
     return f"d = np.load('old.npz'{how}); np.savez('new.npz', **(dict(d) | dict({change})))"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
-from core.ingest.kept_tables import RetainedTableFiles
+from core.ingest.kept_tables import RetainedLabelTables
 from core.ingest.layout import ArchiveLayout
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     NO_CRC,
     STORED,
@@ -24,7 +24,7 @@ from core.ingest.members import (
     write_all_bytes_to_descriptor,
 )
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
-from core.ingest.reader import Contents, Reader, read_small_file
+from core.ingest.reader import ArchiveContents, UploadReader, read_possible_table_file
 from core.ingest.readers.tar_header import (
     BLOCK,
     decode_entry_name,
@@ -32,7 +32,7 @@ from core.ingest.readers.tar_header import (
     parse_pax_header,
     parse_pax_size,
     parse_tar_size_field,
-    read_entry_name,
+    read_tar_entry_name,
 )
 from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 
@@ -43,7 +43,7 @@ _PAX_BYTES = 64 << 10
 _GZIP = b"\x1f\x8b\x08"  # with the method deflate (RFC 1952, 2.3.1)
 
 
-class TarReader(Reader):
+class TarReader(UploadReader):
     """A plain tar."""
 
     name = "tar"
@@ -55,15 +55,17 @@ class TarReader(Reader):
         """Return whether the first header has a valid checksum: older tars have no mark."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read the headers of a tar, which are spread over the whole file."""
         members = _scan_tar(FileSource(fd), limits).members
-        return Contents(
-            members, ArchiveLayout("folders"), read=lambda i: read_small_file(fd, members, i)
+        return ArchiveContents(
+            members,
+            ArchiveLayout("folders"),
+            read=lambda i: read_possible_table_file(fd, members, i),
         )
 
 
-class GzipReader(Reader):
+class GzipReader(UploadReader):
     """A tar that is packed by gzip."""
 
     name = "gzip"
@@ -72,12 +74,12 @@ class GzipReader(Reader):
     marks = ((0, _GZIP),)
     is_packed_whole = True
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Unpack a compressed tar once, without storing it, and list its files."""
         return _list_gzip_contents(GzipSource(fd, limits), limits)
 
-    def make_fetcher(
-        self, fd: int, contents: Contents, limits: Limits
+    def make_file_start_reader(
+        self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int, int], bytes]:
         """Return a function that reads the beginning of a file, unpacking the archive again."""
         source, members = GzipSource(fd, limits), contents.members
@@ -88,8 +90,8 @@ class GzipReader(Reader):
 
         return read_file_start
 
-    def make_block_reader(
-        self, fd: int, contents: Contents, limits: Limits
+    def make_file_block_reader(
+        self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int], Iterator[bytes]]:
         """Return a function that reads a file in blocks, unpacking the archive again in one pass."""
         source, members = GzipSource(fd, limits), contents.members
@@ -107,8 +109,8 @@ class GzipReader(Reader):
         return read_file_blocks
 
     def open_archive(
-        self, fd: int, path: Path, limits: Limits, scratch: Path
-    ) -> tuple[Contents, Path]:
+        self, fd: int, path: Path, limits: ArchiveLimits, scratch: Path
+    ) -> tuple[ArchiveContents, Path]:
         """Unpack the archive into `scratch`, because images are read in any order.
 
         A gzip can only be read from front to back.
@@ -173,7 +175,7 @@ class GzipSource:
     ratio, ArchiveTooLarge beyond the unpacked bytes, ArchiveInvalid for damage.
     """
 
-    def __init__(self, fd: int, limits: Limits, copy_to: int | None = None) -> None:
+    def __init__(self, fd: int, limits: ArchiveLimits, copy_to: int | None = None) -> None:
         self.position = 0
         self.current = ""
         self._fd, self._limits, self._copy_to = fd, limits, copy_to
@@ -276,16 +278,18 @@ def _count_leading_zero_blocks(data: bytes) -> int:
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
-def _scan_tar(source: SequentialSource, limits: Limits) -> "_TarScan":
+def _scan_tar(source: SequentialSource, limits: ArchiveLimits) -> "_TarScan":
     scan = _TarScan(source, limits)
     scan.scan_tar_entries()
     return scan
 
 
-def _list_gzip_contents(source: GzipSource, limits: Limits) -> Contents:
+def _list_gzip_contents(source: GzipSource, limits: ArchiveLimits) -> ArchiveContents:
     """List the contents of a gzip, which cannot be read twice, and retain possible label tables."""
     scan = _scan_tar(source, limits)
-    return Contents(scan.members, ArchiveLayout("folders"), read=scan.tables.read_retained_file)
+    return ArchiveContents(
+        scan.members, ArchiveLayout("folders"), read=scan.tables.read_retained_file
+    )
 
 
 class _TarScan:
@@ -295,9 +299,9 @@ class _TarScan:
     ArchiveInvalid.
     """
 
-    def __init__(self, source: SequentialSource, limits: Limits) -> None:
+    def __init__(self, source: SequentialSource, limits: ArchiveLimits) -> None:
         self.members = ArchiveMembers()
-        self.tables = RetainedTableFiles()
+        self.tables = RetainedLabelTables()
         self._source, self._limits = source, limits
         self._names: set[str] = set()
         self._headers = self._unpacked = 0
@@ -379,7 +383,7 @@ class _TarScan:
 
     def _read_tar_entry(self, block: bytes, kind: bytes, size: int) -> None:
         pax = self._pax
-        raw = pax.get("path") or self._long_name or read_entry_name(block)
+        raw = pax.get("path") or self._long_name or read_tar_entry_name(block)
         if "size" in pax:
             size = parse_pax_size(pax["size"], raw)
         # The bytes at a sparse file's offset are not its content alone.

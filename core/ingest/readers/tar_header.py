@@ -20,7 +20,7 @@ def is_tar_header(block: bytes) -> bool:
     return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
 
 
-def read_entry_name(block: bytes) -> str:
+def read_tar_entry_name(block: bytes) -> str:
     """Return the name of the entry that a header block describes."""
     name = block[:100].split(b"\0", 1)[0]
     # GNU's own format has other fields in the place of the prefix.

@@ -20,7 +20,7 @@ import numpy as np
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest import limits as bounds
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     DEFLATED,
     NO_CRC,
@@ -31,7 +31,7 @@ from core.ingest.members import (
     read_member,
 )
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
-from core.ingest.reader import Contents, Reader, build_unlabelled_contents
+from core.ingest.reader import ArchiveContents, UploadReader, build_unlabelled_contents
 from core.ingest.zip_names import ZipNameDecoder, read_unicode_path
 
 _END = struct.Struct("<4s4H2LH")
@@ -55,7 +55,7 @@ _METHODS = {9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "xz"}
 """Packing methods by number (APPNOTE 6.3.10, 4.4.5)."""
 
 
-class ZipReader(Reader):
+class ZipReader(UploadReader):
     """A zip of images in folders, or beside a label table."""
 
     name = "zip"
@@ -71,11 +71,11 @@ class ZipReader(Reader):
         """
         self._names = names
 
-    def with_name_encoding(self, encoding: str) -> Reader:
+    def with_fallback_name_encoding(self, encoding: str) -> UploadReader:
         """Return a zip reader that uses an encoding for names that do not state theirs."""
         return ZipReader(encoding)
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read the directory at the end of a zip."""
         return build_unlabelled_contents(fd, scan_zip(fd, limits, names=self._names), limits)
 
@@ -101,7 +101,7 @@ class _ZipEntry:
 
 
 def scan_zip(
-    fd: int, limits: Limits, *, check_ratio: bool = True, names: str = ""
+    fd: int, limits: ArchiveLimits, *, check_ratio: bool = True, names: str = ""
 ) -> ArchiveMembers:
     """Return the regular files of the zip at descriptor `fd`; folders are checked and left out.
 
@@ -173,13 +173,13 @@ def _iterate_zip_names_of_unknown_encoding(fd: int, end: _ZipEndRecord) -> Itera
             yield name
 
 
-def _check_compression_ratio(unpacked: int, file_bytes: int, limits: Limits) -> None:
+def _check_compression_ratio(unpacked: int, file_bytes: int, limits: ArchiveLimits) -> None:
     if unpacked > max(limits.ratio * file_bytes, bounds.RATIO_FLOOR_BYTES):
         too_tight = f"{unpacked} unpacked bytes, more than {limits.ratio}:1"
         raise ArchiveHostile(f"The archive of {file_bytes} bytes declares {too_tight}.")
 
 
-def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _ZipEndRecord:
+def _read_end_record(fd: int, file_bytes: int, limits: ArchiveLimits) -> _ZipEndRecord:
     tail_offset = max(0, file_bytes - _END.size - _MAX16)
     tail = os.pread(fd, _END.size + _MAX16, tail_offset)
     # The archive's comment may contain the signature: a record must end where the file ends.
@@ -372,7 +372,9 @@ def _is_folder_entry(entry: _ZipEntry, name: str) -> bool:
     return is_folder
 
 
-def _check_entry_sizes(entry: _ZipEntry, name: str, limits: Limits, check_ratio: bool) -> None:
+def _check_entry_sizes(
+    entry: _ZipEntry, name: str, limits: ArchiveLimits, check_ratio: bool
+) -> None:
     if entry.method == STORED:
         if entry.packed != entry.size:
             raise ArchiveHostile(

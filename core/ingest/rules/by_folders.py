@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from core.ingest.rules import foreign, label_files, parts
 from core.ingest.rules.builder import MOST_NOTES, BatchPlanBuilder
-from core.ingest.rules.choice import ClassFolderChoice, offer_file_name_pattern
+from core.ingest.rules.choice import ClassFolderChoice, build_file_name_pattern_remedy
 from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import (
     OUTSIDE,
@@ -122,7 +122,7 @@ def _build_no_folders_error(
         f"{CSV_NAME} (path,label[,split])."
     )
     label_files_found = label_files.find_label_files(names, remaining)
-    remedies, by_names = offer_file_name_pattern(names, remaining)
+    remedies, by_names = build_file_name_pattern_remedy(names, remaining)
     # The first kind is enough: its advice is the whole message.
     for kind, files in foreign.group_files_by_kind([names[index] for index in remaining]).items():
         return UnreadableBatchError(
@@ -132,7 +132,7 @@ def _build_no_folders_error(
         usual = f"{usual} {' '.join(builder.plan.left_out_warnings)}"
     label_file_hint = (
         f" The file {label_files_found[0]}, and names no images of the "
-        f"batch.{label_files_found[0].program_advice}"
+        f"batch.{label_files_found[0].reading_program_advice}"
         if label_files_found
         else ""
     )
@@ -146,8 +146,8 @@ class _LeftOutFileCounts:
         self._outside = self._loose_images = 0
         self._files_by_top: Counter[str] = Counter()
         self._images_by_top: Counter[str] = Counter()
-        self._foreign: Counter[foreign.ForeignFileKind] = Counter()
-        self._first: dict[foreign.ForeignFileKind, str] = {}
+        self._foreign: Counter[foreign.UnsupportedFileKind] = Counter()
+        self._first: dict[foreign.UnsupportedFileKind, str] = {}
 
     def count_left_out(self, path: str, outside: NoClassReason) -> str:
         """Count a file outside the class folders; return the reason, perhaps with a hint."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from core.ingest.rules import label_files
 from core.ingest.rules.builder import MOST_NOTES, BatchPlanBuilder
 from core.ingest.rules.entries import ReadingOptions, ReadingRemedy, UnreadableBatchError
-from core.ingest.rules.levels import FolderLevels, Known
+from core.ingest.rules.levels import ClassFolderPath, Known
 from core.ingest.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
 from core.ingest.rules.tables import suggest_name_pattern
@@ -24,7 +24,7 @@ class ClassFolderChoice:
         builder: BatchPlanBuilder,
         remaining: Sequence[int],
         options: ReadingOptions,
-        levels: FolderLevels,
+        levels: ClassFolderPath,
         known: Known,
         tally: Mapping[str, int],
     ) -> None:
@@ -90,7 +90,7 @@ class ClassFolderChoice:
         return next((folder for folder in reversed(above) if not is_container_folder(folder)), name)
 
     def _build_error(
-        self, label_files_found: Sequence[label_files.LabelFile]
+        self, label_files_found: Sequence[label_files.PossibleLabelFile]
     ) -> UnreadableBatchError:
         tally = self._tally
         images = format_count(sum(tally.values()), "image")
@@ -135,7 +135,9 @@ class ClassFolderChoice:
                 "If the folders are the classes all the same, say so with -o layout=folders (in a "
                 "request ?layout=folders)."
             )
-        pattern_remedies, by_names = offer_file_name_pattern(self._builder.names, self._remaining)
+        pattern_remedies, by_names = build_file_name_pattern_remedy(
+            self._builder.names, self._remaining
+        )
         remedies += pattern_remedies
         label_file_hint = f"; {label_files_found[0]}" if label_files_found else ""
         others_hint = (
@@ -143,7 +145,7 @@ class ClassFolderChoice:
             if len(label_files_found) > 1
             else ""
         )
-        advice = label_files_found[0].program_advice if label_files_found else ""
+        advice = label_files_found[0].reading_program_advice if label_files_found else ""
         return UnreadableBatchError(
             f"The batch has no labels that are sure: {issue}{label_file_hint}{others_hint}."
             f"{advice} Put the images of each class in a folder of its name, or send their labels "
@@ -179,7 +181,7 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
     return warnings
 
 
-def offer_file_name_pattern(
+def build_file_name_pattern_remedy(
     names: Sequence[str], remaining: Sequence[int]
 ) -> tuple[list[ReadingRemedy], str]:
     """Return the remedy and sentence that offer labels from file names, if most fit a pattern."""

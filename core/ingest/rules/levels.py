@@ -60,7 +60,7 @@ OUTSIDE = NoClassReason("outside any class folder")
 
 
 @dataclass
-class FolderLevels:
+class ClassFolderPath:
     """The path from the top to the class folders.
 
     Attributes:
@@ -119,7 +119,7 @@ class FolderPathWalk:
 
 def find_class_folders(
     images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
-) -> FolderLevels:
+) -> ClassFolderPath:
     """Find the folder level that has the classes.
 
     Args:
@@ -130,7 +130,7 @@ def find_class_folders(
 
     Raises UnreadableBatchError if a part is missing, or if two readings are possible.
     """
-    finder = _ClassFolderFinder(FolderLevels(), level, known, held_out_alone)
+    finder = _ClassFolderFinder(ClassFolderPath(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
     finder.find_class_folder_level(rows)
     return finder.levels
@@ -138,7 +138,7 @@ def find_class_folders(
 
 class _ClassFolderFinder:
     def __init__(
-        self, levels: FolderLevels, level: int | None, known: Known, held_out_alone: bool
+        self, levels: ClassFolderPath, level: int | None, known: Known, held_out_alone: bool
     ) -> None:
         self.levels = levels
         self._chosen_level, self._known, self._depth = level, known, 1
@@ -156,10 +156,10 @@ class _ClassFolderFinder:
         )
         if parts:
             rows = self._skip_wrapper_folders(
-                self._enter_part_folders(rows, parts), may_have_parts=False
+                self._enter_dataset_part_folders(rows, parts), may_have_parts=False
             )
         while not self._is_done and rows:
-            rows = self._choose_top_folders_or_descend(rows)
+            rows = self._choose_top_folders_as_classes_or_descend(rows)
 
     def _skip_wrapper_folders(self, rows: Rows, may_have_parts: bool) -> Rows:
         """Pass a chain of single folders.
@@ -174,7 +174,7 @@ class _ClassFolderFinder:
             (top,) = tops
             has_direct_images = any(len(names) == 1 for names, _ in rows)
             below = _strip_top_folder(rows)
-            has_parts = may_have_parts and _has_part_folders(below)
+            has_parts = may_have_parts and _are_top_folders_dataset_parts(below)
             if (
                 has_direct_images
                 and not has_parts
@@ -200,7 +200,7 @@ class _ClassFolderFinder:
             rows = below
         return rows
 
-    def _enter_part_folders(self, rows: Rows, parts: dict[str, str]) -> Rows:
+    def _enter_dataset_part_folders(self, rows: Rows, parts: dict[str, str]) -> Rows:
         """Enter the folders of parts (train, test), and in each a chain of container folders.
 
         Examples are `train/images/<class>` and `seg_train/seg_train`.
@@ -250,12 +250,12 @@ class _ClassFolderFinder:
         self.levels.steps.append(descend_into_part_folder)
         return inner_rows
 
-    def _choose_top_folders_or_descend(self, rows: Rows) -> Rows:
+    def _choose_top_folders_as_classes_or_descend(self, rows: Rows) -> Rows:
         """Decide if the top folders are the classes; otherwise go down one level."""
         uppers = _count_images_by_top_folder(rows)
         lowers = _count_images_by_top_folder(_strip_top_folder(rows))
         if self._chosen_level is not None:
-            return self._descend_to_chosen_level(rows, bool(lowers))
+            return self._descend_to_requested_level(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
         # Folders that hold most images themselves are classes, whatever else lies in them.
         if not lowers or direct_images > sum(lowers.values()):
@@ -290,7 +290,7 @@ class _ClassFolderFinder:
             return self._mark_folders_as_classes(rows)
         raise self._build_error(uppers, lowers, direct_images)
 
-    def _descend_to_chosen_level(self, rows: Rows, is_deeper: bool) -> Rows:
+    def _descend_to_requested_level(self, rows: Rows, is_deeper: bool) -> Rows:
         if self._chosen_level == self._depth:
             return self._mark_folders_as_classes(rows)
         if not is_deeper:
@@ -389,14 +389,14 @@ class _ClassFolderFinder:
         return 0
 
 
-def _has_part_folders(rows: Rows) -> bool:
+def _are_top_folders_dataset_parts(rows: Rows) -> bool:
     """Return whether the top folders are parts such as train and test.
 
     They are if one is for training and has class folders, or if all are named like parts and some
     have class folders.
     """
     folders = [names for names, _ in rows]
-    return part_rules.has_training_part(folders) or (
+    return part_rules.has_training_class_folders(folders) or (
         all(get_dataset_part_of_folder(names[0]) for names in folders)
         and any(len(names) > 1 for names in folders)
     )

@@ -39,7 +39,7 @@ def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
         layout="folders" if layout == "folders" else "auto",
         one_class=_parse_boolean("one_class", texts.get("one_class") or "false"),
         class_level=_parse_folder_level(texts.get("classes") or ""),
-        max_bad=_parse_share(texts.get("max_bad") or ""),
+        max_bad=_parse_max_bad_share(texts.get("max_bad") or ""),
         image_column=texts.get("image", ""),
         label_column=texts.get("label", ""),
         table=texts.get("table", ""),
@@ -94,7 +94,7 @@ def _parse_folder_level(text: str) -> int | None:
     return int(level)
 
 
-def _parse_share(text: str) -> float:
+def _parse_max_bad_share(text: str) -> float:
     if not text:
         return ReadingOptions().max_bad
     try:

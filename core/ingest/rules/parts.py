@@ -27,7 +27,7 @@ _INSTEAD = (
 )
 
 
-def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
+def has_training_class_folders(folders: Iterable[Sequence[str]]) -> bool:
     """Return whether folders, given as names from the top, include a `train/<class>`."""
     return any(
         len(names) > 1 and get_dataset_part_of_folder(names[0]) == TRAINING for names in folders
@@ -57,7 +57,7 @@ def find_dataset_parts_of_top_folders(
         elif below:
             classes_in.setdefault(top, set()).add(below[0])
         # A `train` without class folders is no part, but the advice in
-        # `_refuse_part_without_training` names it.
+        # `_refuse_batch_without_training_images` names it.
         elif part == TRAINING:
             classes_in.setdefault(top, set())
     parts = {
@@ -72,11 +72,11 @@ def find_dataset_parts_of_top_folders(
     if parts_by_word and not parts:
         return parts_by_word
     for top, part in sorted(parts.items()):
-        _refuse_part_without_training(top, part, parts, classes_in, other_folders)
+        _refuse_batch_without_training_images(top, part, parts, classes_in, other_folders)
     return {}
 
 
-def _refuse_part_without_training(
+def _refuse_batch_without_training_images(
     top: str,
     part: str,
     parts: Mapping[str, str],

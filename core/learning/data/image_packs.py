@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import PER_TASK, REST, TOTALS
 from core.learning.state import TYPES, MethodState, load_tensors, renumber_task_tensors
 from core.learning.training.output import Part
@@ -32,7 +32,7 @@ IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
 def restore_method_state(
-    parts: Iterable[LocalPart], class_numbers: Sequence[Sequence[int]] = ()
+    parts: Iterable[LocalPartFile], class_numbers: Sequence[Sequence[int]] = ()
 ) -> dict[str, dict[str, Tensor]]:
     """Return the state in a version's parts: type → tensors, with images uint8 [N, S, S, C].
 
@@ -58,7 +58,7 @@ def restore_method_state(
     return state
 
 
-def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
+def collect_image_packs(kind: str, parts: Iterable[LocalPartFile]) -> dict[int, Tensor]:
     """Return task → images [P, S, S, C] of the packs of one type's memory.
 
     The files may vanish once they are opened.

@@ -12,7 +12,7 @@ import torch
 
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent
 from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion, PredictionsFile
-from core.contract.jobs.measure_job import MeasureResult, MeasureSpec
+from core.contract.jobs.measure_job import MeasurementSpec, MeasureResult
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
 from core.learning.evaluation.calibration.error import measure_calibration
@@ -25,7 +25,7 @@ RESULT = "result.json"
 _VERSION: MeasuredVersion = "new"
 
 
-def measure_version_by_spec(spec: MeasureSpec, emit: Emit) -> Path:
+def measure_version_by_spec(spec: MeasurementSpec, emit: Emit) -> Path:
     """Measure the version of a spec on its images; return the folder with the result.
 
     Raises:
@@ -72,7 +72,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
 
     def run_measurement(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
-        spec = MeasureSpec.from_json(json.loads(Path(spec_path).read_text()))
+        spec = MeasurementSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=measure_version_by_spec(spec, emit)))
 
     return run_and_report_events(out_fd, before, run_measurement)

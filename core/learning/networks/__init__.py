@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from core.contract.base import ExpectedBase
+from core.contract.base import ExpectedBaseTensors
 from core.learning.networks.backbone import Backbone, ImageSpec, is_batch_norm_counter
 from core.learning.networks.init import initialise_weights
 from core.learning.networks.network import HeadSpec, Network
@@ -110,7 +110,9 @@ def list_expected_tensors(
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
+def describe_expected_base(
+    architecture: Mapping[str, Any], image: ImageSpec
+) -> ExpectedBaseTensors:
     """Return the required content of an uploaded base, as JSON.
 
     `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name

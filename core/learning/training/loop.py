@@ -16,7 +16,7 @@ from torch import Tensor
 
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
-from core.contract.jobs.snapshot import LoopState, LossSumState
+from core.contract.jobs.snapshot import RunningLossState, TrainingLoopState
 from core.contract.jobs.snapshot import TrainingPosition as StoredPosition
 from core.learning.data import features
 from core.learning.data.augment import draw_epoch_random_numbers
@@ -408,11 +408,11 @@ class TrainingLoop:
         frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
         for kind, named in self.method.state.collect_tensors_by_type(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
-        state = LoopState(
+        state = TrainingLoopState(
             position=StoredPosition(**vars(self.position)),
             state=self.method.state.collect_json_by_type(without=frozen),
             validation=self.validation.get_validation_state(),
-            loss=LossSumState(sum=float(self._loss), steps=self._losses),
+            loss=RunningLossState(sum=float(self._loss), steps=self._losses),
         )
         return RunSnapshot(tensors, state)
 

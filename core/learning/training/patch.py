@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.contract.jobs.job_event import DoneEvent
 from core.contract.jobs.job_result import JobResult
-from core.contract.jobs.patch_job import PatchSpec
+from core.contract.jobs.patch_job import ClassPatchSpec
 from core.contract.manifest import PER_TASK, STATISTICS, TOTALS
 from core.learning.class_map import ClassMap
 from core.learning.data import image_packs
@@ -51,7 +51,7 @@ _PASS = 32
 class PatchJob(LearningJob):
     """One attempt at a patch."""
 
-    def __init__(self, spec: PatchSpec, emit: Emit) -> None:
+    def __init__(self, spec: ClassPatchSpec, emit: Emit) -> None:
         super().__init__(spec, emit, NoLoopControl())
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
@@ -176,7 +176,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
 
     def run_patch(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
-        spec = PatchSpec.from_json(json.loads(Path(spec_path).read_text()))
+        spec = ClassPatchSpec.from_json(json.loads(Path(spec_path).read_text()))
         job = PatchJob(spec, emit)
         with job.numerics.use_numerics_flags():
             job.run_job_phases()

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizing
-from core.ingest.limits import PREDICT_IMAGES, Limits
+from core.ingest.limits import PREDICT_IMAGES, ArchiveLimits
 from core.processes.messages import read_exactly, read_framed_message, write_framed_message
 
 ARRAY_BYTES = 1 << 30
@@ -34,7 +34,11 @@ class InvalidDecodeRequest(Exception):
 
 
 def decode_image_files(
-    files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: SquareResizing
+    files: Sequence[bytes],
+    size: int,
+    channels: int,
+    limits: ArchiveLimits,
+    resizing: SquareResizing,
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of each image file, or the reason why it cannot be used."""
     for data in files:
@@ -48,7 +52,7 @@ def decode_image_files(
 
 
 def decode_nested_arrays(
-    value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: SquareResizing
+    value: Sequence[Any], size: int, channels: int, limits: ArchiveLimits, resizing: SquareResizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of nested arrays H×W or H×W×C of values 0 … 255, or why one cannot be used."""
     for image in value:
@@ -59,7 +63,7 @@ def decode_nested_arrays(
 
 
 def _decode_nested_array(
-    image: Any, size: int, channels: int, limits: Limits, resizing: SquareResizing
+    image: Any, size: int, channels: int, limits: ArchiveLimits, resizing: SquareResizing
 ) -> bytes:
     """Return the pixels of a nested array.
 
@@ -126,7 +130,7 @@ def _build_dict_without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str
     return value
 
 
-def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
+def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: ArchiveLimits) -> None:
     """Answer requests until the source ends or memory runs out."""
     while True:
         try:
@@ -135,7 +139,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
-        images.renew_cpu_limit(int(header["cpu_s"]) + 1)
+        images.extend_process_cpu_limit(int(header["cpu_s"]) + 1)
         write_framed_message(sink, b"begun")
         try:
             for message in _encode_decoded_image_messages(header, body, limits):
@@ -156,7 +160,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
 
 
 def _encode_decoded_image_messages(
-    header: Mapping[str, Any], body: Sequence[bytes], limits: Limits
+    header: Mapping[str, Any], body: Sequence[bytes], limits: ArchiveLimits
 ) -> Iterator[bytes]:
     """Yield the messages after `begun`.
 
@@ -184,7 +188,7 @@ def _encode_decoded_image_messages(
             return
 
 
-def main(limits: Limits) -> None:
+def main(limits: ArchiveLimits) -> None:
     """Limit the memory and CPU time of this process, then serve decoding requests."""
     import numpy as np  # noqa: F401 - loaded before memory is limited
 
@@ -200,4 +204,4 @@ def main(limits: Limits) -> None:
 
 
 if __name__ == "__main__":
-    main(Limits(**json.loads(sys.argv[1])))
+    main(ArchiveLimits(**json.loads(sys.argv[1])))

@@ -10,7 +10,7 @@ from safetensors.numpy import save
 from core.ingest.answers import (
     parse_predictions,
     parse_ranked_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
@@ -34,7 +34,7 @@ def write_answers(folder: Path, scores: torch.Tensor) -> bytes:
         counts.to(integers),
     )
     files = stored_predictions.write_predictions(folder, {("new", 3): answers})
-    return read_written_predictions(folder, files)["new", 3]
+    return read_predictions_written_by_job(folder, files)["new", 3]
 
 
 @pytest.mark.parametrize("classes", [1, 7, 300, 40_000])

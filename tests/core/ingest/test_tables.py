@@ -14,9 +14,9 @@ from hostile_corpus import honest_zip, png, tar
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
 from core.errors import ArchiveHostile, LabelsInvalid
-from core.ingest.layout import BatchReading, build_archive_layout
-from core.ingest.limits import Limits
-from core.ingest.rules.entries import BadEntry, ReadingOptions, UnreadableBatchError
+from core.ingest.layout import BatchReadingSettings, build_archive_layout
+from core.ingest.limits import ArchiveLimits
+from core.ingest.rules.entries import BadTableEntry, ReadingOptions, UnreadableBatchError
 from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
 from core.ingest.rules.tables import find_label_table, suggest_name_pattern
 from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
@@ -136,7 +136,7 @@ def test_a_label_is_trimmed_and_a_missing_one_is_listed(value: str, label: str |
     files = table(f'images/cat0.jpg,x\nimages/owl1.jpg,"{value}"\n')
     plan = planned(files, max_bad=0)
     assert labels_of(plan, files).get("images/owl1.jpg") == label
-    said = [BadEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
+    said = [BadTableEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
     assert plan.bad_entries == ([] if label else said)
 
 
@@ -520,12 +520,12 @@ def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     assert not suggest_name_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
     assert not suggest_name_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
     with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
-        build_archive_layout(names, Limits(), lambda _: b"")
+        build_archive_layout(names, ArchiveLimits(), lambda _: b"")
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra[
         "remedies"
     ][-1].items()
-    reading = BatchReading(ReadingOptions(names_pattern="{label}_{number}"))
-    assert build_archive_layout(names, Limits(), lambda _: b"", reading).classes == [
+    reading = BatchReadingSettings(ReadingOptions(names_pattern="{label}_{number}"))
+    assert build_archive_layout(names, ArchiveLimits(), lambda _: b"", reading).classes == [
         "cat",
         "great_owl",
     ]

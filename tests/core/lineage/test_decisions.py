@@ -66,7 +66,7 @@ def relearn(desk: Desk, model: str, number: int) -> tuple[Any, bool]:
 
 def roll_back(desk: Desk, model: str) -> None:
     aliases.roll_alias_back(
-        desk.db, actor(desk), model, "production", aliases.AliasMoveDecision("worse")
+        desk.db, actor(desk), model, "production", aliases.RequestedAliasMove("worse")
     )
 
 
@@ -299,7 +299,12 @@ def test_what_a_promoted_version_lacks_is_passed_over(desk: Desk) -> None:
     submit(desk, model)
     assert work(desk)[1].status == "held"
     answer, _ = aliases.set_alias(
-        desk.db, actor(desk), model, "production", 3, aliases.AliasMoveDecision("seen and accepted")
+        desk.db,
+        actor(desk),
+        model,
+        "production",
+        3,
+        aliases.RequestedAliasMove("seen and accepted"),
     )
     assert answer["lost_tasks"][0]["lost_classes"] == ["2a", "2b"]
     assert standings(desk, model) == ["learned", "skipped", "learned"]
@@ -341,7 +346,7 @@ def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again
 def test_several_tasks_are_brought_back_one_after_the_other(desk: Desk) -> None:
     model = learned(desk, "", "", "")
     aliases.roll_alias_back(
-        desk.db, actor(desk), model, "production", aliases.AliasMoveDecision("worse"), 1
+        desk.db, actor(desk), model, "production", aliases.RequestedAliasMove("worse"), 1
     )
     for number in (3, 2):
         relearn(desk, model, number)
@@ -369,7 +374,7 @@ def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is
     assert work(desk, BAD)[1].status == "held"
     retries.retry_job(desk.db, CATALOGUE, actor(desk), held, None)
     aliases.set_alias(
-        desk.db, actor(desk), model, "production", 2, aliases.AliasMoveDecision("seen")
+        desk.db, actor(desk), model, "production", 2, aliases.RequestedAliasMove("seen")
     )
     assert work(desk, BAD)[1].status == "held"
     assert standings(desk, model) == ["learned", "learned"]

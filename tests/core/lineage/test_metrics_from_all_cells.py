@@ -14,7 +14,7 @@ from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import measurements
-from core.database.measurements import remove_figures_from_manifest
+from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.ids import new_id
@@ -85,7 +85,7 @@ class History:
             model.next_version += 1
             version = Version(
                 id=new_id("ver"), model_id=model.id, number=number, parent=parent.number, task_number=task,
-                status="published", gate={}, manifest=remove_figures_from_manifest(document),
+                status="published", gate={}, manifest=replace_manifest_figures_by_null(document),
                 bytes=draw.randint(1, 99), bytes_new=0,
                 created_at=0.0,
             )  # fmt: skip

@@ -42,7 +42,9 @@ def best(desk: Any, correct: int, *, step: int = 3, content: str = "weights") ->
 
 
 def register(desk: Any, claim: Any, correct: int, **values: Any) -> None:
-    anytime.register_best_state(desk.db, desk.store, claim, best(desk, correct, **values))
+    anytime.upload_and_register_best_state(
+        desk.db, desk.store, claim, best(desk, correct, **values)
+    )
 
 
 def stored(desk: Any, job_id: str, name: str) -> bytes:
@@ -135,7 +137,7 @@ def test_a_folder_that_is_incomplete_is_refused(desk: Any, job: Any) -> None:
     folder = best(desk, 5)
     (folder / "parts" / "head.safetensors").unlink()
     with pytest.raises(ValueError, match="head"):
-        anytime.register_best_state(desk.db, desk.store, job[1], folder)
+        anytime.upload_and_register_best_state(desk.db, desk.store, job[1], folder)
     assert desk.keys("anytime/") == []
 
 

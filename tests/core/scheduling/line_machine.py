@@ -167,7 +167,7 @@ class Line(RuleBasedStateMachine):
                 self.actor,
                 self.model,
                 "production",
-                aliases.AliasMoveDecision("worse"),
+                aliases.RequestedAliasMove("worse"),
                 version,
             )
         )
@@ -480,7 +480,7 @@ class Line(RuleBasedStateMachine):
                 self.model,
                 "production",
                 version,
-                aliases.AliasMoveDecision(reason),
+                aliases.RequestedAliasMove(reason),
             ),
             granted=granted,
         )

@@ -135,7 +135,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 claims.complete_pause_or_cancellation(desk.db, claim)
 
     resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
-    given = aliases.AliasMoveDecision("seen")
+    given = aliases.RequestedAliasMove("seen")
 
     def person(seed: int) -> None:
         draw = random.Random(seed)

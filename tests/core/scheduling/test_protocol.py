@@ -214,9 +214,9 @@ class Protocol(RuleBasedStateMachine):
         if claim is None:
             return
         self.desk.expire(claim)
-        assert claims.take_back_expired_jobs(self.desk.db) == [claim.job_id]
+        assert claims.take_back_jobs_with_expired_lease(self.desk.db) == [claim.job_id]
         self.ended(claim.job_id, strike=True)
-        assert claims.take_back_expired_jobs(self.desk.db) == []
+        assert claims.take_back_jobs_with_expired_lease(self.desk.db) == []
 
     @rule(
         pick=st.integers(0, 9),

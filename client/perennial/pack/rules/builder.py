@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import BadEntry, UnreadableBatchError
+from perennial.pack.rules.entries import BadTableEntry, UnreadableBatchError
 from perennial.pack.rules.names import (
     is_archive_path,
     is_hidden_path,
@@ -64,7 +64,7 @@ class BatchReadingPlan:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     left_out_warnings: list[str] = field(default_factory=list)
-    bad_entries: list[BadEntry] = field(default_factory=list)
+    bad_entries: list[BadTableEntry] = field(default_factory=list)
 
 
 class BatchPlanBuilder:

@@ -8,7 +8,7 @@ from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.levels import FolderPlace, find_class_folders
 from perennial.pack.rules.names import CSV_NAME, is_clearly_no_image, is_image_path, quote_name
 from perennial.pack.rules.sentences import format_count
-from perennial.pack.rules.tables import FoundTable, resolve_entry_images, select_held_out_parts
+from perennial.pack.rules.tables import FoundLabelTable, resolve_entry_images, select_held_out_parts
 from perennial.pack.rules.words import is_container_folder
 
 
@@ -16,8 +16,8 @@ def choose_label_table(
     builder: BatchPlanBuilder,
     remaining: Sequence[int],
     options: ReadingOptions,
-    find: Callable[[], FoundTable | None],
-) -> FoundTable | None:
+    find: Callable[[], FoundLabelTable | None],
+) -> FoundLabelTable | None:
     """Return the label table that determines the classes, or None.
 
     Beside plain class folders, it must be named as the label table or have labels for most images.
@@ -78,7 +78,10 @@ def _are_clearly_class_folders(
 
 
 def assign_table_labels(
-    builder: BatchPlanBuilder, remaining: Sequence[int], options: ReadingOptions, table: FoundTable
+    builder: BatchPlanBuilder,
+    remaining: Sequence[int],
+    options: ReadingOptions,
+    table: FoundLabelTable,
 ) -> None:
     """Assign each file the class in a label table; leave out files that it does not list."""
     plan, names = builder.plan, builder.names

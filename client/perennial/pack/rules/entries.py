@@ -54,7 +54,7 @@ class TableRow(NamedTuple):
     where: str
 
 
-class BadEntry(NamedTuple):
+class BadTableEntry(NamedTuple):
     """An entry that is left out: its place, and the reason as the end of a sentence."""
 
     where: str

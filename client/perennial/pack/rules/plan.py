@@ -16,15 +16,15 @@ from perennial.pack.rules.by_folders import assign_folder_classes
 from perennial.pack.rules.by_table import assign_table_labels, choose_label_table
 from perennial.pack.rules.entries import ReadingOptions
 from perennial.pack.rules.levels import Known
-from perennial.pack.rules.tables import MOST_ENTRIES, FoundTable, find_label_table
+from perennial.pack.rules.tables import MOST_ENTRIES, FoundLabelTable, find_label_table
 
 __all__ = [
     "IGNORED",
     "LEFT_BEHIND",
     "BatchReadingPlan",
-    "make_empty_label_finder",
+    "list_no_known_classes",
     "plan_batch_reading",
-    "plan_table_reading",
+    "plan_batch_reading_by_table",
     "require_training_images",
 ]
 
@@ -32,7 +32,7 @@ Read = Callable[[int], bytes]
 """Function that returns the bytes of a file by its number; its exceptions are passed on."""
 
 
-def make_empty_label_finder() -> Collection[str]:
+def list_no_known_classes() -> Collection[str]:
     """Return no labels, for a model that knows none, or without a model."""
     return ()
 
@@ -41,7 +41,7 @@ def plan_batch_reading(
     names: Sequence[str],
     options: ReadingOptions,
     read: Read,
-    known_classes: Known = make_empty_label_finder,
+    known_classes: Known = list_no_known_classes,
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> BatchReadingPlan:
@@ -75,8 +75,8 @@ def plan_batch_reading(
     return builder.build_plan(options.held_out_alone)
 
 
-def plan_table_reading(
-    names: Sequence[str], options: ReadingOptions, table: FoundTable
+def plan_batch_reading_by_table(
+    names: Sequence[str], options: ReadingOptions, table: FoundLabelTable
 ) -> BatchReadingPlan:
     """Plan how the files of a batch are read by a given label table.
 

@@ -22,7 +22,7 @@ from perennial.pack.names import (
     is_junk_path,
     normalise_to_nfc,
 )
-from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, UnreadableBatchError
+from perennial.pack.rules.entries import BadTableEntry, Part, ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.names import is_clearly_no_image
 from perennial.pack.rules.options import convert_option_values, parse_reading_option_texts
 from perennial.pack.rules.tables import (
@@ -190,7 +190,7 @@ def read_table_file(file: Path) -> bytes:
     return data
 
 
-def describe_left_out_entries(entries: Sequence[BadEntry]) -> list[str]:
+def describe_left_out_entries(entries: Sequence[BadTableEntry]) -> list[str]:
     """Return a sentence about entries left out: how many, and the first ones."""
     if not entries:
         return []

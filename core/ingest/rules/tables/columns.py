@@ -124,7 +124,7 @@ def _find_image_column(
         different = len({i for i in row_images if i >= 0})
         if not different:
             continue
-        key = (different, -_rank_image_column(records.columns[at]))
+        key = (different, -_rank_image_column_name(records.columns[at]))
         if 2 * different >= len(sample) or is_image_column_name(records.columns[at]) or chosen >= 0:
             candidates.append((at, row_images))
             if key > best_key:
@@ -135,7 +135,7 @@ def _find_image_column(
         at
         for at, row_images in candidates
         if len({i for i in row_images if i >= 0}) == best_key[0]
-        and _are_values_different(row_images, best_found)
+        and _do_columns_name_different_images(row_images, best_found)
     ]
     if rivals:
         names = [records.columns[at] for at in sorted([best, *rivals])]
@@ -150,7 +150,7 @@ def _find_named_image_column(records: TableRecords) -> int:
     ]
     has_labels = any(_is_label_column_name(column) for column in records.columns)
     return (
-        min(image_columns, key=lambda at: _rank_image_column(records.columns[at]))
+        min(image_columns, key=lambda at: _rank_image_column_name(records.columns[at]))
         if image_columns and has_labels
         else -1
     )
@@ -185,11 +185,11 @@ def _find_number_of_named_image(value: object, find: Find) -> int:
     return find(text) if 0 < len(text) <= 1024 else -1
 
 
-def _are_values_different(first: list[int], second: list[int]) -> bool:
+def _do_columns_name_different_images(first: list[int], second: list[int]) -> bool:
     return any(a >= 0 and b >= 0 and a != b for a, b in zip(first, second, strict=True))
 
 
-def _rank_image_column(column: str) -> int:
+def _rank_image_column_name(column: str) -> int:
     word = _normalise_column_name(column)
     return _IMAGE_WORDS.index(word) if word in _IMAGE_WORDS else len(_IMAGE_WORDS)
 
@@ -261,14 +261,14 @@ def _find_label_column(
     if len(named) > 1:
         fitting = _prefer_text_column(fitting, sample)
     if len(fitting) > 1 or not named:
-        folder_columns = [at for at in fitting if _is_folder_column(at, sample, folders)]
+        folder_columns = [at for at in fitting if _is_image_folder_column(at, sample, folders)]
         # Columns that all repeat the folder are equal, so any of them will do.
         fitting = folder_columns[:1] or fitting
     if len(fitting) > 1:
         raise _build_error(records, [records.columns[at] for at in fitting], "of labels", "label")
     (label,) = fitting
     _refuse_decimal_labels(records, label, sample)
-    if not named and not _is_folder_column(label, sample, folders):
+    if not named and not _is_image_folder_column(label, sample, folders):
         _refuse_unlikely_labels(records, label, sample, folders)
     return label
 
@@ -289,7 +289,9 @@ def _prefer_text_column(columns: list[int], sample: list[Sequence[object]]) -> l
     return word_columns[:1] or columns[:1]
 
 
-def _is_folder_column(column: int, sample: list[Sequence[object]], folders: list[str]) -> bool:
+def _is_image_folder_column(
+    column: int, sample: list[Sequence[object]], folders: list[str]
+) -> bool:
     """Return True if a column has the names of the images' folders in nearly all rows."""
     matches = sum(
         str(row[column]).strip() == folder

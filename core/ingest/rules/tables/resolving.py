@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.ingest.rules.entries import (
-    BadEntry,
+    BadTableEntry,
     Part,
     ReadingOptions,
     ReadingRemedy,
@@ -14,7 +14,7 @@ from core.ingest.rules.entries import (
     UnreadableBatchError,
 )
 from core.ingest.rules.names import quote_name
-from core.ingest.rules.tables.found import FoundTable
+from core.ingest.rules.tables.found import FoundLabelTable
 from core.ingest.rules.tables.images import ImageNames
 from core.ingest.rules.tables.values import find_part_in_path
 from core.ingest.rules.tables.words import format_share_as_percent
@@ -38,12 +38,12 @@ class ResolvedEntries:
     """
 
     placed: list[LabelledImage] = field(default_factory=list)
-    bad: list[BadEntry] = field(default_factory=list)
-    unlabelled: list[BadEntry] = field(default_factory=list)
+    bad: list[BadTableEntry] = field(default_factory=list)
+    unlabelled: list[BadTableEntry] = field(default_factory=list)
 
 
 def resolve_entry_images(
-    table: FoundTable,
+    table: FoundLabelTable,
     names: Sequence[str],
     remaining: Sequence[int],
     options: ReadingOptions,
@@ -72,7 +72,7 @@ def resolve_entry_images(
         )
         if number < 0:
             resolved.bad.append(
-                BadEntry(row.where, images.describe_lookup_failure(row.image, number))
+                BadTableEntry(row.where, images.describe_lookup_failure(row.image, number))
             )
             continue
         # None stands for an image that two rows have contradicted: further rows are bad as well.
@@ -80,16 +80,20 @@ def resolve_entry_images(
         if first is row:
             continue
         if first is not None and (first.label, first.part) == (row.label, row.part):
-            resolved.unlabelled.append(BadEntry(row.where, f"names {quote_name(row.image)} again"))
+            resolved.unlabelled.append(
+                BadTableEntry(row.where, f"names {quote_name(row.image)} again")
+            )
             continue
-        resolved.bad.append(BadEntry(row.where, _describe_label_contradiction(row, first)))
+        resolved.bad.append(BadTableEntry(row.where, _describe_label_contradiction(row, first)))
         if first is not None:
-            resolved.bad.append(BadEntry(first.where, _describe_label_contradiction(first, row)))
+            resolved.bad.append(
+                BadTableEntry(first.where, _describe_label_contradiction(first, row))
+            )
             by_image[number] = None
     resolved.placed = [
         LabelledImage(number, row) for number, row in by_image.items() if row is not None
     ]
-    _require_enough_entries_resolved(table, resolved, options)
+    _require_few_unreadable_entries(table, resolved, options)
     return resolved
 
 
@@ -113,11 +117,13 @@ def _describe_label_contradiction(row: TableRow, rival: TableRow | None) -> str:
     return f"names {quote_name(row.image)} with {quote_name(row.label)}; {rival.where} says {contradiction}"
 
 
-def _require_enough_entries_resolved(
-    table: FoundTable, resolved: ResolvedEntries, options: ReadingOptions
+def _require_few_unreadable_entries(
+    table: FoundLabelTable, resolved: ResolvedEntries, options: ReadingOptions
 ) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
-    first = (resolved.bad or resolved.unlabelled or [BadEntry(table.title, "has no entries")])[0]
+    first = (resolved.bad or resolved.unlabelled or [BadTableEntry(table.title, "has no entries")])[
+        0
+    ]
     example = f"the first is {first.where}: {first.reason}"
     if not good:
         raise UnreadableBatchError(

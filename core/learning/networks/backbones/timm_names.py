@@ -11,7 +11,11 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
-from core.contract.pretrained import PretrainedTable, PretrainedWeights, describe_pretrained_weights
+from core.contract.pretrained import (
+    PretrainedWeights,
+    PretrainedWeightsTable,
+    describe_pretrained_weights,
+)
 
 DEFAULT = "mobilenetv3_small_100.lamb_in1k"
 """The smallest of the recommended weights."""
@@ -37,9 +41,9 @@ _FILE = Path(__file__).with_name("timm_weights.json")
 
 # Read on first use: most jobs use no network of timm.
 @cache
-def load_weights_table() -> PretrainedTable:
+def load_weights_table() -> PretrainedWeightsTable:
     """Return the table of all weights, as stored in `timm_weights.json`."""
-    value: PretrainedTable = json.loads(_FILE.read_bytes())
+    value: PretrainedWeightsTable = json.loads(_FILE.read_bytes())
     return value
 
 

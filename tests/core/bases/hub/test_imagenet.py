@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.bases.hub.imagenet import convert_checkpoint
-from core.bases.pretrained import PretrainedTerms
+from core.bases.pretrained import PretrainedWeightsPolicy
 from core.database.states import JobState
 from core.database.tables import Version
 from core.ingest.decoding.resizing import SquareResizing
@@ -104,7 +104,7 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
     if not desk.owner:
         desk.new_owner("team")
     given = {"name": name, "scenario": "class", **fields}
-    limits = NewModelLimits(terms=PretrainedTerms(hub=False, photos=True))
+    limits = NewModelLimits(terms=PretrainedWeightsPolicy(hub=False, photos=True))
     service = UseCaseResources(desk.db, desk.blobs, load_catalogue(desk.settings))
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return dict(made)

@@ -18,7 +18,7 @@ _SAYS_SEPARATOR = re.compile(r"\"?sep=(.)\"?\s*", re.IGNORECASE)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-class CellRow(NamedTuple):
+class TableCellRow(NamedTuple):
     """A row of cells.
 
     Attributes:
@@ -98,15 +98,15 @@ def _parse_declared_separator(data: bytes) -> str:
     return match[1] if match else ""
 
 
-def read_table_rows(data: bytes, separator: str) -> Iterator[CellRow]:
+def read_table_rows(data: bytes, separator: str) -> Iterator[TableCellRow]:
     """Yield the rows of a file, without empty lines."""
     try:
         yield from _read_table_rows(open_bytes_as_text(data), separator)
     except UnicodeDecodeError:  # only UTF-16 raises this: its decoder has no surrogateescape
-        yield CellRow(0, 1, [], "is not the UTF-16 that the file begins as")
+        yield TableCellRow(0, 1, [], "is not the UTF-16 that the file begins as")
 
 
-def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[CellRow]:
+def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[TableCellRow]:
     # Strict, so that a broken quote is a problem of its row instead of wrong cells.
     reader = csv.reader(
         _replace_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
@@ -123,7 +123,7 @@ def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[CellRow
         line_number = reader.line_num
         if cells or problem:
             line_count = max(1, line_number - previous_line_number)
-            yield CellRow(line_number, line_count, cells, problem)
+            yield TableCellRow(line_number, line_count, cells, problem)
         previous_line_number = line_number
 
 

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from perennial.pack.rules.entries import BadEntry, Part, TableRow, UnreadableBatchError
+from perennial.pack.rules.entries import BadTableEntry, Part, TableRow, UnreadableBatchError
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.values import LabelParser
 
@@ -34,7 +34,7 @@ class TableFile:
 
 
 @dataclass
-class FoundTable:
+class FoundLabelTable:
     """A label table of a batch.
 
     Attributes:
@@ -51,8 +51,8 @@ class FoundTable:
     files: list[int] = field(default_factory=list)
     rows: list[TableRow] = field(default_factory=list)
     of: "array[int]" = field(default_factory=lambda: array("l"))
-    bad: list[BadEntry] = field(default_factory=list)
-    unlabelled: list[BadEntry] = field(default_factory=list)
+    bad: list[BadTableEntry] = field(default_factory=list)
+    unlabelled: list[BadTableEntry] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -72,7 +72,7 @@ class TableEntryCollector:
     """
 
     def __init__(self, kind: str, max_entries: int) -> None:
-        self.table = FoundTable(kind)
+        self.table = FoundLabelTable(kind)
         self.labels = LabelParser()
         self._max_entries = max_entries
         self._entries = 0
@@ -101,7 +101,7 @@ class TableEntryCollector:
             return self.add_bad_entry(where, read.problem)
         self._count_table_entry()
         if not read.label:
-            self.table.unlabelled.append(BadEntry(where, f"{quote_name(name)} has no label"))
+            self.table.unlabelled.append(BadTableEntry(where, f"{quote_name(name)} has no label"))
             return None
         self.table.rows.append(TableRow(name, read.label, part, where))
         # Labels in the names of files belong to no file.
@@ -112,7 +112,7 @@ class TableEntryCollector:
         """Add an unreadable entry."""
         # Bad entries are stored as well, so they count for the limit.
         self._count_table_entry()
-        self.table.bad.append(BadEntry(where, reason))
+        self.table.bad.append(BadTableEntry(where, reason))
 
     def _count_table_entry(self) -> None:
         self._entries += 1

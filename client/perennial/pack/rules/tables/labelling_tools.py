@@ -40,13 +40,13 @@ def read_roboflow_table(source: TableSource) -> bool:
     ):
         return False
     # A table of other contents may have this name.
-    if not all(_are_zero_one_flags(row) for row in records.sample_entry_values()):
+    if not all(_are_label_cells_zero_or_one(row) for row in records.sample_entry_values()):
         return False
     _read_one_hot_rows(source, records)
     return True
 
 
-def _are_zero_one_flags(row: Sequence[object]) -> bool:
+def _are_label_cells_zero_or_one(row: Sequence[object]) -> bool:
     return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
 
 
@@ -57,7 +57,7 @@ def _read_one_hot_rows(source: TableSource, records: TableRecords) -> None:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
                 rows.add_bad_entry(entry.where, entry.problem)
-        elif not _are_zero_one_flags(entry.values):
+        elif not _are_label_cells_zero_or_one(entry.values):
             rows.add_bad_entry(entry.where, "has something else than 0 and 1 for a class")
         else:
             flags = [str(cell).strip() in _ONE for cell in entry.values[1:]]
@@ -167,7 +167,7 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
         return False
     rows = source.begin_entry_collector(SAGEMAKER_TITLE)
     for where, value in source.iterate_object_entries(rows, form):
-        names = _list_classes_of_labelled_entry(value)
+        names = _list_classes_of_manifest_entry(value)
         if names is None:
             rows.add_bad_entry(where, "has annotations that are no classes of whole images")
         else:
@@ -175,7 +175,7 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
     return True
 
 
-def _list_classes_of_labelled_entry(entry: dict[str, object]) -> list[object] | None:
+def _list_classes_of_manifest_entry(entry: dict[str, object]) -> list[object] | None:
     """Return the classes of an entry, or None if it has only other annotations, such as boxes."""
     classes: list[object] = []
     other_annotations = 0

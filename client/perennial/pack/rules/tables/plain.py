@@ -108,7 +108,7 @@ def _read_image_label_object(source: TableSource) -> bool:
     if source.options.image_column or source.options.label_column:
         return False
     try:
-        if not _has_image_keys(source):
+        if not _are_object_keys_images(source):
             return False
     except NotJson:
         return False
@@ -124,7 +124,7 @@ def _read_image_label_object(source: TableSource) -> bool:
     return True
 
 
-def _has_image_keys(source: TableSource) -> bool:
+def _are_object_keys_images(source: TableSource) -> bool:
     text = JsonTextReader(read_whole_text(source.file))
     checked = matches = 0
     for name in text.iterate_object_keys():

@@ -17,7 +17,7 @@ from perennial.pack.rules.tables import (
 from perennial.pack.rules.tables.documents import NotJson
 from perennial.pack.rules.tables.found import (
     MAX_TABLE_BYTES,
-    FoundTable,
+    FoundLabelTable,
     Read,
     TableEntryCollector,
     TableFile,
@@ -78,7 +78,7 @@ def find_label_table(
     remaining: Sequence[int] | None = None,
     images: ImageNames | None = None,
     most: int = MOST_ENTRIES,
-) -> FoundTable | None:
+) -> FoundLabelTable | None:
     """Return the label table of the files `names`, or None if there is none.
 
     Args:
@@ -103,7 +103,7 @@ def find_label_table(
         if not is_clearly_no_image(names[i]) and not may_be_table_name(names[i])
     ]
     if options.names_pattern:
-        return _label_images_by_names(
+        return _label_images_by_file_names(
             file_names.parse_name_pattern(options.names_pattern),
             file_names.TITLE,
             names,
@@ -122,19 +122,19 @@ def find_label_table(
         names, [i for i in pictures if "." in names[i]]
     )
     return (
-        _label_images_by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most)
+        _label_images_by_file_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most)
         if pattern
         else None
     )
 
 
-def _label_images_by_names(
+def _label_images_by_file_names(
     pattern: file_names.FileNamePattern,
     title: str,
     names: Sequence[str],
     pictures: Sequence[int],
     max_entries: int,
-) -> FoundTable:
+) -> FoundLabelTable:
     rows = TableEntryCollector(title, max_entries)
     file_names.label_images_by_name(pattern, names, pictures, rows)
     return rows.table
@@ -184,7 +184,9 @@ class _LabelTableSearch:
         self._label_errors: list[UnreadableBatchError] = []
         self._sources: list[TableSource] = []
 
-    def find_label_table(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
+    def find_label_table(
+        self, candidates: list[int], pictures: Sequence[int]
+    ) -> FoundLabelTable | None:
         """Return the table among the candidates. Raises UnreadableBatchError."""
         is_table_named = bool(self._options.table)
         files = []
@@ -240,7 +242,9 @@ class _LabelTableSearch:
         return TableFile(number, name, data)
 
     def _try_read_table(self, file: TableFile, is_own: bool = False) -> bool:
-        source = TableSource(file, self._images, self._options, self._get_rows_of_kind, is_own)
+        source = TableSource(
+            file, self._images, self._options, self._get_entry_collector_of_kind, is_own
+        )
         self._sources.append(source)
         try:
             return any(kind(source) for kind in _KINDS)
@@ -253,14 +257,14 @@ class _LabelTableSearch:
             return False
         return False
 
-    def _get_rows_of_kind(self, kind: str) -> TableEntryCollector:
+    def _get_entry_collector_of_kind(self, kind: str) -> TableEntryCollector:
         if kind not in self._rows_by_kind:
             self._rows_by_kind[kind] = TableEntryCollector(kind, self._max_entries)
         return self._rows_by_kind[kind]
 
     def _read_synset_tables(
         self, files: list[TableFile], pictures: Sequence[int]
-    ) -> FoundTable | None:
+    ) -> FoundLabelTable | None:
         mapping = next(
             (f for f in files if f.name.rpartition("/")[2].lower() in synsets.FILES), None
         )
@@ -274,7 +278,7 @@ class _LabelTableSearch:
                 synsets.add_tiny_imagenet_validation(file, mapping, rows)
         return rows.table
 
-    def _choose_found_table(self) -> FoundTable | None:
+    def _choose_found_table(self) -> FoundLabelTable | None:
         """Return the table that was found.
 
         Raises UnreadableBatchError if there are tables of several kinds.

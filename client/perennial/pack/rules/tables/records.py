@@ -127,7 +127,7 @@ def read_whole_text(file: TableFile) -> str:
         raise NotJson("is not the UTF-16 that it begins as") from error
 
 
-def detect_table_form(file: TableFile) -> str:
+def detect_table_file_form(file: TableFile) -> str:
     """Return CELLS, LIST, LINES or `object` by the first characters of a file, or "" for none."""
     first = file.data[:1024].decode(cells.detect_encoding(file.data), "replace").lstrip()[:1]
     if first == "[":

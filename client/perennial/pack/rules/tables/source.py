@@ -10,7 +10,7 @@ from perennial.pack.rules.tables.found import TableEntryCollector, TableFile
 from perennial.pack.rules.tables.images import ImageNames
 from perennial.pack.rules.tables.records import (
     TableRecords,
-    detect_table_form,
+    detect_table_file_form,
     iterate_json_entries,
     open_table_records,
 )
@@ -38,8 +38,8 @@ class TableSource:
     # Cached, because the readers of all kinds look at the same file in turn.
     @cached_property
     def form(self) -> str:
-        """The form of the file; see `detect_table_form`."""
-        return detect_table_form(self.file)
+        """The form of the file; see `detect_table_file_form`."""
+        return detect_table_file_form(self.file)
 
     @cached_property
     def records(self) -> TableRecords | None:

@@ -29,7 +29,7 @@ _MAX_CACHED = 100_000
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-class LabelValue(NamedTuple):
+class ParsedLabelValue(NamedTuple):
     """A value read as a label.
 
     Either `label` or `problem` is set; without both, the value says that there is no label.
@@ -39,16 +39,16 @@ class LabelValue(NamedTuple):
     problem: str
 
 
-NOTHING = LabelValue("", "")
+NOTHING = ParsedLabelValue("", "")
 
 
 class LabelParser:
     """Conversion of values to labels, with a cache for equal values."""
 
     def __init__(self) -> None:
-        self._cache: dict[str, LabelValue] = {}
+        self._cache: dict[str, ParsedLabelValue] = {}
 
-    def parse_label(self, value: object) -> LabelValue:
+    def parse_label(self, value: object) -> ParsedLabelValue:
         """Return the label that a cell, or a value of a JSON document, represents."""
         if isinstance(value, list):
             return self._parse_label_list(value)
@@ -58,7 +58,7 @@ class LabelParser:
         if value is None:
             return NOTHING
         if not isinstance(value, str | int | float):
-            return LabelValue("", "has a label that is neither a text nor a number")
+            return ParsedLabelValue("", "has a label that is neither a text nor a number")
         text = value if isinstance(value, str) else str(value)
         label = self._cache.get(text)
         if label is None:
@@ -68,18 +68,18 @@ class LabelParser:
                 self._cache[text] = label
         return label
 
-    def _parse_label_list(self, values: list[object]) -> LabelValue:
+    def _parse_label_list(self, values: list[object]) -> ParsedLabelValue:
         if any(isinstance(value, list) for value in values):
-            return LabelValue("", "has a list of lists for a label")
+            return ParsedLabelValue("", "has a list of lists for a label")
         distinct = sorted({str(value) for value in values})
         if len(distinct) > 1:
-            return LabelValue("", SEVERAL.format(format_first_names(distinct, 3)))
+            return ParsedLabelValue("", SEVERAL.format(format_first_names(distinct, 3)))
         return self.parse_label(values[0]) if values else NOTHING
 
 
-def _parse_label_text(text: str) -> LabelValue:
+def _parse_label_text(text: str) -> ParsedLabelValue:
     if _SURROGATES.search(text):
-        return LabelValue("", "is not UTF-8: save the table as “CSV UTF-8”")
+        return ParsedLabelValue("", "is not UTF-8: save the table as “CSV UTF-8”")
     label = normalise_label_text(text)
     # Pandas writes whole numbers so where a column lacks some.
     if _WHOLE.fullmatch(label):
@@ -88,9 +88,9 @@ def _parse_label_text(text: str) -> LabelValue:
         return NOTHING
     wrong = explain_invalid_label(label)
     return (
-        LabelValue("", f"has the label {quote_name(label)}, which {wrong}")
+        ParsedLabelValue("", f"has the label {quote_name(label)}, which {wrong}")
         if wrong
-        else LabelValue(label, "")
+        else ParsedLabelValue(label, "")
     )
 
 
