@@ -38,11 +38,13 @@ def is_id(text: str, prefix: str | None = None) -> bool:
 
 
 def has_name_form(text: str) -> bool:
-    """Return whether `text` has the form of a name: lower-case ASCII, at most 63 characters."""
+    """Return True if `text` has the form of a name: lower-case ASCII, at most 63 characters."""
     return bool(re.fullmatch(NAME_PATTERN, text))
 
 
 def is_allowed_model_or_alias_name(text: str) -> bool:
-    """Return whether `text` may name a model or an alias: a plain name unlike an id."""
+    """Return True if `text` is allowed as the name of a model or alias: it must not look like an
+    id.
+    """
     # Paths take a name in place of an id, so no name may look like one.
     return has_name_form(text) and not text.startswith(tuple(f"{p}_" for p in PREFIXES))

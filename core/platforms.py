@@ -10,7 +10,7 @@ MACOS = "darwin"
 
 
 def require_supported_platform() -> None:
-    """Check that the service can run on this system.
+    """Exit with a message if the service cannot run on this operating system.
 
     Raises:
         SystemExit: it cannot; the text says what to use instead.

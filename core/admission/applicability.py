@@ -50,7 +50,7 @@ class NextTaskStartingPoint:
 
 @dataclass(frozen=True)
 class NextTaskPredecessors:
-    """Rows that decide what a model's next task starts from.
+    """The version and the last open job that decide what a model's next task starts from.
 
     Attributes:
         head: see `core.lineage.lineage.find_version_next_task_starts_from`.
@@ -102,7 +102,8 @@ def list_warnings_of_recipe_change(
     before: NextTaskPredecessors,
     recipe: RecipeOut,
 ) -> list[str]:
-    """Return warnings about learning with a resolved recipe after another job's recipe.
+    """Return warnings about learning with a resolved recipe after the preceding version or job of
+    the model.
 
     Raises:
         InvalidRecipe: the method makes another kind of network than the task starts from, or

@@ -269,7 +269,7 @@ def _add_vit_size(
 def _add_dne_size(
     size: NetworkSize, architecture: Hyper, patch: int, pixels: int, channels: int
 ) -> None:
-    """Add the size of the first expert of DNE.
+    """Add the size of the first expert network of the method DNE.
 
     Its attention is written out, so the attention weights are kept too.
     """

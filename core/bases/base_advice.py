@@ -44,7 +44,8 @@ _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 @dataclass(frozen=True)
 class FittingArchitectureAdvice:
-    """An architecture and image that a file fits, and the reason it did not fit the requested ones.
+    """Advice for an uploaded base: an architecture and image size that it fits, and why it did not
+    fit those requested.
 
     Attributes:
         field: field to state in the request, such as `architecture.stem`.
@@ -59,7 +60,8 @@ class FittingArchitectureAdvice:
     otherwise: str = ""
 
     def make_error(self, fields: Sequence[Mapping[str, str]]) -> BaseInvalid:
-        """Return the error that refuses an uploaded base, with this advice.
+        """Return the error that refuses an uploaded base, with the advice on an architecture that
+        fits.
 
         Args:
             fields: field errors of the tensors.
@@ -84,8 +86,8 @@ class FittingArchitectureAdvice:
 def find_architecture_fitting_base_file(
     architecture: ArchitectureChoice, image: ImageOut, family: str, shapes: Shapes, expected: Shapes
 ) -> FittingArchitectureAdvice | None:
-    """Return the architecture that a file fits if it differs from `expected` in stem or patches
-    alone.
+    """Return the architecture that an uploaded file fits, if only the stem or the patch size was
+    stated wrongly.
 
     Args:
         family: family of the architecture.
@@ -146,7 +148,8 @@ def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> 
 def explain_architecture_mismatch_of_base(
     base: UploadedBaseDescription, architecture: ArchitectureChoice, image: ImageOut
 ) -> str:
-    """Say why a model cannot start from a base of another architecture or image, and what to send.
+    """Explain why a model cannot start from a base of another architecture or image, and what to
+    send instead.
 
     Args:
         base: architecture of the base with its `image`.

@@ -60,7 +60,7 @@ _NAMED, _MOST = 5, 20
 
 @dataclass(frozen=True)
 class BaseNetwork:
-    """The network that a base is uploaded for.
+    """The network that an uploaded base is checked against: its architecture and images.
 
     Attributes:
         architecture: complete architecture.
@@ -84,7 +84,8 @@ def parse_architecture(
     channels: int | None,
     config: BaseImageSettings = UNSAID,
 ) -> tuple[ArchitectureChoice, ModelImageSettings]:
-    """Return the complete architecture that `?architecture=` means, and the images of the base.
+    """Parse the query `?architecture=` of an upload; return the complete architecture and the
+    images of the base.
 
     Args:
         text: name of an architecture, or a JSON object.
@@ -125,7 +126,7 @@ def create_base(
     path: Path,
     repeat: idempotency.IdempotentRequest | None = None,
 ) -> BaseOut:
-    """Check an uploaded file and register it as a base; `path` is moved into the store.
+    """Check an uploaded file of weights and register it as a base; `path` is moved into the store.
 
     Raises:
         BaseInvalid: the file is not safetensors, does not fit this architecture, or has NaN or
@@ -199,7 +200,7 @@ def _read_tensor_header(path: Path, network: BaseNetwork) -> list[TensorHeader]:
 
 
 def get_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
-    """Return one base.
+    """Return one uploaded base of weights, as responses show it.
 
     Raises:
         NotFound: there is no such base, or it belongs to another owner.
@@ -228,7 +229,7 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
 
 
 def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
-    """Delete a base, and its bytes unless something else refers to them.
+    """Delete a base of uploaded weights, and its bytes unless something else refers to them.
 
     Raises:
         NotFound: there is no such base, or it belongs to another owner.
@@ -258,7 +259,7 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
 
 
 def _make_base_in_use_error(models: list[ModelRef]) -> WrongState:
-    """Return the refusal to delete a base.
+    """Return the error that refuses to delete a base from which models start.
 
     Args:
         models: models that start from the base and that the caller sees.

@@ -13,7 +13,8 @@ _NAMED = 5
 def find_classifier_in_base_file(
     tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors, classes: Sequence[str]
 ) -> Classifier:
-    """Return the classifier in a file whose backbone fits its architecture.
+    """Return the classifier (backbone and head) in an uploaded file whose backbone fits its
+    architecture.
 
     Its head is one linear layer: a weight with a row for each class, and maybe a bias.
 
@@ -57,7 +58,8 @@ def drop_head_tensors_of_classifier(
 def _find_head_tensors(
     tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> list[TensorHeader]:
-    """Return the tensors that belong to the classifier, by the names of its architecture.
+    """Return the tensors of a file that belong to the head of its classifier, by the names that the
+    architecture uses.
 
     An architecture of this service alone names none: there, it is the last module by name that the
     backbone lacks.

@@ -38,7 +38,7 @@ def get_cached_base(
 def load_expected_base_tensors(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBaseTensors:
-    """Return the tensors that a base must have: `tensors`, `optional` and `ignored`.
+    """Return the tensors that a base of an architecture must have, from the cache or computed.
 
     Raises:
         Invalid: the architecture cannot be built for this image.
@@ -64,7 +64,7 @@ def load_expected_base_tensors(
 def select_tensors_to_compare_with_expected(
     tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> tuple[list[TensorHeader], dict[str, ExpectedTensor]]:
-    """Return a file's tensors without ignored ones, and the tensors that it must have.
+    """Return a file's tensors without those to ignore, and the tensors that the file must have.
 
     Ignored tensors are left out of the former, absent optional ones out of the latter.
     """

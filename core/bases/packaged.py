@@ -18,7 +18,9 @@ LICENCE = "apache-2.0"
 
 
 def store_packaged_base_blob(blobs: Blobs, base: object, image: ImageOut) -> None:
-    """Store the blob of a packaged base, if `base` is one and it is not stored yet."""
+    """Store the weights of a base that is packaged with the service, unless they are stored
+    already.
+    """
     if base == packaged_base.PACKAGED and not blobs.has(
         _build_packaged_backbone_part(image["channels"]).sha256
     ):
@@ -32,7 +34,8 @@ def store_packaged_base_blob(blobs: Blobs, base: object, image: ImageOut) -> Non
 def build_version_zero_of_packaged_base(
     base: str, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[StoredVersionPart, Origin, Normalisation]:
-    """Return the part of version 0, its origin for the manifest, and its pixel statistics.
+    """Return what version 0 of a model on a packaged base consists of: its part, origin and pixel
+    statistics.
 
     Raises:
         Invalid: there is no such packaged base, or it has another architecture; the message gives

@@ -40,7 +40,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class PretrainedWeightsPolicy:
-    """Terms of the service for pretrained weights.
+    """Limits on the pretrained weights that this service downloads and stores.
 
     Attributes:
         hub: True if the service may fetch from the Hub.
@@ -120,7 +120,7 @@ def _find_imagenet_weights(
 def require_storage_room_for_weights(
     db: Database, actor: Actor, weights: PretrainedWeights, terms: PretrainedWeightsPolicy
 ) -> None:
-    """Check that the owner may store the weights, by their approximate size.
+    """Check that the owner has enough storage left for the weights, by their approximate size.
 
     Raises:
         StorageFull, BodyTooLarge: the owner has no room.
@@ -138,7 +138,7 @@ def add_version_zero_or_fetch_job(
     recipe: RecipeOut,
     terms: PretrainedWeightsPolicy,
 ) -> None:
-    """Add version 0 of a new model, or the job that will fetch its weights and make it.
+    """Add version 0 of a new model, or a job that downloads its weights and then makes version 0.
 
     Call this last in the transaction.
 
@@ -182,8 +182,7 @@ def add_version_zero_or_fetch_job(
 def retry_weights_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Queue a failed or cancelled job that fetches weights again; return False if it is queued
-    already.
+    """Queue a failed or cancelled download of weights again; return False if it is queued already.
 
     Returns:
         True if there is new work to do.
@@ -200,7 +199,7 @@ def retry_weights_job(
 
 
 def find_failed_weight_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
-    """Return, by model id, the jobs that ended without fetching the weights of the base."""
+    """Return, by model id, the jobs that failed to download the weights of the model's base."""
     jobs = {model.base_job: model.id for model in models if model.base_job is not None}
     if not jobs:
         return {}
@@ -210,7 +209,7 @@ def find_failed_weight_jobs(session: Session, models: Sequence[Model]) -> dict[s
 
 
 def _explain_upload_by_hand(model: Model, weights: PretrainedWeights) -> str:
-    """Return the instructions for uploading the weights by hand."""
+    """Return instructions for uploading pretrained weights by hand."""
     query = urlencode(
         {
             "architecture": json.dumps(model.architecture),

@@ -8,7 +8,9 @@ from core.contract.responses.architecture import ArchitectureChoice, ImageOut, N
 
 
 class BaseVersion(TypedDict):
-    """Another model's version. `model` is its id or name, and always its id once stored."""
+    """A version of another model, used as a base. `model` is its id or name, and always its id once
+    stored.
+    """
 
     model: str
     version: int
@@ -27,7 +29,7 @@ ADOPTED_VERSION = 1
 
 
 class Classifier(TypedDict):
-    """The tensors of a base that is a whole classifier.
+    """The head's tensors and the classes of an uploaded base that is a whole classifier.
 
     - `classes`: names of the rows of its head, in their order.
     - `head`: name of the head's module in the file, such as `fc`.
@@ -40,7 +42,7 @@ class Classifier(TypedDict):
 
 
 class UploadedBaseDescription(ArchitectureChoice):
-    """The architecture that a base was uploaded for, as stored, with the description of its images.
+    """The architecture that a base was uploaded for, with a description of its images, as stored.
 
     - `image`: images that the base was trained on.
     - `normalise`: their statistics, if they were given.

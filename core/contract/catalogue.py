@@ -9,7 +9,7 @@ from core.contract.responses.catalogue import ArchitectureEntry, MethodEntry, Re
 
 
 class MethodCatalogue(TypedDict):
-    """Methods, architectures, optimizers (a sentence each) and presets by name, and the recipe.
+    """Catalogue of what a recipe can name: methods, architectures, optimizers and presets.
 
     - `recipe`: the other fields of a recipe.
     - `problems`: what a model can learn to predict, by name.

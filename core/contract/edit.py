@@ -14,7 +14,7 @@ other names alone, or by changed rows of its classifier where neither images nor
 
 
 class EditedTask(Document):
-    """A task before or after an edit.
+    """State of a task's data before or after an edit: its classes and the digests of its files.
 
     Attributes:
         number: number of the task.
@@ -45,7 +45,7 @@ class CellBeforeEdit(Document):
 
 
 class EditedReport(Document):
-    """Facts that a task's report shows, after an edit.
+    """Facts in a task's report that an edit changes, as they are after the edit.
 
     Attributes:
         classes: number of images of each label.
@@ -62,14 +62,14 @@ class EditedReport(Document):
 
 
 class TaskReportBeforeEdit(Document):
-    """The report of a task as it was before an edit."""
+    """The report of a task before an edit, kept so that the edit can be undone."""
 
     task: int
     report: JsonObject
 
 
 class EditJournal(Document):
-    """Changes that an edit made to the rows of its model, from which it can be undone.
+    """Record of what an edit changed in the rows of its model, by which it can be undone.
 
     Attributes:
         before, after: the edited tasks.
@@ -90,7 +90,7 @@ class EditJournal(Document):
 
 
 class EditResult(Document):
-    """The result of an edit's job besides its version, as a file of the result's folder.
+    """Result file of an edit's job, besides the files of its version.
 
     Attributes:
         parent: version that the new one continues.
@@ -130,7 +130,7 @@ class EditedImages(TypedDict):
 
 
 class EditPlanOut(TypedDict):
-    """Changes that an edit would make.
+    """Preview of the changes that an edit would make to a model.
 
     - `parent`: version that the edit would start from; send it along, and numbers of images cannot
       mean others.
@@ -163,7 +163,7 @@ class FileDigests(TypedDict):
 
 
 class EditedFiles(TypedDict):
-    """Files of a task before and after an edit."""
+    """Digests of a task's files before and after an edit."""
 
     task: int
     before: FileDigests
@@ -171,14 +171,15 @@ class EditedFiles(TypedDict):
 
 
 class PurgeRequest(TypedDict):
-    """The request that deletes what older versions hold of removed images."""
+    """The request that deletes what older versions still hold of images that an edit removed."""
 
     method: str
     path: str
 
 
 class EditOut(TypedDict):
-    """An edit.
+    """One edit of a model's batches: classes merged, renamed or dropped, labels changed, or images
+    removed.
 
     - `state`: state of its job.
     - `version`: the version that it made; null until then.
@@ -217,7 +218,7 @@ class EditPage(TypedDict):
 
 
 class ClassAliasOut(TypedDict):
-    """A class name that batches may still use.
+    """A former class name that batches may still use, and the class that it now means.
 
     - `name`: the name in a batch.
     - `to`: the class that it stands for; null: the class was dropped.
@@ -231,6 +232,6 @@ class ClassAliasOut(TypedDict):
 
 
 class ClassAliasPage(TypedDict):
-    """Former class names of a model, by name."""
+    """A page of a model's former class names, ordered by name."""
 
     items: list[ClassAliasOut]

@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 
 class AncestorFeatureAccuracy(TypedDict):
-    """A linear discriminant on the features of a version and of the ancestor `version`.
+    """Accuracy of a linear discriminant on a version's features, and on those of one ancestor.
 
     It is evaluated on the tasks of both, among the classes that the ancestor knows.
 
@@ -22,7 +22,7 @@ class AncestorFeatureAccuracy(TypedDict):
 
 
 class AncestorFeatureComparison(TypedDict):
-    """The ancestors that were compared, newest first.
+    """Comparison of a version's feature accuracy with that of its ancestors, newest first.
 
     `missing`: why there is none, in words.
     """

@@ -20,7 +20,8 @@ class NewlyMisclassifiedImage(TypedDict):
 
 
 class GateClassComparison(TypedDict):
-    """Counts of a class: images, and those correct before, turned wrong, and turned correct.
+    """Counts of one class in a comparison of two versions: images, correct before, turned wrong,
+    and turned correct.
 
     `task`: set in the task scenario, where each task has its own classes.
     """
@@ -34,7 +35,8 @@ class GateClassComparison(TypedDict):
 
 
 class GateComparison(TypedDict):
-    """Counts of one comparison: images that turned wrong (`negative`) and correct (`positive`).
+    """Counts of a comparison of two versions: images that turned wrong (`negative`) and correct
+    (`positive`).
 
     - `against`: the version compared with.
     - `classes`: the worst first.
@@ -52,7 +54,9 @@ class GateComparison(TypedDict):
 
 
 class GateTaskComparison(TypedDict):
-    """Counts of one task in comparison with the best of the last versions."""
+    """Counts of one task's images that turned wrong or correct, against the best of the last
+    versions.
+    """
 
     task: int
     against: int
@@ -62,7 +66,7 @@ class GateTaskComparison(TypedDict):
 
 
 class GateDriftComparison(GateComparison):
-    """Counts by task, the least probable first.
+    """Counts by task of images that turned wrong or correct, the least probable by chance first.
 
     `compared`: number of tasks that were compared.
     """
@@ -72,7 +76,7 @@ class GateDriftComparison(GateComparison):
 
 
 class DetectableLosses(TypedDict):
-    """Losses that the compared images can reveal.
+    """Sizes of accuracy loss that the compared images can reveal.
 
     - `loss`: smallest share of lost images that is detected in 95 of 100 cases; null: none.
     - `then`: that share with `more` further images; null: no number of them helps.
@@ -85,7 +89,8 @@ class DetectableLosses(TypedDict):
 
 
 class GateComparisons(TypedDict):
-    """Comparisons of a version: with production on earlier tasks, and on the batch's own images.
+    """Comparisons of a new version for its gate: with production on earlier tasks and on the
+    batch's own images, and drift.
 
     - `new`: the batch's held-out images of new classes, of which `positive` are correct.
     - `known`: its held-out images of known classes.

@@ -27,7 +27,7 @@ from core.contract.recipe import Recipe
 
 
 class ManifestMethod(Document):
-    """The method that made a version.
+    """The learning method that made a version, with its hyper-parameters and state.
 
     Attributes:
         hyper: hyper-parameters.
@@ -43,14 +43,14 @@ class ManifestMethod(Document):
 
 
 class DatasetDigests(Document):
-    """sha256 of the dataset's parts; None for a part that does not exist."""
+    """SHA-256 digests of a task's training and held-out datasets; None for one that does not exist."""
 
     train: str | None = None
     held_out: str | None = None
 
 
 class Environment(Document):
-    """Conditions besides its inputs that the numbers of a run depend on.
+    """Hardware and software that a run's numbers depend on, besides its inputs.
 
     Versions older than a field lack it.
 
@@ -94,7 +94,7 @@ later jobs read and then the others. Parts of earlier releases lack it."""
 
 
 class StoredVersionPart(Document):
-    """A safetensors blob of a version.
+    """A part of a version (backbone, head, replay buffer …), stored as a safetensors blob.
 
     Attributes:
         name: name of the part.
@@ -110,14 +110,14 @@ class StoredVersionPart(Document):
 
 
 class RandomWeightsOrigin(Document):
-    """Origin of weights without a blob: `kind` is random, and they are drawn from `seed`."""
+    """Origin of random initial weights: `kind` is random, and they are drawn from `seed`."""
 
     kind: str
     seed: int
 
 
 class BaseOrigin(Document):
-    """Origin of a model's base.
+    """Origin of a model's base: the weights that its version 0 has.
 
     Attributes:
         id: an uploaded base.
@@ -142,14 +142,18 @@ class BaseOrigin(Document):
 
 
 class ValidationScore(Document):
-    """Images of the validation part: those classified correctly (or their scores' sum), and all."""
+    """Score on the validation images: how many are classified correctly (or the sum of scores), of
+    how many.
+    """
 
     correct: Number
     total: int
 
 
 class AnytimeState(Document):
-    """An unfinished state of a job: the number of training steps, and its validation."""
+    """Mark of an unfinished job's best state: the number of training steps, and its validation
+    score.
+    """
 
     job: str
     step: int
@@ -241,5 +245,5 @@ class Manifest(Document):
         return 1.0 if self.temperature is None else self.temperature.value
 
     def find_head_entry(self, task: int) -> TaskHeadDescription | None:
-        """Return the head of a task, or None."""
+        """Return the manifest's entry for the head of a task, or None."""
         return next((head for head in self.heads or [] if head.task == task), None)

@@ -11,7 +11,7 @@ ResizedBy = Literal["", "dynamic_img_size", "img_size"]
 
 
 class PretrainedWeights(Document):
-    """The weights of one architecture of timm.
+    """Pretrained weights of one timm architecture: repository, licence and image sizes.
 
     Attributes:
         name: architecture and weights as timm names them, such as `resnet18.a1_in1k`.
@@ -66,7 +66,7 @@ class PretrainedWeights(Document):
 
 
 class PretrainedRow(TypedDict):
-    """Pretrained weights without their name, as in the catalogue and the table."""
+    """Pretrained weights without their name, as a row of the catalogue."""
 
     repository: str
     licence: str
@@ -85,7 +85,7 @@ class PretrainedRow(TypedDict):
 
 
 class PretrainedWeightsTable(TypedDict):
-    """All weights by name, and those that cannot be used, with the reason."""
+    """Table of all pretrained weights by name, and of those that cannot be used, with the reason."""
 
     weights: dict[str, PretrainedRow]
     refused: dict[str, str]

@@ -8,7 +8,7 @@ CLASSIFICATION = "classification"
 
 
 class PrimaryMeasureEntry(TypedDict):
-    """Primary measure of a problem, in [0, 1]; `noun` is its name in sentences."""
+    """The primary measure of a prediction problem, in [0, 1]; `noun` is its name in sentences."""
 
     name: str
     noun: str
@@ -16,7 +16,7 @@ class PrimaryMeasureEntry(TypedDict):
 
 
 class PredictionProblemEntry(TypedDict):
-    """A problem.
+    """A kind of prediction problem that a model can have, such as classification.
 
     - `response_schema`: JSON Schema of one prediction.
     - `onnx_outputs`: names of an exported network's outputs; empty: it cannot be exported.

@@ -15,12 +15,14 @@ class MethodRecipe(Document):
 
     @property
     def hyper(self) -> dict[str, JsonValue]:
-        """The hyper-parameters by name."""
+        """The method's hyper-parameters by name."""
         return self.get_unknown_fields()
 
 
 class OptimizerRecipe(Document):
-    """See `core.learning.recipe.OptimizerRecipe`; `olor` is null where it is off."""
+    """The optimizer's settings in a recipe, see `core.learning.recipe.OptimizerRecipe`; `olor` is
+    null where it is off.
+    """
 
     carry_state: bool = False
     clip: Number | None = None
@@ -36,27 +38,33 @@ class OptimizerRecipe(Document):
 
 
 class HeadRecipe(Document):
-    """Initialisation of rows for new classes: zero or default."""
+    """Recipe block for the head: new classes' rows start from zero or from the default
+    initialisation.
+    """
 
     init: str
 
 
 class RebalanceRecipe(Document):
-    """See `core.learning.recipe.RebalanceRecipe`."""
+    """Recipe block for retraining the head on class-balanced data, see
+    `core.learning.recipe.RebalanceRecipe`.
+    """
 
     epochs: int
     lr: Number | None = None
 
 
 class MergeRecipe(Document):
-    """See `core.learning.recipe.MergeRecipe`: one of the two is null."""
+    """Recipe block for merging the new weights with the old ones, see
+    `core.learning.recipe.MergeRecipe`; one field is null.
+    """
 
     weight: Number | None = None
     within: Number | None = None
 
 
 class ResourcesRecipe(Document):
-    """See `core.learning.recipe.ResourcesRecipe`."""
+    """Recipe block for the devices that a job needs, see `core.learning.recipe.ResourcesRecipe`."""
 
     device: str = "any"
     gpus: int = 1

@@ -39,7 +39,7 @@ WAITS: ColumnElement[bool] = Delivery.state == WAITING
 
 @dataclass(frozen=True)
 class _RecordedWebhookEvent:
-    """An event recorded during a transaction."""
+    """A webhook event that is recorded during a transaction and written at its end."""
 
     type: str
     owner_id: str
@@ -58,7 +58,7 @@ def record_job_outcome(
     version: int | None,
     now: float,
 ) -> None:
-    """Record for webhooks that a job has ended.
+    """Record for webhooks that a job has ended, and how.
 
     Args:
         error: kind of the error, if any.
@@ -78,7 +78,7 @@ def record_job_outcome(
 
 
 def record_finished_export(session: Session, job: Job, now: float) -> None:
-    """Record for webhooks that a download is ready."""
+    """Record for webhooks that an exported download is ready."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
     if "sha256" in report and "bytes" in report:
@@ -120,7 +120,8 @@ def _append_pending_event(session: Session, event: _RecordedWebhookEvent) -> Non
 
 
 def write_recorded_webhook_deliveries(session: Session) -> None:
-    """Store recorded events as deliveries to each webhook that is subscribed to them.
+    """Store a transaction's recorded events as deliveries to each webhook that is subscribed to
+    them.
 
     Call this last before the commit.
     """
@@ -163,7 +164,7 @@ def add_webhook_delivery(
     *,
     model_id: str | None = None,
 ) -> Delivery:
-    """Add a delivery for a webhook whose row is locked; it is due at once."""
+    """Add a delivery that is due at once, for a webhook whose row is locked."""
     row = Delivery(
         id=new_id("dlv"),
         webhook_id=hook.id,
@@ -183,19 +184,19 @@ def add_webhook_delivery(
 
 
 def build_webhook_test_payload(hook: Webhook, now: float) -> str:
-    """Return the payload of a test delivery."""
+    """Return the JSON payload of a webhook's test delivery."""
     return _encode_webhook_payload(
         {"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}}
     )
 
 
 def count_pending_deliveries(session: Session, owner_id: str) -> int:
-    """Return the number of an owner's waiting deliveries."""
+    """Return how many webhook deliveries of an owner are not sent yet."""
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 
 
 def _find_webhook_ids(session: Session, events: list[_RecordedWebhookEvent]) -> list[str]:
-    """Return the ids of webhooks that want any of the events.
+    """Return the ids of an owner's webhooks that are subscribed to any of the events.
 
     Most transactions have none, and lock nothing.
     """
@@ -225,7 +226,7 @@ def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
 
 
 def _build_webhook_payload(event: _RecordedWebhookEvent, name: str) -> str:
-    """Return the payload of an event as JSON."""
+    """Return the payload of a webhook event as JSON."""
     data: WebhookData = {"model": event.model_id, "name": name, **event.data}
     if event.version is not None:
         gate = event.version.gate

@@ -45,7 +45,7 @@ def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
 
 
 def build_log_event_data(line: Line) -> LogData:
-    """Return a log line in the form of an event's data."""
+    """Return a line of a job's log in the form of an event's data."""
     level, message = line
     return {"level": level, "message": message}
 
@@ -57,7 +57,7 @@ def _format_batch_size(images: int, classes: int) -> str:
 def build_state_log_line(
     job: Job, before: JobState, action: JobAction, data: StateData
 ) -> Line | None:
-    """Return the log line for a change of state.
+    """Return the job log's line for a change of the job's state.
 
     Return None where the caller logs more itself (decoded, published).
 

@@ -61,7 +61,7 @@ _VALUE = {
 
 @dataclass(frozen=True)
 class MeasurementRow:
-    """A row of the table of measurements.
+    """A row of the database table of measurements: one figure of a version.
 
     `value` is the main figure, and `detail` the document of the manifest if it is not a number.
     """
@@ -75,7 +75,8 @@ class MeasurementRow:
 def build_measurement_rows(
     figures: VersionFigures, without: Collection[int] = ()
 ) -> list[MeasurementRow]:
-    """Return measurement rows of these figures; a figure that is null or missing has none.
+    """Split the figures of a version into rows of the table of measurements; a null or missing
+    figure has none.
 
     Args:
         without: tasks to leave out.
@@ -105,7 +106,7 @@ def build_measurement_rows(
 
 
 def build_measurement_documents(rows: Iterable[MeasurementRow]) -> dict[str, Any]:
-    """Return the documents that these rows of one version come from, by name."""
+    """Join a version's measurement rows to the figures that they come from, by name."""
     summaries: dict[str, Any] = {}
     by_task: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -123,7 +124,7 @@ def build_measurement_documents(rows: Iterable[MeasurementRow]) -> dict[str, Any
 
 
 def replace_manifest_figures_by_null(manifest: Manifest) -> Manifest:
-    """Return a manifest as it is stored beside its rows: with null in place of each figure."""
+    """Return a manifest in which each figure is null, because figures are stored as rows beside it."""
     # Only fields that are set, so that a figure that was never there does not become null.
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
 
@@ -167,7 +168,7 @@ def read_version_measurements(
 
 
 def _split_measurements_by_task(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
-    """Split a document into the part about all tasks and the parts by task."""
+    """Split a measurement document into the part about all tasks and the parts by task."""
     if name in _BY_TASK:
         return {}, document
     if name == _CURVES:
@@ -189,7 +190,7 @@ def _split_measurements_by_task(name: str, document: Any) -> tuple[Any, dict[str
 
 
 def _join_measurement_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
-    """Put a document together from the part about all tasks and the parts by task."""
+    """Join the parts of a measurement document: the one about all tasks, and those by task."""
     ordered = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
     if name in _BY_TASK:
         return ordered
@@ -211,6 +212,6 @@ def _join_measurement_document(name: str, summary: Any, by_task: Mapping[str, An
 
 
 def _extract_figure_number(figure: Any, key: str | None) -> float | None:
-    """Return a figure as a number: the value itself, or the one under `key`."""
+    """Return a measured figure as a number: the value itself, or the one under `key`."""
     value = figure.get(key) if isinstance(figure, dict) else figure
     return float(value) if isinstance(value, int | float) else None

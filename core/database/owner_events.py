@@ -25,7 +25,7 @@ _LOCKS = 0x6F776E65
 
 
 def record_job_event(session: Session, job: Job, data: StateData, now: float) -> None:
-    """Record a job's new state among the events of its owner.
+    """Record that a job's state changed, among the events of its owner.
 
     Args:
         data: data of the job's own event.
@@ -55,7 +55,7 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
 
 
 def record_version_event(session: Session, model: Model, version: Version, now: float) -> None:
-    """Record among an owner's events that a version was published or held."""
+    """Record that a version was published or held, among the events of its owner."""
     data: OwnerEventData = {
         "version": version.number,
         "task": version.task_number,
@@ -66,13 +66,13 @@ def record_version_event(session: Session, model: Model, version: Version, now: 
 
 
 def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
-    """Record among an owner's events that an alias was moved or deleted."""
+    """Record that an alias was moved or deleted, among the events of its owner."""
     _add_owner_event(session, (model.owner_id, model.id, None), "alias", moved, now)
     deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
 def write_recorded_owner_events(session: Session) -> None:
-    """Store the owner events that a transaction has recorded.
+    """Write the owner events that a transaction has recorded to the database.
 
     Call this last before the commit, when the transaction holds all its other locks.
     """

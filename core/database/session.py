@@ -56,7 +56,7 @@ CLOCK = {
 
 
 class Database:
-    """Engine and transactions for one database URL.
+    """SQLAlchemy engine of one database, and its reading and writing transactions.
 
     Args:
         url: `sqlite:///FILE` or `postgresql+psycopg://…`.
@@ -103,7 +103,9 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """Open a writing transaction: committed at the end, rolled back on any exception."""
+        """Open a database transaction for writing: committed at the end, rolled back on any
+        exception.
+        """
         # Rows remain readable after the commit, since callers build responses from them.
         with Session(self.engine, expire_on_commit=False) as session:
             if self.dialect == "sqlite":
@@ -114,7 +116,7 @@ class Database:
 
     @contextmanager
     def read(self, *, one_statement: bool = False) -> Iterator[Session]:
-        """Open a reading transaction, which is always rolled back.
+        """Open a database transaction for reading, which is always rolled back.
 
         Args:
             one_statement: the caller reads everything with one statement, which sees one state by
@@ -148,7 +150,7 @@ class Database:
             connection.execute(text("SELECT version_num FROM alembic_version")).all()
 
     def close(self) -> None:
-        """Close all pooled connections."""
+        """Close all pooled database connections."""
         self.engine.dispose()
 
 
@@ -182,7 +184,7 @@ def is_database_full(error: BaseException) -> bool:
 
 
 def _limit_postgresql_waits(engine: Engine, seconds: float) -> None:
-    """Limit the time of every wait for PostgreSQL, since libpq waits without limit."""
+    """Limit the time of every wait for PostgreSQL, since its client library waits without limit."""
     from core.database.patience import TimeLimitedConnection  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")
@@ -193,7 +195,7 @@ def _limit_postgresql_waits(engine: Engine, seconds: float) -> None:
 
 
 def _enable_wal_mode(cursor: sqlite3.Cursor) -> None:
-    """Switch a new file to WAL mode.
+    """Switch a new SQLite file to write-ahead logging (WAL).
 
     SQLite does not wait if two connections do so at the same moment: one gets a "busy" error, so
     retry.

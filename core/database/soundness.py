@@ -31,7 +31,7 @@ def is_sqlite_damage_error(error: BaseException) -> bool:
 
 
 def describe_database_damage(file: Path, findings: list[str]) -> str:
-    """Return a sentence with the findings and the remedy."""
+    """Return a sentence about the damage found in a database file, and what to do."""
     return f"The database {file} is damaged: {'; '.join(findings)}. {REMEDY}"
 
 
@@ -96,7 +96,7 @@ def find_database_damage(file: Path) -> list[str]:
 
 
 def _run_sqlite_quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Run `PRAGMA quick_check` on a table with its indices, or on the whole file; return its
+    """Run `PRAGMA quick_check` on a table with its indices, or on a whole SQLite file; return its
     findings.
     """
     argument = '"' + table.replace('"', '""') + '"' if table else str(MOST)

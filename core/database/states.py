@@ -26,7 +26,7 @@ class JobState(StrEnum):
 
 
 class JobAction(StrEnum):
-    """Action on a job."""
+    """Action on a job that changes its state, such as claim, pause or publish."""
 
     VALIDATE = "validate"  # claimed, and the archive is not decoded yet
     START = "start"  # claimed with a dataset, or validation is done

@@ -8,7 +8,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_disk_full_error(error: BaseException) -> bool:
-    """Return whether an operating system error means that there is no room, or no quota, left."""
+    """Return True if an operating system error means that the disk or quota is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 

@@ -24,7 +24,8 @@ _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
 
 
 class MergedSafetensorsFile:
-    """Several safetensors files as one, with tensors in the order of the format's own writer.
+    """Several safetensors files merged into one, with tensors in the order of the format's own
+    writer.
 
     Args:
         parts: part files with their sha256, each with a function from a tensor's name to its name
@@ -68,11 +69,12 @@ class MergedSafetensorsFile:
 
     @property
     def tensor_names(self) -> list[str]:
-        """Tensor names in file order."""
+        """Names of the merged tensors in the order of the file."""
         return list(self._order)
 
     def read_chunks(self) -> Iterator[bytes]:
-        """Yield the file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
+        """Yield the merged file's bytes in pieces of at most 1 MiB; the part files are hashed as
+        they are read.
 
         Raises:
             DamagedPartFile: a part has another digest. This is raised in place of the end, and the
@@ -101,7 +103,7 @@ def _build_part_mismatch_error(why: str) -> StoreCorrupt:
 
 
 class DamagedPartFile(StoreCorrupt):
-    """A part file whose bytes do not match its digest, or are incomplete."""
+    """Error: a part file's bytes do not match its digest, or are incomplete."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"The file {path.name} is damaged: its bytes have another digest.")

@@ -18,7 +18,8 @@ _LOCK = ".lock"
 
 
 def create_locked_upload_file(path: Path) -> int:
-    """Create and lock an upload's file; return the descriptor, which holds the lock until closed.
+    """Create and lock a file for an upload; return the descriptor, which holds the lock until
+    closed.
 
     Raises:
         FileExistsError: the file exists.
@@ -53,7 +54,7 @@ def remove_abandoned_uploads(folder: Path) -> None:
 
 
 class ScratchFolder:
-    """A folder of this process in `root`, with a lock file beside it."""
+    """A temporary folder of this process in `root`, with a lock file beside it."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / secrets.token_hex(8)

@@ -18,7 +18,7 @@ _ALLOWED = (
 
 
 def parse_class_list(text: str, most: int) -> list[str]:
-    """Return the names of a list of classes, each checked as the label of a batch.
+    """Parse a list of class names, each checked as the label of a batch.
 
     Args:
         most: largest number of classes.
@@ -66,7 +66,7 @@ def _parse_json(text: str) -> list[str]:
 
 
 def _order_class_names_by_row(value: dict[str, object]) -> list[object]:
-    """Return the names of a map in the order of rows, which must be 0, 1, 2 and so on."""
+    """Return class names in the order of their output rows, which must be 0, 1, 2 and so on."""
     named: dict[str, object] = {str(row): name for name, row in value.items()}
     by_row = named if _has_consecutive_row_keys(named) else value
     if not _has_consecutive_row_keys(by_row) or len(by_row) != len(value):

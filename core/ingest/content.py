@@ -41,7 +41,7 @@ def digest_batch_content(
     limits: ArchiveLimits,
     duplicates: DuplicatesPolicy = "keep",
 ) -> str:
-    """Return a digest of a batch's images, classes and parts, 64 hex digits.
+    """Compute a digest of a batch's images, classes and parts, 64 hex digits.
 
     Every image is read once, in the order of the archive. Memory: 100 bytes per image, and a block.
 

@@ -40,8 +40,9 @@ Fetch = Callable[[int, int], bytes]
 
 
 class ImageFirstBytes(NamedTuple):
-    """An image that is looked at: its name, its first bytes, and whether they are the whole
-    file."""
+    """First bytes of an image file for a quick check: its name, the bytes, and whether they are
+    all.
+    """
 
     name: str
     data: bytes
@@ -50,7 +51,7 @@ class ImageFirstBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class SampleImageCheck:
-    """Result of a first look.
+    """Result of checking the first bytes of some images, before a batch is decoded.
 
     Attributes:
         images: number of images in the batch.
@@ -147,7 +148,7 @@ def check_sample_images(
 def check_image_first_bytes(
     images: int, heads: Iterable[ImageFirstBytes], limits: ArchiveLimits
 ) -> SampleImageCheck:
-    """Return the findings in the first bytes of some images of a batch.
+    """Check the first bytes of some images of a batch, and return how many are unreadable.
 
     Args:
         images: number of images in the batch.
@@ -168,8 +169,7 @@ def check_image_first_bytes(
 def _read_image_starts(
     contents: ArchiveContents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield number and first bytes of images to look at while time remains; damaged ones are left
-    out."""
+    """Yield number and first bytes of sample images while time remains; damaged ones are left out."""
     end, left = time.monotonic() + MOST_S, MOST_BYTES
     # In order, each image costs the unpacking of all before it.
     step = 1.0 if in_order else max(1.0, len(rows) / MOST_IMAGES)

@@ -17,7 +17,7 @@ def build_batch_report_before_decoding(
     bad_entries: Sequence[EntryReason] = (),
     bad_entries_count: int = 0,
 ) -> BatchReport:
-    """Return the report of a batch of which only the archive's directory was read."""
+    """Return the report of a batch before decoding, when only the archive's directory was read."""
     return {
         "checked": NAMES_AND_SIZES,
         "rejected": [],
@@ -39,7 +39,7 @@ def build_batch_report_before_decoding(
 def add_submit_fields_to_decoded_report(
     first: BatchReport, decoded_report: BatchReport
 ) -> BatchReport:
-    """Return the report made by decoding, with the fields that only the submit knew."""
+    """Return the report made by decoding, with the fields that only the submission knew."""
     submitted: BatchReport = {}
     if "classes" in first:
         submitted["classes"] = first["classes"]

@@ -12,7 +12,7 @@ FIRST_BYTES = 512
 
 @dataclass(frozen=True)
 class UploadFormat:
-    """An upload format.
+    """An archive format for uploads: its file endings and first bytes.
 
     Attributes:
         endings: of its files' names, in lower case; people see the first one, without its dot, as
@@ -24,19 +24,21 @@ class UploadFormat:
     marks: tuple[tuple[int, bytes], ...] = ()
 
     def has_format_mark(self, first: bytes) -> bool:
-        """Return True if a file with these first FIRST_BYTES bytes has one of the marks."""
+        """Return True if a file's first bytes have one of the format's marks."""
         return any(first.startswith(mark, offset) for offset, mark in self.marks)
 
 
 @dataclass(frozen=True)
 class UploadFormats:
-    """All upload formats, in the order in which they are listed for people."""
+    """All archive formats for uploads, in the order in which they are listed for people."""
 
     each: tuple[UploadFormat, ...]
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """All endings, longer ones first, so that the first that fits is the whole ending."""
+        """File endings of all upload formats, longer ones first, so that the first match is the
+        whole ending.
+        """
         endings = (ending for one in self.each for ending in one.endings)
         return tuple(sorted(endings, key=len, reverse=True))
 

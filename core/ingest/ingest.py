@@ -47,7 +47,7 @@ TRACES = "traces.safetensors"
 
 @dataclass(frozen=True)
 class IngestedBatch:
-    """Files and figures of an ingested batch.
+    """Files and counts of a decoded batch: datasets, fingerprints and report.
 
     Attributes:
         train, held_out: dataset files; the held-out one may have no images.
@@ -74,7 +74,7 @@ class IngestedBatch:
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """Choices for the datasets of a batch.
+    """Options for turning a batch into datasets: image size, held-out share and seed.
 
     Attributes:
         image_size: S in pixels.
@@ -105,7 +105,7 @@ class IngestOptions:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape (S, S, C) of one image."""
+        """Shape (S, S, C) of one image in the datasets."""
         return self.image_size, self.image_size, self.channels
 
     def list_dataset_labels(self, classes: Iterable[str]) -> list[str]:
@@ -120,7 +120,8 @@ def ingest_archive(
     options: IngestOptions,
     monitor: DecodingMonitor = UNMONITORED,
 ) -> IngestedBatch:
-    """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
+    """Decode an uploaded archive to the datasets train.safetensors and held_out.safetensors in
+    `out_dir`.
 
     Args:
         media_type: as `sniff` returned it.
@@ -186,7 +187,7 @@ def _write_datasets(
     report: BatchReport,
     classes: list[str],
 ) -> IngestedBatch:
-    """Write the datasets of the images marked `good`; `classes` are the batch's labels."""
+    """Write the training and held-out datasets of the images marked `good`."""
     shape, class_list = options.shape, options.list_dataset_labels(classes)
     number_of = {label: number for number, label in enumerate(class_list)}
     numbers = np.array([number_of[label] for label in classes], np.int64)
@@ -260,7 +261,7 @@ def _choose_held_out_images(
     share: float,
     seed: int,
 ) -> npt.NDArray[np.bool_]:
-    """Return bool [N]: the archive's own test part, or a share of each class if it has none."""
+    """Return a mask [N] of held-out images: the archive's own test part, or a share of each class."""
     if decoded.test.any():
         return decoded.test
     is_held_out = np.zeros(len(labels), np.bool_)
@@ -271,7 +272,7 @@ def _choose_held_out_images(
 def draw_held_out_rows(
     labels: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8], share: float, seed: int
 ) -> npt.NDArray[np.bool_]:
-    """Return [N] booleans, true for held-out rows, stratified by label.
+    """Draw a share of the rows as held-out, stratified by label; return a mask [N].
 
     Within each class, the images are ordered by a keyed hash of their bytes, and the first ones are
     held out. This is a pure function of the archive and the seed, independent of any library's
@@ -312,7 +313,7 @@ def draw_trial_selection_images(
     share: float,
     seed: int,
 ) -> npt.NDArray[np.bool_]:
-    """Return bool [N]: images that are set aside to compare trials, and never learned.
+    """Draw images that are set aside to compare trials and never learned; return a mask [N].
 
     Each class of `LEAST_FOR_SELECTION` candidates or more gives max(1, round(share · n)) of them,
     drawn by a keyed hash of their bytes. All images with the bytes of a drawn one are set aside, so
@@ -349,7 +350,8 @@ def _build_data_report(
     class_list: list[str],
     report: BatchReport,
 ) -> DataReport:
-    """Find near duplicates of the datasets in `out_dir`, and write their traces beside them.
+    """Find near duplicates in the datasets in `out_dir`, and write the fingerprints of their
+    images.
 
     Contradictions within the batch become fields of `report`.
     """
@@ -377,7 +379,7 @@ def _build_data_report(
 
 
 def make_reader_of_image_pixels(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
-    """Return a function from an image's row in the traces to its pixels.
+    """Return a function that maps an image's row among the fingerprints to its pixels.
 
     Args:
         parts: images and labels of both parts; rows count through the first, then the second.

@@ -21,7 +21,8 @@ from core.ingest.readers.registry import get_reader
 
 @dataclass(frozen=True)
 class ArchiveDirectory:
-    """The contents that an archive's directory declares.
+    """Contents that an archive's directory declares: files, classes and sizes, before any image is
+    decoded.
 
     Attributes:
         classes: label → images, sorted by label.
@@ -76,7 +77,8 @@ def inspect_archive(
     reading: BatchReadingSettings = USUAL,
     duplicates: DuplicatesPolicy = "keep",
 ) -> ArchiveDirectory:
-    """Read the directory of an archive, and every image once for the content digest.
+    """Read the directory of an uploaded archive, and every image's bytes once for the content
+    digest.
 
     Args:
         path: the archive.
@@ -124,7 +126,7 @@ def inspect_archive(
 
 
 def check_archive_size(fd: int, limits: ArchiveLimits) -> None:
-    """Raise ArchiveInvalid for an empty file, ArchiveTooLarge for one beyond the limit."""
+    """Raise ArchiveInvalid for an empty upload, ArchiveTooLarge for one beyond the size limit."""
     packed = os.fstat(fd).st_size
     if not packed:
         raise ArchiveInvalid("The body is empty; send an archive of images.")

@@ -53,7 +53,7 @@ def make_empty_former_class_names() -> FormerNames:
 
 @dataclass(frozen=True)
 class BatchReadingSettings:
-    """Way to read a batch: the sender's options, and what is known of the classes of its model.
+    """Settings for reading a batch: the sender's options, and the classes that its model knows.
 
     Attributes:
         options: options of the sender.
@@ -84,9 +84,7 @@ USUAL = BatchReadingSettings()
 
 
 def build_stored_reading(options: ReadingOptions, layout: "ArchiveLayout") -> StoredReading:
-    """Return the reading options that are stored with a batch, so that it is read the same way
-    again.
-    """
+    """Return the reading options to store with a batch, so that its job reads it the same way."""
     stored: StoredReading = {
         "options": build_reading_option_texts(options),
         "known": sorted(layout.decided_by),
@@ -98,7 +96,7 @@ def build_stored_reading(options: ReadingOptions, layout: "ArchiveLayout") -> St
 def parse_stored_reading(
     stored: StoredReading | None, classes: Collection[str], former_names: FormerNames
 ) -> BatchReadingSettings:
-    """Return the reading options that are stored with a batch.
+    """Parse the reading options that are stored with a batch.
 
     Args:
         classes: labels of the batch, for batches stored without a reading.
@@ -114,7 +112,7 @@ def parse_stored_reading(
 
 @dataclass
 class ArchiveLayout:
-    """Layout of an archive.
+    """Class and part (training, held out) of each file in an archive.
 
     Attributes:
         kind: `split`, `folders`, `csv`, `table` or `npz`.
@@ -145,7 +143,7 @@ class ArchiveLayout:
     renamed: dict[str, str | None] = field(default_factory=dict)
 
     def replace_former_class_names(self, former_names: FormerNames) -> None:
-        """Read former class names of the model as the classes that they stand for.
+        """Replace former class names of the model by the classes that they now mean.
 
         A class that was dropped stays in the batch, with a warning: learning it brings it back.
         """
@@ -182,7 +180,7 @@ class ArchiveLayout:
         return dict(pairs), sum(totals) - tests, tests
 
     def require_valid_classes(self, limits: ArchiveLimits, held_out_alone: bool = False) -> None:
-        """Raise unless every class has training images and there are not too many classes.
+        """Check that every class has training images and that there are not too many classes.
 
         Args:
             held_out_alone: True if a batch without any training image is possible.
@@ -202,8 +200,7 @@ def build_archive_layout(
     read: Callable[[int], bytes],
     reading: BatchReadingSettings = USUAL,
 ) -> ArchiveLayout:
-    """Return the layout of the files `names` (checked paths); `read(i)` returns the bytes of file
-    i.
+    """Determine the class and part of each file in `names`; `read(i)` returns the bytes of file i.
 
     Raises:
         ArchiveInvalid: no layout fits, or several do; `extra["remedies"]` has the options that
@@ -245,7 +242,7 @@ def build_archive_layout(
 
 @contextmanager
 def _convert_reading_rule_errors() -> Iterator[None]:
-    """Convert errors of the reading rules into errors of the service."""
+    """Convert errors of the rules for reading a batch into errors of the service."""
     try:
         yield
     except UnreadableBatchError as error:

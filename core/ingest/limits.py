@@ -35,7 +35,7 @@ BAD_SHARE = 0.05
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Limits of one archive.
+    """Limits on an uploaded archive: bytes, entries, pixels, classes and compression ratio.
 
     Attributes:
         body_bytes: packed size.
@@ -56,7 +56,7 @@ class ArchiveLimits:
 
     @classmethod
     def from_settings(cls, settings: "Settings") -> "ArchiveLimits":
-        """Return the limits on uploads that the settings define."""
+        """Return the limits on uploaded archives that the settings define."""
         return cls(
             body_bytes=settings.max_body_bytes,
             entries=settings.max_entries,
@@ -73,5 +73,7 @@ class ArchiveLimits:
 
     @property
     def decoder_memory_bytes(self) -> int:
-        """Address space of a decoder beyond its start: the file, and the image three times."""
+        """Memory that a decoder process may use beyond its start: the file, and the image three
+        times.
+        """
         return self.max_image_file_bytes + 16 * self.image_pixels + (192 << 20)

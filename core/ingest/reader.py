@@ -28,7 +28,8 @@ from core.ingest.rules.tables import MAX_TABLE_BYTES
 
 @dataclass(frozen=True)
 class ImageArray:
-    """Images as one array: uint8 [N, height, width] or [N, height, width, channels], in C order.
+    """Array of images in an npz: uint8 [N, height, width] or [N, height, width, channels], in C
+    order.
 
     Attributes:
         name: name of the array in reports.
@@ -45,7 +46,7 @@ class ImageArray:
 
 @dataclass(frozen=True)
 class ArchiveContents:
-    """The checked files of an archive, and the class of each image.
+    """Contents of an uploaded archive: its checked files, and the class of each image.
 
     Attributes:
         members: the files.
@@ -62,7 +63,8 @@ class ArchiveContents:
     def assign_classes(
         self, limits: ArchiveLimits, reading: BatchReadingSettings = USUAL
     ) -> "ArchiveContents":
-        """Return the contents of an archive with a class for each file.
+        """Return the archive's contents with a class for each file, by the rules for reading a
+        batch.
 
         Raises as `core.ingest.layout.build_archive_layout`.
         """
@@ -75,7 +77,7 @@ class ArchiveContents:
 
 
 class UploadReader:
-    """One upload format.
+    """Base class of readers of one upload format, such as zip.
 
     Attributes:
         name: name stored with a task, at most 32 characters.
@@ -96,15 +98,15 @@ class UploadReader:
 
     @property
     def format(self) -> UploadFormat:
-        """The archive format, with its endings and first bytes."""
+        """The archive format that the reader reads, with its endings and first bytes."""
         return UploadFormat(self.endings, self.marks)
 
     def recognises_format(self, first: bytes) -> bool:
-        """Return True if an upload with these first bytes (up to 1024) has the reader's format."""
+        """Return True if an upload's first bytes (up to 1024) show the reader's format."""
         return self.format.has_format_mark(first)
 
     def with_fallback_name_encoding(self, encoding: str) -> "UploadReader":
-        """Return a reader that uses an encoding for names that do not state theirs.
+        """Return a reader that decodes entry names of unstated encoding by the given one.
 
         The reader itself is returned if names of the format always state it.
         """
@@ -112,7 +114,7 @@ class UploadReader:
         return self
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
-        """Read the directory of the archive at descriptor `fd`; no image is decoded.
+        """Read the directory of the archive open at descriptor `fd`; no image is decoded.
 
         Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by
         the limits.
@@ -122,7 +124,8 @@ class UploadReader:
     def make_file_start_reader(
         self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int, int], bytes]:
-        """Return a function that reads the beginning of a file, by its number and the most bytes.
+        """Return a function that reads the beginning of an archive's file, by its number and the
+        most bytes.
 
         If the archive is packed as a whole, numbers must rise. The function raises Damaged and
         UnpackedSizeMismatch.
@@ -133,7 +136,8 @@ class UploadReader:
     def make_file_block_reader(
         self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int], Iterator[bytes]]:
-        """Return a function that yields the unpacked bytes of a file in blocks, by its number.
+        """Return a function that yields the unpacked bytes of an archive's file in blocks, by its
+        number.
 
         If the archive is packed as a whole, numbers must rise. Its iterators raise UnpackError.
         """
@@ -143,7 +147,8 @@ class UploadReader:
     def open_archive(
         self, fd: int, path: Path, limits: ArchiveLimits, scratch: Path
     ) -> tuple[ArchiveContents, Path]:
-        """Return the contents of an archive, and the file in which their offsets are valid.
+        """Open an archive for decoding; return its contents, and the file in which their offsets
+        are valid.
 
         That is the archive itself (`path`), or one made from it in the folder `scratch`. Raises as
         `list_contents`.
@@ -155,7 +160,7 @@ class UploadReader:
 def build_unlabelled_contents(
     fd: int, members: ArchiveMembers, limits: ArchiveLimits
 ) -> ArchiveContents:
-    """Return the files of an archive, to which `Contents.assign_classes` adds classes."""
+    """Return an archive's files without classes, which `ArchiveContents.assign_classes` adds."""
     del limits
     return ArchiveContents(
         members, ArchiveLayout("folders"), read=lambda i: read_possible_table_file(fd, members, i)

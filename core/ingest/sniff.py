@@ -16,7 +16,7 @@ _ACCEPTED = ", ".join(UPLOAD_TYPES)
 
 
 def detect_upload_format(first_bytes: bytes, declared: str | None) -> str:
-    """Return the name of the reader for an uploaded body, see `core.ingest.readers.registry`.
+    """Return the name of the upload format that an uploaded body has by its first bytes.
 
     `first_bytes` are the first SNIFF_BYTES of the body, or fewer if it is shorter. `declared` is
     its media type; None or application/octet-stream if the sender gave none. Raises ArchiveInvalid
@@ -61,7 +61,7 @@ def _is_image_file_start(first_bytes: bytes) -> bool:
 
 
 def _find_reader(first: bytes) -> UploadReader | None:
-    """Return the reader that recognises the bytes, or one for a special case of its format."""
+    """Return the upload reader that recognises the bytes, or one for a special case of its format."""
     general_reader = next(
         (r for r in READERS.values() if r.special_of is None and r.recognises_format(first)), None
     )

@@ -42,7 +42,9 @@ _building = threading.Lock()  # one build at a time per process, as with the dow
 
 @dataclass(frozen=True)
 class BestStateDownload:
-    """A finished download: store, key, SHA-256 digest, size in bytes, and name to save it under."""
+    """Finished download of a job's best state: store, key, SHA-256 digest, size in bytes, and name
+    to save it under.
+    """
 
     store: ObjectStorage
     key: str
@@ -51,7 +53,7 @@ class BestStateDownload:
     filename: str
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of the file, as `Blobs.read` does.
+        """Read chunks of the best state's download from the store, as `Blobs.read` does.
 
         A damaged file is deleted, so that the next request builds it again.
 
@@ -104,7 +106,7 @@ def get_best_state_download(
 
 
 def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytimeState]:
-    """Return the name of the model and the job's registered state."""
+    """Find a job's registered best state; return it with the name of the job's model."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
         if job is None or not actor.can_see(job.owner_id):
@@ -150,7 +152,7 @@ def _make_unavailable_error(
 def _find_stored_download(
     store: ObjectStorage, key: str, filename: str
 ) -> BestStateDownload | None:
-    """Return the zip stored beside the parts; its file name is its digest."""
+    """Return the stored zip of a job's best state, whose file name is its digest."""
     for info in store.list(key):
         name = PurePosixPath(info.key)
         if name.suffix == ".zip":
@@ -165,7 +167,7 @@ def _build_best_state_download(
     filename: str,
     spool: Path,
 ) -> BestStateDownload:
-    """Build the zip from the stored parts and put it beside them."""
+    """Build the zip of a job's best state from its stored parts, and store it beside them."""
     # A random name, since other processes build in the same folder.
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
@@ -196,7 +198,7 @@ def _build_best_state_download(
 def _copy_best_state_file(
     store: ObjectStorage, state: StoredAnytimeState, name: str, target: Path
 ) -> None:
-    """Copy a file of the state to `target`.
+    """Copy a stored file of a job's best state to `target`.
 
     Raises:
         StoreCorrupt: the file is damaged.

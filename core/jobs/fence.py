@@ -44,13 +44,13 @@ class JobClaim:
 
     @property
     def parent(self) -> int:
-        """Number of the version that a learning job starts from."""
+        """Number of the version that a claimed learning job starts from."""
         assert self.parent_version is not None, "the job learns a task"
         return self.parent_version
 
 
 def lock_claimed_job(session: Session, claim: JobClaim) -> Job:
-    """Lock the claimed job's row and return it.
+    """Lock the database row of the job that a worker has claimed, and return it.
 
     Raises:
         LeaseLost: the claim is not the job's current one.

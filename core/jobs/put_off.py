@@ -10,7 +10,9 @@ from core.jobs.fence import JobClaim
 
 
 class JobPutOffSignal(Exception):
-    """Signal that it is not this job's turn: it is released without a strike, for at least `seconds`."""
+    """Signal from a worker's code that it is not this job's turn: the job is released for at least
+    `seconds`.
+    """
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
@@ -18,7 +20,7 @@ class JobPutOffSignal(Exception):
 
 
 def make_put_off_jobs_claimable(session: Session, kind: JobKind, claim: JobClaim) -> None:
-    """Let all other jobs of a kind that were put off be claimed at once."""
+    """Let workers claim all other put-off jobs of a kind at once."""
     waiting = (Job.kind == str(kind), Job.state == str(JobState.QUEUED), Job.id != claim.job_id)
     session.execute(
         update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)

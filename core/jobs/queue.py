@@ -23,7 +23,8 @@ _FINISHED = sorted(str(state) for state in TERMINAL)
 
 @dataclass(frozen=True)
 class QueueMetrics:
-    """Metrics of the queue.
+    """Metrics of the job queue and the service: jobs by state, longest wait, versions, workers and
+    damaged objects.
 
     Attributes:
         jobs: number of jobs by state.
@@ -53,7 +54,9 @@ class QueueMetrics:
 
 @dataclass(frozen=True)
 class _CachedQueueCounts:
-    """Slowly changing counts, and the time in monotonic seconds at which they were made."""
+    """Slowly changing counts for the queue's metrics, and the time in monotonic seconds at which
+    they were made.
+    """
 
     at: float
     jobs: dict[str, int]
@@ -66,7 +69,7 @@ _past: dict[str, _CachedQueueCounts] = {}
 
 
 def count_queue_metrics(db: Database) -> QueueMetrics:
-    """Return the metrics of the queue; every state of a job has an entry."""
+    """Count the metrics of the job queue; every state of a job has an entry."""
     with db.read() as session:
         now = db.now(session)
         past = _past.get(db.url)

@@ -14,7 +14,7 @@ from core.usage import quota
 def requeue_ended_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Queue the job again; return True if there is new work to do.
+    """Queue a job that has ended again; return True if there is new work to do.
 
     Args:
         now: seconds since 1970.

@@ -60,7 +60,7 @@ _HEAD, _BACKBONE = "head", "backbone"
 
 @dataclass(frozen=True)
 class AdoptedClassifier:
-    """A base that is a whole classifier.
+    """Uploaded classifier (backbone and head) that becomes version 1 of a new model.
 
     Attributes:
         id: id of the base.
@@ -76,12 +76,12 @@ class AdoptedClassifier:
 
     @property
     def classifier(self) -> Classifier:
-        """The tensors of the classifier."""
+        """The head's tensors and the classes of the adopted classifier."""
         return self.uploaded_for["classifier"]
 
 
 def find_adopted_classifier(db: Database, actor: Actor, base: object) -> AdoptedClassifier | None:
-    """Return the classifier that a request for a model names as its base.
+    """Return the uploaded classifier that a request for a new model names as its base.
 
     Return None if the base is anything else.
     """
@@ -95,7 +95,7 @@ def find_adopted_classifier(db: Database, actor: Actor, base: object) -> Adopted
 
 
 def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> NewModel:
-    """Return the request for a model with the architecture and images of the classifier.
+    """Complete the request for a new model with the architecture and images of its classifier.
 
     Raises:
         Invalid: the request cannot have this classifier.
@@ -123,7 +123,8 @@ def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> Ne
 
 
 def require_usable_method(catalogue: MethodCatalogue, recipe: RecipeOut) -> None:
-    """Check that a recipe can go on from a classifier of which no batch is known.
+    """Check that a recipe's method can continue from an adopted classifier, whose training images
+    are unknown.
 
     Raises:
         InvalidRecipe: see `core.admission.applicability.list_warnings_of_recipe_from_starting_point`.
@@ -136,7 +137,8 @@ def require_usable_method(catalogue: MethodCatalogue, recipe: RecipeOut) -> None
 def store_adopted_classifier_parts(
     resources: UseCaseResources, adopted: AdoptedClassifier | None
 ) -> Iterator[AdoptedClassifier | None]:
-    """Store the parts of version 1 while a model is created, and yield the classifier with them.
+    """Store the parts of an adopted classifier's version 1 while the model is created, and yield
+    the classifier with them.
 
     Afterwards, either the base or its parts are in use: the others are deleted.
     """
@@ -152,7 +154,9 @@ def store_adopted_classifier_parts(
 
 
 def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
-    """Store the parts of version 1, and return the classifier with them."""
+    """Store an adopted classifier's parts as those of version 1, and return the classifier with
+    them.
+    """
     source = blobs.fetch_verified_file(adopted.sha256)
     present = {tensor.name for tensor in read_safetensors_header(source)}
     rows = len(adopted.classifier["classes"])
@@ -181,7 +185,8 @@ def add_versions_of_adopted_classifier(
     adopted: AdoptedClassifier,
     seed: int,
 ) -> None:
-    """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the base.
+    """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the uploaded
+    base.
 
     The caller deletes the file of the base after the commit.
 
@@ -242,7 +247,7 @@ def add_versions_of_adopted_classifier(
 
 
 def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) -> Task:
-    """Return task 1, with the classes of the classifier and no images."""
+    """Return task 1 of an adopted classifier, with its classes and no images."""
     return Task(
         id=new_id("tsk"),
         model_id=model.id,
@@ -264,7 +269,7 @@ def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) ->
 
 
 def _map_tensor_names_by_part(classifier: Classifier) -> dict[str, dict[str, str]]:
-    """Return, by part, the names of its tensors in the file and in the part."""
+    """Map, for each part of a classifier, tensor names in the uploaded file to names in the part."""
     parts = {
         f"{_BACKBONE}.{number}": {name: f"{_BACKBONE}.{name}" for name in names}
         for number, names in enumerate(classifier["stages"], 1)
@@ -277,7 +282,8 @@ def _map_tensor_names_by_part(classifier: Classifier) -> dict[str, dict[str, str
 
 
 def _write_missing_tensors(path: Path, names: Sequence[str], rows: int) -> tuple[Path, str, Rename]:
-    """Write the tensors that a file may lack: a head's bias, and counters of BatchNorm.
+    """Write tensors that an uploaded classifier may lack: the head's bias, and counters of
+    BatchNorm.
 
     Args:
         rows: rows of the head.

@@ -36,7 +36,8 @@ _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 
 @dataclass(frozen=True)
 class TaskAwaitingPerson:
-    """A task that waits for a person, with the rows its item is made from.
+    """A task that waits for a person's decision, with the rows that its attention item is made
+    from.
 
     Attributes:
         version: its newest version, if that is held.
@@ -60,7 +61,7 @@ class TaskAwaitingPerson:
 def list_attention_items(
     session: Session, models: Sequence[Model]
 ) -> dict[str, list[AttentionOut]]:
-    """Return model id → the items that wait for a person, in a fixed number of queries."""
+    """Return by model id the items that wait for a person, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
     items = {
         model: [_build_missing_base_item(by_id[model], job)]
@@ -128,7 +129,7 @@ def _list_tasks_awaiting_person(session: Session, models: list[str]) -> list[Tas
 
 
 def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
-    """Return (model, task) → the newest version of each task that is held."""
+    """Return the newest version of each task that is held, by (model, task)."""
     held_ids = [task.id for task in tasks if task.standing == S.HELD]
     query = (
         select(Version)
@@ -145,14 +146,14 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
 
 
 def _find_newest_jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
-    """Return task id → its newest job."""
+    """Return the newest job of each task, by task id."""
     # Ascending, so that the newest job of each task remains.
     query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
     return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
 
 
 def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:
-    """Return (model, task) → the newest published version of each rolled-back task.
+    """Return the newest published version of each rolled-back task, by (model, task).
 
     Production can go back to that version.
     """
@@ -173,8 +174,9 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
 def _find_tasks_missing_in_held_versions(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
-    """Return (model, task) → tasks that its held version lacks and the head has been taught
-    since."""
+    """Return by (model, task) the tasks that its held version lacks and that have been learned
+    since.
+    """
     lost_by_task = {
         key: set(words.list_lost_tasks(version.gate)) for key, version in held_versions.items()
     }
@@ -194,7 +196,7 @@ def _find_tasks_missing_in_held_versions(
 def _find_failed_check_pictures(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
-    """Return (model, task) → a few pictures of the failed checks of its held version.
+    """Return by (model, task) a few images that failed the gate's checks of its held version.
 
     Only images that are still retained are used.
     """
@@ -216,8 +218,9 @@ def _find_failed_check_pictures(
 
 
 def _choose_check_pictures(gate: Verdict) -> list[CheckPicture]:
-    """Return the pictures of all checks, each image once: the first of each check, then the second
-    …"""
+    """Choose images from failed checks in turns: the first of each check, then the second …, each
+    image once.
+    """
     by_check = [check.get("pictures", []) for check in gate["checks"]]
     in_turn = [of[index] for index in range(MOST_PICTURES) for of in by_check if index < len(of)]
     # Reversed twice: a dict keeps the last entry of a key, and the first picture must stay.
@@ -253,7 +256,7 @@ def _build_attention_item(waiting: TaskAwaitingPerson) -> AttentionOut:
 
 
 def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
-    """Return the item for a model whose base weights could not be fetched."""
+    """Return the attention item for a model whose base weights could not be downloaded."""
     ended = "failed" if job.state == JobState.FAILED else "was cancelled"
     why = "" if job.error is None else f"{_format_job_error(job)} "
     return {

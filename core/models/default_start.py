@@ -18,7 +18,7 @@ EXAMPLE_IMAGES = 100
 
 @dataclass(frozen=True)
 class ReplacementOfDefaultBase:
-    """A base that replaces the default, with sentences about the choice.
+    """Base weights that replace the default for a new model, with sentences about the choice.
 
     `base` is None for the default, the packaged base.
     """
@@ -30,9 +30,7 @@ class ReplacementOfDefaultBase:
 def choose_default_base(
     catalogue: MethodCatalogue, given: NewModel, admission: AdmissionLimits
 ) -> ReplacementOfDefaultBase:
-    """Choose the base for photos if the request leaves that open, the backbone is not trained and
-    the base is available.
-    """
+    """Choose the larger base for photos for a new model that names none, where that is possible."""
     if (
         not photos.is_base_choice_left_open(given)
         or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
@@ -73,7 +71,7 @@ def _explain_refused_base(
 
 
 def _describe_expected_minutes(catalogue: MethodCatalogue, recipe: RecipeOut) -> str:
-    """Return a sentence with the expected minutes of a batch on the larger base."""
+    """Return a sentence with the expected minutes that a batch takes on the larger base."""
     expected = estimate_pass_seconds(
         catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES
     )

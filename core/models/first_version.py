@@ -73,7 +73,8 @@ def _collect_base_parts(
     seed: int,
     usual: NormalisationOut | None,
 ) -> tuple[list[StoredVersionPart], Origin, Normalisation | None]:
-    """Return the parts of version 0, the origin for the manifest, and the base's pixel statistics.
+    """Return the parts of a new model's version 0, their origin for the manifest, and pixel
+    statistics.
 
     Args:
         usual: statistics to use where the base has none.
@@ -106,7 +107,7 @@ def _collect_base_parts(
 def _build_uploaded_base_part(
     session: Session, actor: Actor, model: Model, base: str, usual: NormalisationOut | None
 ) -> tuple[list[StoredVersionPart], Origin, Normalisation | None]:
-    """Return the part of an uploaded base, given by its id."""
+    """Return the part that version 0 gets from an uploaded base of that id."""
     row = session.scalar(
         select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
     )
@@ -133,7 +134,7 @@ def _build_uploaded_base_part(
 def _read_version_parts(
     session: Session, actor: Actor, model: Model, base: BaseVersion
 ) -> tuple[list[StoredVersionPart], Origin, Normalisation | None]:
-    """Return the parts of the backbone of another model's version."""
+    """Return the backbone parts of another model's version, for a new model."""
     source = find_model(session, actor, base["model"])
     number = base["version"]
     source_version = session.scalar(
@@ -177,7 +178,9 @@ def _read_version_parts(
 
 
 def keep_image_decoding_of_model(image: ImageOut, model_image: ImageOut) -> ImageOut:
-    """Return a base's image settings with the model's own decoding; a base knows only pixels."""
+    """Return a base's image settings with the model's own way of decoding files; a base knows only
+    pixels.
+    """
     image_settings: ImageOut = {**image}
     image_settings.pop("decoding", None)
     if "decoding" in model_image:

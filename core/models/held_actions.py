@@ -35,7 +35,7 @@ _OF_DATA = {"data_report", "resources", "seed"}
 
 
 class HeldVersion(NamedTuple):
-    """A held version with what decides about the requests that settle it.
+    """A held version with the facts that decide which requests can settle it.
 
     Attributes:
         job: the newest job of the task.
@@ -52,7 +52,9 @@ class HeldVersion(NamedTuple):
 
 
 def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
-    """Return all requests that settle a held version, first the one that repairs it."""
+    """Return all requests by which a person can settle a held version, first the one that repairs
+    it.
+    """
     model, task, version, job = held[:4]
     other_actions = [
         build_discard_task_request(model, task),
@@ -131,13 +133,13 @@ def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
 
 
 def build_retry_request(task: Task, job: Job) -> ActionOut:
-    """Return the request that learns a task again."""
+    """Return the suggested request that learns a task again."""
     title = f"Learn task {task.number} again, perhaps with another recipe"
     return build_action_request(title, f"/v1/jobs/{job.id}/retry", {})
 
 
 def build_discard_task_request(model: Model, task: Task) -> ActionOut:
-    """Return the request that gives a task up."""
+    """Return the suggested request that discards a task."""
     return build_action_request(
         f"Discard task {task.number}",
         build_task_request_path(model, task, "discard"),
@@ -146,12 +148,12 @@ def build_discard_task_request(model: Model, task: Task) -> ActionOut:
 
 
 def build_task_request_path(model: Model, task: Task, verb: str) -> str:
-    """Return the path of a request about a task."""
+    """Return the URL path of a request about a task."""
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
 def build_action_request(
     title: str, path: str, body: ActionBody | None, *, method: str = "POST"
 ) -> ActionOut:
-    """Return a request with its title."""
+    """Return a suggested request as responses show it, with its title."""
     return {"title": title, "method": method, "path": path, "body": body}

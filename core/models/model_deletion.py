@@ -31,7 +31,7 @@ from core.usage import stored_bytes
 def delete_model(
     db: Database, store: ObjectStorage, blobs: Blobs, actor: Actor, model: str
 ) -> None:
-    """Cancel the model's jobs, hide it, and remove its images and parts.
+    """Delete a model for its caller: cancel its jobs, hide it, and remove its images and parts.
 
     A running job ends within its grace period; the sweep removes what it still writes.
 
@@ -44,7 +44,7 @@ def delete_model(
 
 
 def find_deleted_model_name(db: Database, actor: Actor, model: str) -> str | None:
-    """Return the former name of the caller's deleted model of that id, or None."""
+    """Return the former name of a deleted model of the caller, or None."""
     with db.read() as session:
         named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
         return session.scalar(named.where(actor.build_visible_condition(Model.owner_id)))
@@ -53,7 +53,7 @@ def find_deleted_model_name(db: Database, actor: Actor, model: str) -> str | Non
 def _hide_model(
     db: Database, session: Session, actor: Actor, model: str
 ) -> tuple[list[str], list[str]] | None:
-    """Hide a model, and return the keys of archives and the digests that it no longer needs.
+    """Mark a model as deleted, and return the store keys and digests that it no longer needs.
 
     Locks are taken in the order of a publish (job, model, task); another order could deadlock.
 

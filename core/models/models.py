@@ -54,7 +54,7 @@ from core.requests.times import format_rfc3339
 
 @dataclass(frozen=True)
 class ModelListQuery:
-    """Filter, order and extent of a list of models.
+    """Query for a list of models: filter, order and page.
 
     Attributes:
         q: only models with this text in their name, in upper or lower case.
@@ -77,7 +77,8 @@ def create_model(
     repeat: idempotency.IdempotentRequest | None = None,
     limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
-    """Create a model; return its JSON form, and True if this replays an earlier response.
+    """Create a model for its caller; return its JSON form, and True if an earlier response is
+    repeated.
 
     Args:
         given: fields of the request, already of the right types.
@@ -166,7 +167,7 @@ def list_models(
 
 
 def read_model(db: Database, catalogue: MethodCatalogue, actor: Actor, model: str) -> ModelOut:
-    """Return one model, by id or name.
+    """Return one model that the caller sees, by id or name.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -183,7 +184,8 @@ def change_model(
     patch: ModelChange,
     admission: AdmissionLimits = ANY,
 ) -> ModelOut:
-    """Change recipe, gate or lineage settings for later tasks, or description and tags.
+    """Change a model's recipe, gate or lineage settings for later tasks, or its description and
+    tags.
 
     Recipe and gate are merge patches (RFC 7396); null resets them. The response also warns of
     memory that the next task would lose to a change of method.
@@ -246,7 +248,7 @@ def _apply_recipe_patch_to_model(
     given: RecipePatch | None,
     admission: AdmissionLimits,
 ) -> list[str]:
-    """Apply a patch to the recipe, or reset it to the defaults (None).
+    """Apply a patch to a model's recipe, or reset the recipe to the defaults (None).
 
     Returns:
         Warnings about memory that the next task would lose.
@@ -276,7 +278,7 @@ def _apply_recipe_patch_to_model(
 
 
 def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the version of each alias, by model id and alias.
+    """Return the version that each alias of the models points to, by model id and alias.
 
     `latest` is the newest published version.
     """
@@ -310,7 +312,7 @@ def _build_model_response(session: Session, catalogue: MethodCatalogue, model: M
 def model_to_json(
     catalogue: MethodCatalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
 ) -> ModelOut:
-    """Return a model in the contract's form, with its recipe resolved.
+    """Convert a model to the JSON form of the API, with its complete recipe.
 
     Args:
         named: versions by alias.

@@ -26,7 +26,7 @@ from core.recipe.stored import build_stored_recipe_patch
 
 @dataclass(frozen=True)
 class CheckedModelRequest:
-    """A checked request for a new model.
+    """A request for a new model after checking, with its defaults filled in.
 
     Attributes:
         request: the request as it came, with settings that need no completion.

@@ -16,7 +16,9 @@ from core.trials.rows import TrialState, find_best_trial
 def list_jobs_awaiting_trial_choice(
     session: Session, models: Collection[str]
 ) -> dict[str, list[AttentionOut]]:
-    """Return model id → the items of its jobs that wait for a choice, in two queries."""
+    """Return by model id the items of jobs that wait for a person to choose a trial, in two
+    queries.
+    """
     query = (
         select(Job, Task)
         .join(Task, Task.id == Job.task_id)

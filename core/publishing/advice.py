@@ -39,7 +39,7 @@ _LOOKED_AT = 100
 
 @dataclass(frozen=True)
 class VersionAccuracy:
-    """Correct predictions of a version over all tasks so far."""
+    """Numbers of correct predictions and of images of a version, over all tasks so far."""
 
     version: int
     right: int
@@ -47,17 +47,17 @@ class VersionAccuracy:
 
     @property
     def accuracy_share(self) -> Fraction:
-        """Return the share of right answers, in [0, 1]."""
+        """Accuracy of the version as a share in [0, 1]."""
         return Fraction(self.right, self.images)
 
     def format_share(self) -> str:
-        """Return `84 % (version 4)`."""
+        """Format the accuracy with its version: `84 % (version 4)`."""
         return f"{100 * float(self.accuracy_share):.0f} % (version {self.version})"
 
 
 @dataclass(frozen=True)
 class LargerBaseModel:
-    """Another model of the owner, which learned the same batches on the larger base for photos.
+    """Another model of the owner that learned the same batches on the larger base for photos.
 
     Attributes:
         model: its name.
@@ -74,7 +74,9 @@ class LargerBaseModel:
 
 @dataclass(frozen=True)
 class _ModelProblem:
-    """A problem and its remedy; `key` is the same as long as the problem lasts."""
+    """A problem with a model's accuracy and advice on it; `key` is the same as long as the problem
+    lasts.
+    """
 
     key: str
     text: str
@@ -89,8 +91,8 @@ def advise_on_new_problems(
     *,
     says_other: bool,
 ) -> str | None:
-    """Return new advice for a measured version, or None; record the conditions that were advised
-    on.
+    """Return advice on problems that are new with a measured version, or None; record what was
+    advised on.
 
     Args:
         confused: pairs of confused classes, the worst first.
@@ -110,7 +112,8 @@ def advise_on_new_problems(
 
 
 def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
-    """Return True if accuracy fell over three versions, each time, and in all by more than chance.
+    """Return True if the accuracy fell with each of the last three versions, and in all by more
+    than chance.
 
     Args:
         last: the newest versions of a lineage, the oldest first.
@@ -127,8 +130,9 @@ def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
 
 
 def is_far_below_larger_base(own: VersionAccuracy, larger: LargerBaseModel) -> bool:
-    """Return True if a version is over 10 points, and more than chance, below a larger base's
-    features."""
+    """Return True if a version's accuracy is over 10 points, and more than chance, below that on a
+    larger base.
+    """
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
     lead = Fraction(larger.right, larger.images) - own.accuracy_share
     return lead > FAR and _is_accuracy_difference_beyond_chance(
@@ -148,7 +152,7 @@ def _is_accuracy_difference_beyond_chance(better: tuple[int, int], worse: tuple[
 def _find_version_problems(
     session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
 ) -> list[_ModelProblem]:
-    """Return all problems of a version, the one whose remedy helps most first."""
+    """Return all problems with a version's accuracy, the one whose remedy helps most first."""
     conditions: list[_ModelProblem] = []
     tasks = read_tasks_by_numbers(
         session, model, list_taught_tasks(version.manifest), with_reports=False
@@ -186,8 +190,9 @@ def _find_version_problems(
 
 
 def _read_keys_of_given_advice(session: Session, model: Model, version: Version) -> set[str]:
-    """Return the keys of advice given on the version's parent and on earlier versions of its
-    batch."""
+    """Return keys of problems already advised on, with the version's parent or earlier versions of
+    its batch.
+    """
     same = select(Version.number).where(
         Version.model_id == model.id,
         Version.task_number == version.task_number,
@@ -290,7 +295,7 @@ def _advise_move_to_larger_base(session: Session, model: Model, tasks: Sequence[
 def _advise_on_worst_class(
     session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]
 ) -> str:
-    """Return a request for more images of the class with the lowest accuracy."""
+    """Return advice to send more images of the class with the lowest accuracy."""
     query = select(VersionTaskResult.per_class).where(
         VersionTaskResult.model_id == model.id, VersionTaskResult.version == version.number
     )
@@ -333,8 +338,9 @@ def _describe_confused_pair(
 def _advise_more_images_of_classes(
     model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float
 ) -> str:
-    """Return a request for as many images of some classes as were learned, with the expected
-    seconds."""
+    """Return advice to send as many further images of some classes as were learned, with the
+    expected seconds.
+    """
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
     counted_labels = words.join_words_with_conjunction(
         [f"{count:,} of {label}" for label, count in counts.items()]

@@ -25,14 +25,14 @@ MANIFEST = "manifest.json"
 
 
 def build_best_state_prefix(job_id: str) -> str:
-    """Return the prefix of a job's best states in the store."""
+    """Return the store key prefix of a job's best states."""
     return f"anytime/{job_id}/"
 
 
 def upload_and_register_best_state(
     db: Database, store: ObjectStorage, claim: JobClaim, path: Path
 ) -> None:
-    """Upload the folder of a best state, register it, and delete the previous one.
+    """Upload the folder of a job's best state, register it, and delete the previous one.
 
     A state that is not better than the registered one is ignored; an attempt that resumes from an
     older snapshot meets such states again.

@@ -21,8 +21,8 @@ _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear di
 def find_biased_head_warning(
     model: Model, version: int, result: JobResult, part_types: Collection[str]
 ) -> str | None:
-    """Return the warning; None if no baseline is ahead of the version by more than the margin and
-    chance.
+    """Return a warning if a simple classifier on the same features is clearly better than the
+    version's head.
 
     Args:
         part_types: types of the parts that the version stores.
@@ -94,7 +94,7 @@ def _describe_biased_head_remedy(model: Model, recipe: Mapping[str, object]) -> 
 
 
 def build_successor_model_request(model: Model, version: int) -> dict[str, object]:
-    """Return the request body that makes a model on this version's backbone."""
+    """Return the request body that creates a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",
         "scenario": model.scenario,

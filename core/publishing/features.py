@@ -28,7 +28,7 @@ ByTask = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class MeasuredAncestor:
-    """An earlier version as it was measured.
+    """An earlier version with its measured accuracy of features, for comparison.
 
     Attributes:
         classes: classes of its head; None if each task has its own head.
@@ -45,7 +45,9 @@ class MeasuredAncestor:
 def compare_feature_accuracy_with_ancestors(
     session: Session, model: Model, job: Job, result: JobResult
 ) -> AncestorFeatureComparison:
-    """Compare the accuracy of a new version's features with that of its ancestors' features."""
+    """Compare the accuracy of a simple classifier on a new version's features with that on its
+    ancestors' features.
+    """
     if not trains_backbone(job.recipe):
         return _build_missing_comparison("the batch leaves the features as they were")
     numbers = _list_published_ancestors(session, model, job.parent_version or 0)
@@ -72,8 +74,8 @@ def compare_feature_accuracy_with_ancestors(
 
 
 def _list_published_ancestors(session: Session, model: Model, number: int) -> list[int]:
-    """Return the numbers of the last published ancestors, newest first, without version 0, which
-    was taught nothing.
+    """Return the numbers of the last published ancestors of a version, newest first, without
+    version 0.
     """
     numbers: list[int] = []
     ancestor: int | None = number
@@ -91,7 +93,7 @@ def _list_published_ancestors(session: Session, model: Model, number: int) -> li
 def _read_measured_ancestors(
     session: Session, model: Model, numbers: list[int]
 ) -> list[MeasuredAncestor]:
-    """Return the ancestors that were measured, newest first."""
+    """Return the ancestors whose feature accuracy was measured, newest first."""
     of_these = (VersionMeasurement.model_id == model.id, VersionMeasurement.version.in_(numbers))
     by_task = select(VersionMeasurement.version, VersionMeasurement.detail).where(
         *of_these, VersionMeasurement.name == _LDA, VersionMeasurement.task == EACH_TASK
@@ -122,7 +124,7 @@ def _read_measured_ancestors(
 def compare_feature_accuracy(
     scenario: str, result: JobResult, ancestor: MeasuredAncestor
 ) -> AncestorFeatureAccuracy | None:
-    """Compare a version with an ancestor on the tasks of both.
+    """Compare the feature accuracy of a version and an ancestor on the tasks that both know.
 
     Return None for too few images or other classes.
     """
@@ -164,5 +166,5 @@ def compare_feature_accuracy(
 
 
 def _build_missing_comparison(why: str) -> AncestorFeatureComparison:
-    """Return a comparison without ancestors, with the reason."""
+    """Return a feature comparison that was not made, with the reason."""
     return {"ancestors": [], "missing": why}

@@ -18,7 +18,9 @@ ClassKey = tuple[int, int]
 
 @dataclass
 class PredictionFlipTally:
-    """Images that turned wrong or right, by class, with a few of those that turned wrong."""
+    """Counts by class of images whose prediction turned wrong or right between two versions, with a
+    few examples.
+    """
 
     counts: dict[ClassKey, list[int]] = field(default_factory=dict)
     labels: dict[ClassKey, str] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class PredictionFlipTally:
                 )
 
     def merge_tally(self, other: "PredictionFlipTally") -> None:
-        """Add the counts and pictures of another task."""
+        """Add the counts and pictures of another task's changed predictions."""
         for key, counts in other.counts.items():
             before = self.counts.get(key, [0, 0, 0, 0])
             self.counts[key] = [a + b for a, b in zip(before, counts, strict=True)]
@@ -75,7 +77,7 @@ class PredictionFlipTally:
     def build_gate_comparison(
         self, against: int | None, *, by_recall: bool = False
     ) -> GateComparison:
-        """Return the counts as they are stored.
+        """Return the counts of changed predictions in the form that the gate's verdict stores.
 
         Args:
             against: number of the version compared with.
@@ -114,7 +116,9 @@ class PredictionFlipTally:
         }
 
     def _select_lost_images(self, keys: list[ClassKey]) -> list[NewlyMisclassifiedImage]:
-        """Return one picture of each of the first classes, then a second of each, and so on."""
+        """Select example images in turns: one of each of the first classes, then a second of each,
+        and so on.
+        """
         of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
         mixed = [
             pictures[place]
@@ -127,7 +131,7 @@ class PredictionFlipTally:
 
 @dataclass(frozen=True)
 class PredictedTaskImages:
-    """A task's held-out images as the new version predicts them.
+    """Predictions of the new version on a task's held-out images.
 
     Attributes:
         task: number of the task.

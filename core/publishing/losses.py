@@ -50,7 +50,9 @@ _NO_EARLIER = "no earlier task has held-out images that both versions answer"
 
 @dataclass(frozen=True)
 class _ReferenceVersion:
-    """A version that the new one is compared with; `predictions`: their digests by task."""
+    """A version that the new one is compared with; `predictions`: digests of its predictions by
+    task.
+    """
 
     number: int
     manifest: Manifest
@@ -59,7 +61,7 @@ class _ReferenceVersion:
 
 @dataclass(frozen=True)
 class _FlipComparisonRows:
-    """Rows of the database that the comparisons need.
+    """Database rows that comparing predictions of versions needs.
 
     Attributes:
         own_task: number of the job's task.
@@ -87,7 +89,8 @@ def count_version_losses(
     result: ResultFolder[JobResult],
     production: int | None,
 ) -> GateComparisons | None:
-    """Count the losses of a finished job's version, if its gate has a check for them.
+    """Count the images that a finished job's version gets newly wrong, if its gate has a check for
+    them.
 
     Args:
         result: result of the job.
@@ -104,7 +107,7 @@ def count_version_losses(
 def _extends_classes_of_production(
     document: JobResult, production: "_ReferenceVersion | None"
 ) -> bool:
-    """Return True if the first classes of the result are those of production.
+    """Return True if the first classes of the result are those of the production version.
 
     Rows are compared by their numbers; an edit of the classes may have changed these.
     """
@@ -115,7 +118,7 @@ def _extends_classes_of_production(
 def _read_comparison_rows(
     db: Database, claim: JobClaim, production: int | None
 ) -> _FlipComparisonRows | None:
-    """Read the rows that the comparisons need; None if the gate has no check by images."""
+    """Read the rows for comparing predictions of versions; None if the gate has no check by images."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
@@ -169,7 +172,7 @@ def _read_prediction_digests(
 
 
 def _find_best_earlier_versions(session: Session, model: Model, tasks: set[int]) -> dict[int, int]:
-    """Return, by task, the one of the last published versions with most correct predictions.
+    """Return, for each task, the one of the last published versions with most correct predictions.
 
     Of equal ones, it is the newest.
     """
@@ -203,7 +206,7 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
 
 
 class _FlipComparison:
-    """Comparison of the new version with others, task by task."""
+    """Comparison of the new version's predictions with those of earlier versions, task by task."""
 
     def __init__(
         self, blobs: Blobs, facts: _FlipComparisonRows, result: ResultFolder[JobResult]
@@ -222,7 +225,7 @@ class _FlipComparison:
         self._is_ranked = True
 
     def count_all_losses(self) -> GateComparisons:
-        """Count the losses against production and the best earlier versions."""
+        """Count newly wrong images against the production version and the best earlier versions."""
         for task in sorted(self._facts.tasks):
             if (
                 task != self._facts.own_task
@@ -252,7 +255,7 @@ class _FlipComparison:
         }
 
     def _read_predicted_task_images(self, task: int) -> PredictedTaskImages | None:
-        """Return the held-out images of a task as the new version predicts them, or None."""
+        """Return the new version's predictions on a task's held-out images, or None."""
         data = self._predictions.get(("new", task))
         if data is None:
             return None
@@ -296,7 +299,7 @@ class _FlipComparison:
         return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 
     def _fetch_predictions_if_sound(self, digest: str) -> Path | None:
-        """Return the path of stored predictions.
+        """Fetch a version's stored predictions, and return their local path.
 
         Return None if they are damaged or were deleted meanwhile. A missing comparison must not
         stop the lineage. The damage is marked for other users of the blob.
@@ -307,7 +310,9 @@ class _FlipComparison:
             return None
 
     def _compare_with_production(self, part: PredictedTaskImages) -> None:
-        """Count the images of a task that turned wrong or right against production."""
+        """Count a task's images whose prediction turned wrong or right against the production
+        version.
+        """
         production = self._facts.production
         old_predictions = (
             None if production is None else self._read_predicted_rows(production, part)
@@ -337,7 +342,7 @@ class _FlipComparison:
         )
 
     def _compare_with_best_earlier_version(self, part: PredictedTaskImages) -> None:
-        """Count a task's images that turned wrong or right against the best of the last
+        """Count a task's images whose prediction turned wrong or right against the best of the last
         versions.
         """
         version = self._facts.best.get(part.task)
@@ -372,7 +377,7 @@ class _FlipComparison:
         return tally.build_gate_comparison(against, by_recall=by_recall)
 
     def _explain_no_comparison(self) -> str:
-        """Say why no image was compared."""
+        """Explain why no images of the versions were compared."""
         if not self._is_ranked:
             return "the job began before the best old class was kept beside each answer"
         if self._facts.model.held_out == "counts":
@@ -380,8 +385,8 @@ class _FlipComparison:
         return _NO_EARLIER
 
     def _build_drift_comparison(self) -> GateDriftComparison:
-        """Return the counts by task, most significant loss first, with classes and pictures of
-        tasks that drifted.
+        """Return by task the counts of changed predictions, most significant loss first, with
+        examples of tasks that drifted.
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
@@ -410,15 +415,15 @@ class _FlipComparison:
         return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
 
     def _brings_new_classes(self) -> bool:
-        """Return True if the batch brings new classes."""
+        """Return True if the job's batch brings classes that production does not know."""
         labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
         return len(labels or []) > len(
             self._list_prediction_classes(self._facts.parent, self._facts.own_task)
         )
 
     def _count_own_batch_images(self) -> tuple[GateComparison, GateComparison]:
-        """Count the batch's own held-out images: those of its new classes, and those of classes
-        that production knows.
+        """Count the batch's own held-out images, of its new classes and of classes that production
+        knows.
         """
         part = (
             self._read_predicted_task_images(self._facts.own_task)
@@ -465,7 +470,7 @@ def _make_mask_of_all_images(part: PredictedTaskImages) -> Mask:
 
 
 def _build_missing_gate_comparison(against: int | None, why: str) -> GateComparison:
-    """Return counts for a comparison that was not made, with the reason."""
+    """Return a gate comparison that was not made, with the reason."""
     return {
         "against": against,
         "images": 0,

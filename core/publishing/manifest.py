@@ -15,7 +15,7 @@ _MEASURED = (*VersionFigures.model_fields, "trainable", "parameters", "steps", "
 
 @dataclass(frozen=True)
 class LearningJobRows:
-    """Rows that a learning job belongs to; `base` is version 0 of its model."""
+    """Database rows of a learning job, its task and its model; `base` is version 0 of the model."""
 
     model: Model
     task: Task
@@ -31,7 +31,7 @@ def build_manifest(
     tasks: list[int],
     parent: int | None = None,
 ) -> Manifest:
-    """Return the manifest of what a job made.
+    """Build the manifest of the version that a job made.
 
     Args:
         made: report of the job process.

@@ -19,7 +19,7 @@ from core.statistics.matrix_row import MatrixCellCounts
 
 @dataclass(frozen=True)
 class NewVersionMeasurements:
-    """Measurements of a new version, and those of earlier versions on its task.
+    """Measurements that a job made: of its new version, and of earlier versions on its task.
 
     Attributes:
         cells: measured cells of the accuracy matrix.
@@ -82,7 +82,7 @@ def _build_earlier_version_rows(
     measured: Collection[MeasuredCell],
     predictions: StoredCells,
 ) -> list[dict[str, object]]:
-    """Return the rows of cells of earlier versions that do not exist yet."""
+    """Build the accuracy-matrix cells of earlier versions that do not exist yet."""
     older: dict[tuple[int, int], MeasuredCell] = {}
     for cell in measured:
         if cell.version in numbers:  # the parent may be version 0
@@ -105,7 +105,7 @@ def _build_earlier_version_rows(
 def _build_matrix_cell_row(
     model: Model, version: int, cell: MeasuredCell, best: float | None, predictions: StoredCells
 ) -> dict[str, object]:
-    """Return the row of a cell."""
+    """Build the database row of a cell of the accuracy matrix."""
     stored = predictions.get((cell.version, cell.task))
     return {
         "model_id": model.id,

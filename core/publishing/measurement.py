@@ -25,7 +25,7 @@ from core.usage import stored_bytes
 
 @dataclass(frozen=True)
 class JobVersionStatus:
-    """The version that a job has made or measured: its number, and its status."""
+    """Number and status of the version that a job has made or measured."""
 
     number: int
     status: str
@@ -37,7 +37,8 @@ _DONE = JobVersionStatus(ADOPTED_VERSION, "measured")
 def publish_measurement(
     db: Database, store: ObjectStorage, claim: JobClaim, folder: Path, cache: Path | None = None
 ) -> JobVersionStatus:
-    """Store the measurement of a claimed job, and end the job. Repeating the call changes nothing.
+    """Store the result of a claimed measuring job, and end the job. Repeating the call changes
+    nothing.
 
     Args:
         folder: folder of the result.

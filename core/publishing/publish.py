@@ -53,7 +53,7 @@ from core.usage import stored_bytes
 def publish_result(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path | None = None
 ) -> JobVersionStatus:
-    """Make a version from the result folder of a claimed job: published, or held by its gate.
+    """Make a version from a claimed job's result: published, or held if it fails its gate.
 
     Repeating the call changes nothing.
 
@@ -108,7 +108,7 @@ def _publish_in_transaction(
     made: StoredResult,
     comparison: ProductionComparison,
 ) -> JobVersionStatus | None:
-    """Publish a job's result in one transaction.
+    """Publish a job's result as a version, in one database transaction.
 
     Return None, without any change, if production is not the compared version.
     """
@@ -159,7 +159,7 @@ def _publish_in_transaction(
 def _end_published_job(
     publishing: PublishingTransaction, version: Version, warnings: list[str]
 ) -> None:
-    """End the job: its state, its log lines, and the audit row."""
+    """End a job whose version was made: its state, its log lines, and the audit row."""
     session, now = publishing.session, publishing.now
     model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
@@ -182,7 +182,7 @@ def _end_published_job(
 def _format_outcome_line(
     model: Model, task: Task, version: Version, production: int | None
 ) -> job_log.Line:
-    """Return the log line about the outcome of the job."""
+    """Return the log line about the version that a job has made."""
     if version.status == "published":
         if version.number == production:
             return (
@@ -210,7 +210,7 @@ def _format_outcome_line(
 
 
 def _format_detectable_losses(version: Version) -> str:
-    """Return the gate's statement about visible losses, as a sentence to append."""
+    """Return the gate's statement on which losses its images can reveal, as a sentence to append."""
     visible = version.gate.get("visible")
     return "" if visible is None else f" {visible['detail']}"
 
@@ -218,8 +218,9 @@ def _format_detectable_losses(version: Version) -> str:
 def _find_digests_to_be_replaced(
     db: Database, claim: JobClaim, edit: EditResult | None
 ) -> set[str]:
-    """Return the digests of files that this publish may replace: totals, and features of the
-    held-out images of edited tasks."""
+    """Return digests of files that publishing may replace: totals, and features of edited tasks'
+    images.
+    """
     edited = [] if edit is None else [task.number for task in edit.before]
     with db.read() as session:
         digests = [
@@ -234,7 +235,9 @@ def _find_digests_to_be_replaced(
 
 
 def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -> None:
-    """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
+    """Delete a published job's snapshots and best states; if this fails, the periodic sweep repeats
+    it.
+    """
     for prefix in (
         snapshots.build_snapshot_prefix(claim.job_id),
         anytime.build_best_state_prefix(claim.job_id),

@@ -32,7 +32,8 @@ from core.storage import Blobs, ObjectStorage
 def judge_version_of_trial(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path
 ) -> TrialMeasurements:
-    """Return what the version of a claimed job's result would be; nothing is published.
+    """Return the gate's verdict and figures of the version that a trial's result would make,
+    without publishing it.
 
     The version is written and judged in a transaction that is rolled back.
 
@@ -59,7 +60,7 @@ def judge_version_of_trial(
 
 
 class _TransactionRollback(Exception):
-    """Rolls a transaction back whose rows were only needed for a verdict."""
+    """Exception that rolls a transaction back, whose rows were only needed for a verdict."""
 
 
 def _judge_version(
@@ -70,7 +71,9 @@ def _judge_version(
     made: StoredResult,
     comparison: ProductionComparison,
 ) -> TrialMeasurements | None:
-    """Write and judge the version of a result; None if production is not the compared version."""
+    """Add the version of a result and judge it; None if production is not the version it was
+    compared with.
+    """
     publishing = lock_rows_for_publishing(db, session, blobs, claim, made)
     model = publishing.model
     if negative_flips.find_production_number(session, model.id) != comparison.production:
@@ -82,7 +85,7 @@ def _judge_version(
 def _measure_trial_version(
     session: Session, model: Model, version: Version, made: StoredResult, size: int
 ) -> TrialMeasurements:
-    """Return the figures of a version that is judged."""
+    """Return the accuracy, forgetting and size of a trial's version after its verdict."""
     row = read_matrix_row(session, model.id, version.number)
     figures = compute_version_accuracy_figures(
         list_taught_tasks(version.manifest), row, model.scenario
@@ -104,7 +107,7 @@ def _measure_trial_version(
 
 
 def _count_images_in_memory(made: StoredResult) -> int:
-    """Return the number of training images in the memory of a version.
+    """Count the training images in a version's replay memory.
 
     The first part of a type lists them; the others are packs of their pixels.
     """

@@ -46,14 +46,14 @@ from core.storage import Blobs
 
 @dataclass(frozen=True)
 class StoredPartFile:
-    """A stored part: its local file, digest and size in bytes."""
+    """A stored part of a version: its local file, digest and size in bytes."""
 
     file: ResultPartFile
     sha256: str
     bytes: int
 
     def to_stored_part(self) -> StoredVersionPart:
-        """Return the part as the manifest lists it."""
+        """Return the stored part as the manifest lists it."""
         return StoredVersionPart(
             name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes
         )
@@ -61,7 +61,7 @@ class StoredPartFile:
 
 @dataclass(frozen=True)
 class StoredResult:
-    """A result whose files are stored.
+    """A job's result after its files were stored.
 
     Attributes:
         folder: the result.
@@ -84,7 +84,7 @@ class StoredResult:
 
 @dataclass(frozen=True)
 class PublishingTransaction:
-    """The publishing transaction: its session, the rows that it has locked, and its time."""
+    """Transaction that publishes a version: its session, the rows that it has locked, and its time."""
 
     session: Session
     model: Model
@@ -94,7 +94,7 @@ class PublishingTransaction:
 
 
 def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path) -> StoredResult:
-    """Store the files of a result: parts, predictions, features and totals."""
+    """Store the files of a job's result: parts, predictions, features and totals."""
     result_folder = read_result_folder(result)
     stored = []
     for file in result_folder.parts:
@@ -118,7 +118,7 @@ def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path
 def lock_rows_for_publishing(
     db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredResult
 ) -> PublishingTransaction:
-    """Lock the rows that publishing changes, and return them.
+    """Lock the database rows that publishing a version changes, and return them.
 
     Raises:
         LeaseLost, WrongState: see `publish_result`.
@@ -137,7 +137,7 @@ def lock_rows_for_publishing(
 def write_version_rows(
     publishing: PublishingTransaction, made: StoredResult, comparison: ProductionComparison
 ) -> tuple[Version, int]:
-    """Write the rows of the version and judge it; return it with the bytes that it adds."""
+    """Add a new version to the database and judge it; return it with the bytes that it adds."""
     session, model, job = publishing.session, publishing.model, publishing.job
     size = 0
     if made.edit is not None:
@@ -151,7 +151,8 @@ def write_version_rows(
 
 
 def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
-    """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
+    """Store a result's blobs again if they were deleted as unused meanwhile; the caller holds the
+    lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
     before any row is locked, since a slow store would keep heartbeats and requests waiting.
@@ -184,7 +185,7 @@ def _store_measurements(
     made: StoredResult,
     comparison: ProductionComparison,
 ) -> int:
-    """Store measurements, predictions and comparisons.
+    """Store a new version's measurements, predictions and comparisons.
 
     Return the added bytes of predictions and features.
     """
@@ -220,7 +221,7 @@ def _add_next_version(
     stored: list[StoredPartFile],
     edit: EditResult | None,
 ) -> Version:
-    """Add the next version and its parts; its status is held until it is judged."""
+    """Add a model's next version and its parts; its status is held until it is judged."""
     session, model = publishing.session, publishing.model
     task, job = publishing.task, publishing.job
     # Taken in the publishing transaction: one that fails leaves no gap.
@@ -275,7 +276,7 @@ def _add_next_version(
 
 
 def _find_known_digests(session: Session, model: Model, digests: Collection[str]) -> set[str]:
-    """Return those digests that a version of the model has already."""
+    """Return which of the digests belong to parts that a version of the model already has."""
     of_model = (
         select(Part.sha256)
         .join(Version, Version.id == Part.version_id)
@@ -291,7 +292,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
 def delete_stored_objects_without_rows(
     db: Database, blobs: Blobs, made: StoredResult, former: set[str]
 ) -> None:
-    """Delete stored objects without a row: predictions and features of deleted images, totals.
+    """Delete a result's stored objects that no row refers to: of deleted images, and totals.
 
     Args:
         former: files that were replaced.

@@ -20,7 +20,7 @@ from core.text.steps import LEFT_OPEN, ApiRequestForAdvice
 
 @dataclass(frozen=True)
 class VersionWarningFacts:
-    """Findings about a new version that its warnings are drawn from.
+    """Facts about a new version from which its warnings are made.
 
     Attributes:
         result: report of the job process.
@@ -36,7 +36,7 @@ class VersionWarningFacts:
 def describe_tasks_missing_in_version(
     session: Session, model: Model, version: Version
 ) -> list[str]:
-    """Return sentences about tasks that were learned once but that the version was not taught."""
+    """Return a sentence for each task of the model that a version has not learned."""
     missing_tasks = find_missing_tasks(session, model, list_taught_tasks(version.manifest))
     return [
         words.describe_missing_task(model, task, standing, f"Version {version.number}")
@@ -47,7 +47,7 @@ def describe_tasks_missing_in_version(
 def list_warnings_of_new_version(
     session: Session, model: Model, job: Job, version: Version, findings: VersionWarningFacts
 ) -> list[str]:
-    """Return the warnings of a version that was judged and is not yet published.
+    """Return the warnings about a version that was judged and is not yet published.
 
     The first that applies: collapsed features, a biased head, or advice for its lineage.
     """
@@ -78,7 +78,7 @@ def list_warnings_of_new_version(
 def warn_of_feature_collapse(
     model: Model, version: Version, count: AncestorFeatureComparison | None, production: int | None
 ) -> str | None:
-    """Return the warning that features have collapsed: both figures, and the last good version.
+    """Return a warning if the new version's features are much less accurate than an ancestor's.
 
     It advises nothing that uses the collapsed features: neither another head nor a model on them.
     Return None if the features have not collapsed, or nothing was compared.

@@ -9,7 +9,7 @@ from core.storage import Blobs
 
 @dataclass(frozen=True, slots=True)
 class UseCaseResources:
-    """Database, blobs, and catalogue of methods and architectures."""
+    """Resources that use cases share: database, blobs, and catalogue of methods and architectures."""
 
     db: Database
     blobs: Blobs

@@ -13,7 +13,8 @@ from core.database.tables import Task, VersionTaskResult
 def remove_stored_predictions(
     session: Session, model_id: str, task: int | None = None
 ) -> list[str]:
-    """Remove the predictions from all cells of a model or of a task, and delete the keys to them.
+    """Remove stored predictions from all cells of a model or task, and delete their encryption
+    keys.
 
     Returns:
         Digests of the blobs; the caller deletes those that no other cell refers to.

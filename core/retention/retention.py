@@ -27,7 +27,7 @@ _BATCH = 200
 
 @dataclass(frozen=True)
 class DeletableTaskFiles:
-    """Files of a task that may be deleted now."""
+    """Files of a task that may be deleted now: archive, training and held-out images, fingerprints."""
 
     archive: bool = False
     train: bool = False
@@ -83,7 +83,7 @@ def find_deletable_files(
 
 
 def mark_unneeded_task_files(model: Model, task: Task, *, published: bool, now: float) -> None:
-    """Mark files that need not be retained, in the publishing transaction."""
+    """Mark a task's files that need not be retained as deleted, in the publishing transaction."""
     if not published:
         return
     spent = task.train_until is not None and task.train_until <= now
@@ -124,7 +124,7 @@ def delete_edit_undo_file_rows(session: Session, which: ColumnElement[bool]) -> 
 
 
 def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
-    """Delete those of the blobs that nothing refers to; return their number.
+    """Delete the blobs in a list that no row refers to; return their number.
 
     The transaction keeps others from adding references meanwhile: see `core.retention.references`.
     """
@@ -147,7 +147,7 @@ def delete_unreferenced_objects(
     named: Callable[[Session, Collection[str]], set[str]],
     grace_days: float,
 ) -> None:
-    """Delete the objects below `prefix` without a row.
+    """Delete stored objects below a key prefix that no row refers to.
 
     A process that died between store and database left them.
 

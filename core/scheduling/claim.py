@@ -81,7 +81,7 @@ class _ClaimingWorker(NamedTuple):
 
 
 def _choose_job_device(job: Job, offer: WorkerResources) -> str:
-    """Return the device on which a worker runs a job that fits its offer."""
+    """Return the device (cpu or cuda) on which a worker will run a job."""
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
@@ -106,7 +106,7 @@ _HELD = {"sqlite": _return_query_without_row_locks, "postgresql": _add_row_lock}
 def claim_job(
     db: Database, worker: str, lease_s: float, offer: WorkerResources = ANY_DEVICE
 ) -> JobClaim | None:
-    """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
+    """Claim the next eligible job for a worker, by the turn of owners, for `lease_s` seconds.
 
     Return None if there is none. The claim of a task's job fixes its parent, the present lineage
     head. A job that was begun from another version starts again. Jobs of unknown kinds, and jobs
@@ -143,7 +143,7 @@ def claim_job(
 def _lock_next_job(
     session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str]
 ) -> tuple[Job | None, bool]:
-    """Return the job to claim, its row locked, and True if it overtakes an older one.
+    """Lock and return the next job to claim, and True if it overtakes an older one.
 
     `missed` jobs are excluded.
     """
@@ -172,7 +172,7 @@ def _is_job_still_eligible(session: Session, job: Job, may_run: ColumnElement[bo
 def _record_claim(
     session: Session, model: Model, job: Job, claimant: _ClaimingWorker, now: float
 ) -> JobClaim:
-    """Record the claim in the job's row, and return it."""
+    """Record in a job's row that a worker has claimed it, and return the claim."""
     # A worker that outlived its lease holds an older number, so none of its later writes counts.
     model.fence += 1
     decoded = job.archive_key is None
@@ -216,7 +216,7 @@ def _record_claim(
 def _store_starting_version(
     session: Session, model: Model, job: Job, task: Task, now: float
 ) -> None:
-    """Fix the version that a job starts from.
+    """Store in a claimed job the version that it starts from, so that retries use the same.
 
     A job that had begun from another version drops its states.
     """
@@ -241,7 +241,7 @@ def _store_starting_version(
 
 
 def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobState | None:
-    """Renew a lease, and return the job's state, which shows a requested stop.
+    """Renew a worker's lease on a job, and return the job's state, which shows a requested stop.
 
     Return None if the lease is lost.
     """
@@ -260,7 +260,8 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobSta
 def _open_claimed_job_transaction(
     db: Database, claim: JobClaim
 ) -> Iterator[tuple[Session, Job, float]]:
-    """Write to the row of a claimed job: yield session, locked job and time of the database.
+    """Open a transaction on a claimed job: yield the session, the locked job and the database's
+    time.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
@@ -271,7 +272,7 @@ def _open_claimed_job_transaction(
 
 
 def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
-    """Complete a pause or a cancellation after the child process has ended.
+    """Complete a job's requested pause or cancellation, after its child process has ended.
 
     A job whose stop is not wanted any more is released without a strike.
 
@@ -288,7 +289,7 @@ def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
 def requeue_or_fail_job(
     db: Database, claim: JobClaim, error: str, *, counts: bool = True
 ) -> JobState:
-    """Queue a job again whose attempt died, or fail it at the third strike.
+    """Queue a job again whose process died, or fail it after the third time.
 
     Args:
         error: what happened, for a person.
@@ -308,7 +309,7 @@ def requeue_or_fail_job(
 
 
 def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detail: str) -> JobState:
-    """Queue a job again whose attempt ran out of memory, or fail it at the second time.
+    """Queue a job again whose process ran out of memory, or fail it the second time.
 
     Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
     from there and end the same way again and again.
@@ -331,7 +332,8 @@ def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detai
 
 
 def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: float) -> JobState:
-    """Release a job whose turn it is not, for at least `seconds`, without a strike.
+    """Release a job that cannot run yet, for at least `seconds`; this does not count as a failed
+    attempt.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
@@ -343,7 +345,7 @@ def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: flo
 
 
 def finish_job(db: Database, claim: JobClaim, done: Done) -> JobState:
-    """End a job that makes no version, and store its findings.
+    """End a job that makes no version as succeeded, and store its findings.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
@@ -357,7 +359,7 @@ def finish_job(db: Database, claim: JobClaim, done: Done) -> JobState:
 
 
 def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
-    """End a job as failed; it may be retried.
+    """End a claimed job as failed; it may be retried.
 
     Args:
         kind: data, code, memory, time, non-finite, weights, export or lost.
@@ -372,7 +374,7 @@ def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
 
 
 def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobState:
-    """End a job as rejected, since its batch is unusable.
+    """End a claimed job as rejected, since its batch is unusable.
 
     The ingest report, if any, is stored in the task, or in the job if it has no task.
 
@@ -393,7 +395,7 @@ def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobSta
 
 
 def take_back_jobs_with_expired_lease(db: Database, before: float | None = None) -> list[str]:
-    """Take jobs from workers whose lease ran out before a time of the database's clock.
+    """Take jobs back from workers whose lease ran out before a time of the database's clock.
 
     Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has
     locked is skipped.
@@ -417,7 +419,7 @@ def take_back_jobs_with_expired_lease(db: Database, before: float | None = None)
 
 
 def take_back_jobs_of_dead_worker(db: Database, worker: str) -> list[str]:
-    """Take the jobs of a worker that is certainly dead, without waiting for its lease.
+    """Take back the jobs of a worker that is certainly dead, without waiting for its lease.
 
     Return the jobs' ids. The caller has made sure that the worker is dead and that no other worker
     has its name.
@@ -435,7 +437,9 @@ def take_back_jobs_of_dead_worker(db: Database, worker: str) -> list[str]:
 
 
 def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> JobState:
-    """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
+    """End a job's attempt whose process died; it counts as failed unless it stored a snapshot since
+    its claim.
+    """
     # The fence tells a snapshot of this attempt from the one that it resumed from.
     progressed = job.snapshot is not None and job.snapshot.fence == job.fence
     # A job that progresses is not the cause of its losses, so only losses in a row count.
@@ -453,7 +457,7 @@ def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> Job
 
 
 def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError) -> JobState:
-    """Fail a job, or the trial that it learns, if there are others to choose from."""
+    """Fail a job, or only the trial that it is learning if there are other trials to choose from."""
     if fail_running_trial(session, job, problem):
         # Strikes count per trial.
         job.strikes = job.out_of_memory = 0
@@ -466,8 +470,7 @@ def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError
 def _apply_job_action(
     session: Session, job: Job, action: JobAction, now: float, data: StateData | None = None
 ) -> JobState:
-    """Apply `core.database.jobs.change_job_state`, and update the lineage if the job ended without
-    a
+    """Change a job's state by an action, and update the model's lineage if the job ended without a
     version.
     """
     state = change_job_state(session, job, action, now, data)

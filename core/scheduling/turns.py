@@ -23,7 +23,7 @@ _LEASED = sorted(str(state) for state in LEASED)
 
 
 class OwnerSchedulingTurn(NamedTuple):
-    """An owner and the owner's next job, by id.
+    """An owner whose turn it is to have a job claimed, and the id of the owner's next job.
 
     `overtakes` is True if an older job could also run.
     """
@@ -36,7 +36,7 @@ class OwnerSchedulingTurn(NamedTuple):
 def list_owner_scheduling_turns(
     session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]
 ) -> list[OwnerSchedulingTurn]:
-    """Return the turns of owners with a job that may run, in the order of service.
+    """List the owners with a job that may run, in the order in which they are served.
 
     Args:
         may_run: condition on `Job`.

@@ -21,7 +21,7 @@ _KEY = re.compile(r"[a-z0-9][a-zA-Z0-9._/-]*")
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """Description of one stored object.
+    """Description of one stored object: key, size, time and ETag.
 
     Attributes:
         key: the object's key.
@@ -40,12 +40,14 @@ class ObjectInfo:
 
 
 def make_file_change_tag(status: os.stat_result) -> str:
-    """Return the tag of a file. It includes `st_ctime`, which a writer cannot put back."""
+    """Return a tag that changes whenever a file does. It includes `st_ctime`, which a writer cannot
+    set back.
+    """
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
 class ObjectStorage(Protocol):
-    """Objects by key. Every method raises `Unavailable` if the store does not respond."""
+    """Interface of object stores. Every method raises `Unavailable` if the store does not respond."""
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """Store a file under `key` and replace any previous object.
@@ -65,7 +67,8 @@ class ObjectStorage(Protocol):
         ...
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of at most 1 MiB from `offset` on, `length` bytes (None: to the end).
+        """Return chunks of an object of at most 1 MiB from `offset` on, `length` bytes (None: to
+        the end).
 
         A range beyond the end is clipped.
 
@@ -76,15 +79,17 @@ class ObjectStorage(Protocol):
         ...
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """Return size, time and ETag of an object; None if there is no such object."""
+        """Return size, time and ETag of a stored object; None if there is no such object."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the object, if present."""
+        """Delete a stored object, if present."""
         ...
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects whose key starts with `prefix` (empty: all), in no particular order."""
+        """Yield the stored objects whose key starts with `prefix` (empty: all), in no particular
+        order.
+        """
         ...
 
     def get_local_path(self, key: str) -> Path | None:
@@ -104,7 +109,7 @@ class ObjectStorage(Protocol):
         ...
 
     def create_folder_or_bucket(self) -> None:
-        """Make the folder or the bucket if it is missing."""
+        """Create the store's folder or bucket if it is missing."""
         ...
 
     def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
@@ -113,7 +118,9 @@ class ObjectStorage(Protocol):
 
 
 def check_object_key(key: str) -> str:
-    """Return `key` unchanged; raise ValueError unless it is made of plain path segments."""
+    """Return an object's `key` unchanged; raise ValueError unless it is made of plain path
+    segments.
+    """
     if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
         raise ValueError(f"not a store key: {key[:80]!r}")
     # No key may lead out of the folder, or to the files that are being written.
@@ -123,7 +130,7 @@ def check_object_key(key: str) -> str:
 
 
 def check_key_prefix(prefix: str) -> str:
-    """Return `prefix` unchanged; raise ValueError unless keys can start with it.
+    """Return a key `prefix` unchanged; raise ValueError unless object keys can start with it.
 
     A trailing slash is fine.
     """

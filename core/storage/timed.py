@@ -11,7 +11,7 @@ from core.telemetry import STORE_FAILURES, STORE_SECONDS
 
 
 class TimedStore:
-    """A wrapper of `store` that measures every operation that moves or looks up an object.
+    """Wrapper of an object store that measures the duration of each operation on an object.
 
     A read is measured until it is open; the rest depends on the speed of its reader.
     """

@@ -20,7 +20,7 @@ from core.trials.plan import PlannedTrial
 
 @dataclass(frozen=True)
 class BatchRecipePlan:
-    """The recipe of a batch in its model, with warnings.
+    """The recipe with which a batch would be learned in its model, with warnings.
 
     `missing` has a sentence for each task that its version lacks. `trials` has the candidates for
     the recipe, of which `resolved_recipe` is the first.
@@ -33,7 +33,7 @@ class BatchRecipePlan:
 
 @dataclass(frozen=True)
 class BatchPlanForModel:
-    """A batch in its model.
+    """Plan for a batch in its model as that is now: recipe, class names and equal tasks.
 
     Attributes:
         row: columns of the model from which the plan was made.
@@ -53,23 +53,24 @@ class BatchPlanForModel:
 
     @property
     def resolved_recipe(self) -> ResolvedRecipe:
-        """The resolved recipe, with its warnings."""
+        """The complete recipe for the batch, with its warnings."""
         return self.plan.resolved_recipe
 
     @property
     def owner_id(self) -> str:
-        """Id of the model's owner."""
+        """Id of the owner of the batch's model."""
         return str(self.row["owner_id"])
 
     @property
     def model_id(self) -> str:
-        """Id of the model; its name may belong to another model by now."""
+        """Id of the batch's model; its name may belong to another model by now."""
         return str(self.row["id"])
 
 
 @dataclass(frozen=True)
 class ModelHistoryForBatch:
-    """A model, and what its earlier tasks mean for a new batch.
+    """A model with its latest version, last open job and earlier tasks, as planning a batch needs
+    them.
 
     Attributes:
         before: rows that decide what the batch's task starts from.
@@ -90,7 +91,8 @@ class ModelHistoryForBatch:
 def read_model_and_tasks(
     session: Session, actor: Actor, model: str, sent: repeats.BatchIdentity
 ) -> ModelHistoryForBatch:
-    """Read a model with its latest version, last open job, and the tasks that matter for a batch.
+    """Read a model with its latest version, last open job, and the tasks that matter for a new
+    batch.
 
     Every submission calls this, so it sends only two statements.
 
@@ -124,5 +126,5 @@ def read_model_and_tasks(
 
 
 def copy_model_row_columns(model: Model) -> dict[str, Any]:
-    """Return the columns of a model's row, to see if it has changed."""
+    """Return the columns of a model's row, to see later if the row has changed."""
     return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}

@@ -24,7 +24,8 @@ def resolve_batch_recipe(
     batch: SpooledBatch,
     check: Check,
 ) -> tuple[ResolvedRecipe, list[PlannedTrial]]:
-    """Return the recipe of a batch with all warnings about it, and its trials.
+    """Return the complete recipe of a batch with all warnings, and the trials if several recipes
+    are compared.
 
     With trials, it is the recipe of the first of them.
 
@@ -56,7 +57,7 @@ def estimate_batch_job_seconds(
     plan: BatchRecipePlan,
     images: tuple[int, int],
 ) -> float | None:
-    """Return the expected seconds of a batch's job, over all its trials; None: unknown.
+    """Estimate the seconds of a batch's job over all its trials; None: unknown.
 
     Args:
         images: number of images to learn, and of held-out images that the job predicts.
@@ -95,7 +96,7 @@ def _plan_trials(
 
 
 def _summarise_trials(trials: Sequence[PlannedTrial]) -> ResolvedRecipe:
-    """Return the first candidate's recipe, with the warnings about all of them."""
+    """Return the recipe of a batch's first trial, with the warnings about all trials."""
     warnings = [
         f"Trial {number}: {text}"
         for number, trial in enumerate(trials, start=1)

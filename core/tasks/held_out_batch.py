@@ -34,7 +34,8 @@ _MOST_LISTED = 20
 
 
 def may_batch_have_held_out_images_alone(db: Database, actor: Actor, model: str) -> bool:
-    """Return True if a model has adopted a classifier, which such a batch may measure.
+    """Return True if a batch without training images is allowed: its model has adopted a classifier
+    to measure.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -44,7 +45,8 @@ def may_batch_have_held_out_images_alone(db: Database, actor: Actor, model: str)
 
 
 def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Accepted]:
-    """Send a batch: as the next task, or to measure task 1 if its images are all held out.
+    """Submit a batch as the next task, or measure an adopted classifier with it if all its images
+    are held out.
 
     Raises:
         WrongState: task 1 is measured already, or a later task was sent before.
@@ -99,7 +101,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
 
 
 def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | None:
-    """Return the job that measures, or has measured, the same archive."""
+    """Return the job that measures, or has measured, the adopted classifier with the same archive."""
     ended = (JobState.REJECTED, JobState.FAILED, JobState.CANCELLED)
     query = select(Job).where(
         Job.model_id == model.id,
@@ -111,7 +113,7 @@ def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | No
 
 
 def _require_task_unmeasured(session: Session, model: Model) -> None:
-    """Check that nothing has measured task 1 yet, and that no later task was sent.
+    """Check that task 1, the adopted classifier's, is not measured yet and no later task was sent.
 
     Raises:
         WrongState: something has, or one was.
@@ -143,7 +145,7 @@ def _require_task_unmeasured(session: Session, model: Model) -> None:
 
 
 def _require_known_classes(task: Task, classes: dict[str, int]) -> None:
-    """Check that the classifier knows all classes of a batch.
+    """Check that the adopted classifier knows all classes of a batch.
 
     Raises:
         LabelsInvalid: it lacks one.

@@ -33,7 +33,7 @@ batch is learned.
 
 @dataclass(frozen=True)
 class BatchIdentity:
-    """A batch as it is looked for: the digest of its archive, what is in it, and the policy of
+    """What identifies a batch when equal tasks are looked for: digests, content and policy for
     equal images.
     """
 
@@ -44,7 +44,7 @@ class BatchIdentity:
 
 @dataclass(frozen=True)
 class TaskWithEqualContent:
-    """A task with the same content, and where it stands.
+    """A task of the model with the same content as a batch, and its standing.
 
     Attributes:
         is_held: its newest version is held; of one that was skipped too, since its model goes on
@@ -57,15 +57,15 @@ class TaskWithEqualContent:
 
     @property
     def is_answer_to_repeat(self) -> bool:
-        """True where a repeated batch is answered with this task."""
+        """True if submitting the batch again returns this task."""
         return self.standing in ANSWERS or self.is_held
 
 
 def find_tasks_with_same_content(
     session: Session, model: Model, sent: BatchIdentity
 ) -> list[TaskWithEqualContent]:
-    """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
-    row.
+    """Return a model's tasks with the content of a batch, ranked; the caller holds the lock on the
+    model's row.
     """
     # Read again: rows from before the lock may have changed while this request waited for it.
     query = (
@@ -93,7 +93,7 @@ def build_equal_task_condition(model: Model, sent: BatchIdentity) -> ColumnEleme
 def rank_equal_tasks(
     session: Session, model: Model, sent: BatchIdentity, candidates: Sequence[Task]
 ) -> list[TaskWithEqualContent]:
-    """Return the candidates with their standings: the one that answers first, then the others from
+    """Sort tasks with the same content as a batch: first the one to return, then the others from
     the newest.
     """
     tasks = [
@@ -121,7 +121,7 @@ def _rank_earlier_task(same: TaskWithEqualContent) -> int:
 
 
 def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
-    """Return those of some tasks whose newest version is held."""
+    """Return which of the tasks have a held version as their newest one."""
     if not numbers:
         return set()
     mine = Version.model_id == model.id, Version.task_number.in_(numbers)
@@ -133,8 +133,8 @@ def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) 
 
 
 def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
-    """Return True where an archive was read by the same options; with others it may hold other
-    labels.
+    """Return True if a task's archive was read by the same options as the batch; others may give
+    other labels.
     """
     options = report.get("reading", {}).get("options", {})
     was = options, report.get("duplicates_policy", "keep")
@@ -144,12 +144,12 @@ def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
 def choose_task_that_answers_repeat(
     same: Sequence[TaskWithEqualContent],
 ) -> TaskWithEqualContent | None:
-    """Return the task that a batch is answered with; None: it is learned."""
+    """Return the task to return for a repeated batch; None if the batch is learned anew."""
     return same[0] if same and same[0].is_answer_to_repeat else None
 
 
 def find_current_task_job(session: Session, same: TaskWithEqualContent) -> Job:
-    """Return the job that made what a task is now: the one under way, or the one that made its
+    """Return the job that decides what a task is now: the open one, or the one that made its
     version.
     """
     if (
@@ -170,15 +170,15 @@ def find_current_task_job(session: Session, same: TaskWithEqualContent) -> Job:
 
 
 def repeated_task_to_json(same: TaskWithEqualContent, job: Job) -> Repeats:
-    """Return the task that a batch repeats as answers show it."""
+    """Return the task that a batch repeats in the JSON form of the API."""
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
 def compute_repeat_number_of_task(
     same: Sequence[TaskWithEqualContent], content: str | None
 ) -> int | None:
-    """Return the number of a new task among those of its model with the same content, from 0; None:
-    no digest.
+    """Return how many tasks of the model before a new one have the same content; None without a
+    digest.
     """
     if content is None:
         return None
@@ -187,7 +187,7 @@ def compute_repeat_number_of_task(
 
 
 def remove_task_digest(task: Task) -> None:
-    """Remove the digest of a task, which goes with its data: its batch is not recognised
+    """Remove a task's content digest together with its data, so that its batch is not recognised
     any more.
     """
     task.content_sha256 = task.content_turn = None
@@ -196,7 +196,7 @@ def remove_task_digest(task: Task) -> None:
 def warn_of_repeated_batch(
     same: Sequence[TaskWithEqualContent], *, again: bool, size: int, expected_s: float | None
 ) -> list[str]:
-    """Return warnings about a batch that was sent before and is learned all the same.
+    """Return warnings about a batch that was sent before and is learned again all the same.
 
     Args:
         again: the sender asks for that.

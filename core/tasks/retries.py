@@ -51,7 +51,7 @@ from core.usage import quota
 
 @dataclass(frozen=True)
 class RelearnRequest:
-    """A task to learn again; the caller holds a lock on the model's row.
+    """Request to learn a task again; the caller holds a lock on the model's row.
 
     Attributes:
         job: its newest job, or the job whose retry is requested.
@@ -78,7 +78,7 @@ def retry_job(
     override: RecipePatch | None,
     limits: NewJobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again, or fetch weights again.
+    """Retry a job that has ended: learn its task again, or download weights again.
 
     A task is learned again after a failed or cancelled job, a job whose recipe held its data, or a
     version that its gate held. It keeps its place, and runs while the lineage is stopped. A failed
@@ -142,7 +142,7 @@ def retry_job(
 def _retry_job_without_task(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Retry a job without a task; return True if there is something new to do."""
+    """Retry a job that belongs to no task; return True if there is something new to do."""
     if job.kind == JobKind.FETCH:
         return pretrained.retry_weights_job(session, actor, model, job, max_open_jobs, now)
     if job.kind == JobKind.EXPORT:
@@ -230,7 +230,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
 
 
 def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
-    """Let the trials of the job be learned again, under the present recipe of its model."""
+    """Queue the trials of a job again, with the present recipe of its model."""
 
     def resolve_changed_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
         patch = {**override, "data_report": "warn"} if was_held else override
@@ -240,7 +240,7 @@ def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
 
 
 def _mark_findings_settled(task: Task) -> None:
-    """Record the findings that held a batch as settled: they neither hold nor warn again."""
+    """Record that the findings that held a batch are settled: they neither hold it nor warn again."""
     findings = task.report.get("data", {}).get("findings", [])
     settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(
         task.report.get("settled", [])
@@ -287,8 +287,9 @@ def _choose_recipe_override(again: RelearnRequest) -> RecipePatch:
 
 
 def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
-    """Return the complete recipe, after checking that the task's images exist and the job may
-    run."""
+    """Return the complete recipe for learning a task again, after checking that its images exist
+    and the job may run.
+    """
     session, model, task = again.session, again.model, again.task
     _require_stored_images(task, again.job)
     recipe = resolve_recipe(
@@ -321,7 +322,7 @@ def _find_open_job(session: Session, task: Task) -> Job | None:
 
 
 def find_newest_job(session: Session, task: Task) -> Job:
-    """Return the newest job of a task that learned it or was to; every task has one."""
+    """Return the newest job of a task that learned it or was to learn it; every task has one."""
     its_own = Job.task_id == task.id, Job.kind != str(JobKind.EDIT)
     query = select(Job).where(*its_own).order_by(Job.place.desc()).limit(1)
     return session.scalars(query).one()

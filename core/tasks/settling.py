@@ -38,7 +38,7 @@ from core.usage import quota
 
 @dataclass(frozen=True)
 class _TaskSettlingDecision:
-    """A decision about a task: action in the audit trail, standing before it, and reason."""
+    """A person's decision about a task: action in the audit trail, standing before it, and reason."""
 
     action: str
     before: TaskStanding
@@ -48,7 +48,7 @@ class _TaskSettlingDecision:
 def continue_without_task(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
-    """Let a model's lineage continue without a task whose version is held: it is skipped.
+    """Let a model's lineage continue without a task whose version is held: the task is skipped.
 
     Returns:
         The task, and the id of a job of the model that may run next.
@@ -72,7 +72,7 @@ def continue_without_task(
 def discard_task(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
-    """Give up a task: no version has to cover it, and nothing waits for it.
+    """Discard a task: no version has to know it, and nothing waits for it.
 
     Returns:
         The task, and the id of a job of the model that may run next.
@@ -104,7 +104,8 @@ def relearn_task(
     override: RecipePatch | None,
     limits: NewJobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
-    """Learn a task that the lineage lacks, from its head and before all waiting tasks.
+    """Learn a task again that the lineage lacks, from its newest version and before all waiting
+    tasks.
 
     Args:
         override: recipe override that replaces that of its last job; None keeps it.
@@ -156,7 +157,7 @@ def relearn_task(
 def _explain_why_not_relearnable(
     session: Session, model: Model, task: Task, where: TaskStanding
 ) -> str:
-    """Say why a task cannot be learned again."""
+    """Explain why a task cannot be learned again."""
     if where is TaskStanding.LEARNED and task.number in list_taught_tasks(
         lineage.find_lineage_head(session, model).manifest
     ):
@@ -173,7 +174,7 @@ def _explain_why_not_relearnable(
 def _lock_model_and_task(
     session: Session, actor: Actor, model: str, number: int
 ) -> tuple[Model, Task, TaskStanding]:
-    """Lock the model's row, and return it with the task and its standing."""
+    """Lock a model's row, and return it with a task and the task's standing."""
     row = find_model(session, actor, model, lock=True)
     # After the model's row, as in a publish; another order could deadlock.
     query = select(Task).where(Task.model_id == row.id, Task.number == number)
@@ -186,7 +187,9 @@ def _lock_model_and_task(
 def _record_task_decision(
     transaction: UseCaseTransaction, model: Model, task: Task, decision: _TaskSettlingDecision
 ) -> tuple[TaskOut, str | None]:
-    """Judge held versions again and record the decision; return the task and the next job."""
+    """Record a person's decision about a task, and judge held versions again; return the task and
+    the next job.
+    """
     session, actor, now = transaction.session, transaction.actor, transaction.now
     session.flush()
     published = lineage.rejudge_held_versions(session, model, now)

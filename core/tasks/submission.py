@@ -90,7 +90,7 @@ def check_model_before_batch_upload(
     max_bytes: int,
     length: int | None,
 ) -> bool:
-    """Check before a body is read that the model exists and its owner has room.
+    """Check before a batch's body is read that the model exists and its owner has room.
 
     Return True if the model has former class names, which batches may still use.
 
@@ -116,7 +116,7 @@ def check_model_before_batch_upload(
 
 @dataclass(frozen=True)
 class BatchSubmission:
-    """A batch that is sent to a model.
+    """Use case of submitting a batch to a model, as its next task or only for a check.
 
     Attributes:
         repeat: idempotency key, if the request has one.
@@ -139,7 +139,7 @@ class BatchSubmission:
     upload: CompleteUpload | None = None
 
     def preview_submission(self) -> Report:
-        """Return the report of submitting this batch without doing it (`?validate=only`).
+        """Return what submitting this batch would do, without doing it (`?validate=only`).
 
         Raises:
             NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
@@ -147,7 +147,7 @@ class BatchSubmission:
         return self.build_batch_report(self.plan_batch_in_current_model())
 
     def build_batch_report(self, there: BatchPlanForModel) -> Report:
-        """Return the facts about the batch that its names and sizes show."""
+        """Return the facts about the batch that its file names and sizes show."""
         batch, directory = self.batch, self.batch.directory
         report: Report = {
             "valid": True,
@@ -213,7 +213,7 @@ class BatchSubmission:
         session: Session,
         locked: LockedModel,
     ) -> SentBatchResponse[Accepted]:
-        """Add the task and its job; for an equal batch that came meanwhile, respond as to a repeat."""
+        """Add the batch's task and its job; if an equal batch came meanwhile, respond with that."""
         model, now = locked.model, locked.now
         is_same = batch_plan.copy_model_row_columns(model) == there.row
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
@@ -269,7 +269,7 @@ class BatchSubmission:
         task_id: str,
         locked: LockedModel,
     ) -> Task:
-        """Return the task of the batch with its report and warnings."""
+        """Create the database row of the batch's task, with its report and warnings."""
         batch, directory = self.batch, self.batch.directory
         policies = batch.duplicates_policy, batch.conflicts_policy
         report = batch_report.build_task_report_before_decoding(directory, there.names, *policies)
@@ -285,7 +285,7 @@ class BatchSubmission:
         return task
 
     def _answer_repeated_batch(self) -> SentBatchResponse[Accepted] | None:
-        """Respond to a batch that repeats a task, without its archive.
+        """Respond to a batch that repeats a task, without storing its archive.
 
         Return None if there is no such task any more.
         """
@@ -315,7 +315,7 @@ class BatchSubmission:
     def _respond_to_repeat(
         self, session: Session, model: Model, same: Sequence[TaskWithEqualContent], now: float
     ) -> SentBatchResponse[Accepted] | None:
-        """Return the response to a batch that repeats a task.
+        """Build the response to a batch that repeats a task.
 
         The caller holds the lock on the model's row. A held task is retried if the request names a
         recipe that differs from that of its job.
@@ -350,7 +350,9 @@ class BatchSubmission:
         return SentBatchResponse(response, job.id, is_new=is_new, needs_archive=False)
 
     def _does_request_name_other_recipe(self, model: Model, job: Job) -> bool:
-        """Return True if the request names a recipe that resolves to another one than the job's."""
+        """Return True if the request gives a recipe that differs from the one of the repeated
+        task's job.
+        """
         if self.batch.recipe is None:
             return False
         requested = resolve_recipe(
@@ -364,7 +366,7 @@ class BatchSubmission:
         return requested.recipe != job.recipe
 
     def _store_response(self, session: Session, done: SentBatchResponse[Any], now: float) -> None:
-        """Store the response for the idempotency key."""
+        """Store the response to the batch for its idempotency key."""
         response = idempotency.IdempotentResponse(done.status, done.headers, done.response)
         idempotency.store_idempotent_response(session, self.actor, self.repeat, response, now)
         session.flush()
@@ -376,7 +378,7 @@ class BatchSubmission:
         add: Add[Answer],
         spent: CompleteUpload | None = None,
     ) -> SentBatchResponse[Answer]:
-        """Move the archive into the store and accept it in one transaction.
+        """Move the batch's archive into the store, and accept the batch in one transaction.
 
         Args:
             there: the batch in its model.
@@ -436,13 +438,15 @@ class BatchSubmission:
         return done
 
     def plan_batch_in_current_model(self) -> BatchPlanForModel:
-        """Return the batch in its model as that is now; for errors see `preview_submission`."""
+        """Plan how the model as it is now would learn the batch; for errors see
+        `preview_submission`.
+        """
         batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None
         return batch_in_model
 
     def _plan_in_model(self, *, plans_known: bool) -> BatchPlanForModel | None:
-        """Plan how the model would take in this batch now.
+        """Plan how the model would learn this batch now, inside a transaction.
 
         Args:
             plans_known: plan also a batch that repeats a task; otherwise return None for it.
@@ -472,7 +476,7 @@ class BatchSubmission:
         return batch_plan.read_model_and_tasks(session, self.actor, model, self.batch.sent)
 
     def make_plan(self, session: Session, past: ModelHistoryForBatch) -> BatchRecipePlan:
-        """Return the recipe of the batch, with all warnings about the batch in this model.
+        """Return the recipe with which the model would learn the batch, with all warnings.
 
         Raises:
             LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
@@ -493,7 +497,7 @@ class BatchSubmission:
     def _check_batch_can_be_learned(
         self, session: Session, past: ModelHistoryForBatch, resolved: ResolvedRecipe
     ) -> list[str]:
-        """Check that the batch can be learned with a recipe, and return warnings about it."""
+        """Check that the batch can be learned with a recipe, and return warnings about the recipe."""
         model, recipe = past.model, resolved.recipe
         work = JobWorkload(max(1, model.next_task), past.learned + self.batch.directory.n_train)
         self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
@@ -510,7 +514,7 @@ class BatchSubmission:
 
 
 def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
-    """Lock a model's row, and read with the same statement what adding a task needs besides."""
+    """Lock a model's row, and read with the same statement what else adding a task needs."""
     query = select(
         Model, build_database_time_expression(session), build_model_stopped_condition(Model.id)
     )

@@ -18,7 +18,7 @@ from core.versions.versions import find_newest_published
 
 @dataclass(frozen=True)
 class TaskVersionAccuracies:
-    """Versions that were taught a task.
+    """The newest version that a task made, and accuracies on the task then and now.
 
     Attributes:
         version: newest version that the task made; edits make versions of their own.
@@ -35,7 +35,9 @@ NOT_LEARNED = TaskVersionAccuracies()
 
 
 def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
-    """Return tasks with their newest job, standing, and accuracy when learned and now."""
+    """Return tasks in the JSON form of the API, with newest job, standing, and accuracy then and
+    now.
+    """
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
     ids = [task.id for task in tasks]
@@ -91,7 +93,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
 
 
 def build_task_response(session: Session, model: Model, task: Task) -> TaskOut:
-    """Return one task of a model as responses show it."""
+    """Return one task of a model in the JSON form of the API."""
     return build_task_responses(session, model, [task])[0]
 
 
@@ -102,7 +104,7 @@ def task_to_json(
     standing: TaskStanding,
     learned: TaskVersionAccuracies = NOT_LEARNED,
 ) -> TaskOut:
-    """Return a task in the contract's form.
+    """Convert a task to the JSON form of the API.
 
     Args:
         job: newest job of the task.

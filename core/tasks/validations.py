@@ -21,7 +21,9 @@ from core.tasks.submission import BatchSubmission, LockedModel
 
 
 def queue_batch_validation(submission: BatchSubmission) -> SentBatchResponse[JobOut]:
-    """Queue a job that decodes a batch; for errors see `BatchSubmission.submit_as_next_task`."""
+    """Queue a job that decodes a batch to check it; for errors see
+    `BatchSubmission.submit_as_next_task`.
+    """
     batch, batch_in_model = submission.batch, submission.plan_batch_in_current_model()
     report = submission.build_batch_report(batch_in_model)
     override = build_stored_recipe_override(submission.catalogue, batch.override)

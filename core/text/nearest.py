@@ -22,7 +22,8 @@ _WORD = re.compile(r"[A-Z]?[a-z0-9+]+|[A-Z]+(?![a-z])")
 
 
 def find_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -> str | None:
-    """Return the known path that `name` in the block `inside` probably means, or None.
+    """Return the known field path that a mistyped `name` in the block `inside` probably means, or
+    None.
 
     A path is similar to a name by its last part or as a whole (`image_size` is `image.size`), or if
     one abbreviates the other (`learning_rate` is `optimizer.lr`). Among equally similar paths, one
@@ -44,7 +45,7 @@ def find_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -
 
 
 def suggest_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -> str:
-    """Return text such as `did you mean image.size?
+    """Return a suggestion for a mistyped field, such as `did you mean image.size?
 
     ` to precede the list of allowed names, or "".
     """
@@ -55,7 +56,7 @@ def suggest_nearest_field_path(name: str, known: Iterable[str], inside: str = ""
 def describe_unknown_field(
     name: str, known: Sequence[str], inside: str = "", allowed: Sequence[str] = ()
 ) -> str:
-    """Return the message for a field that does not exist.
+    """Return the error message for a field that does not exist.
 
     Args:
         name: the unknown field.
@@ -69,7 +70,7 @@ def describe_unknown_field(
 
 
 def list_child_field_names(known: Iterable[str], inside: str) -> list[str]:
-    """Return the names directly within a block."""
+    """Return the names of the fields directly within a block, without deeper ones."""
     start = f"{inside}." if inside else ""
     return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]
 

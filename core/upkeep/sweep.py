@@ -56,7 +56,7 @@ _BATCH = 200
 
 
 class SweepExtent(NamedTuple):
-    """Extent of a sweep.
+    """Extent of a sweep (the periodic removal of expired data): minimum ages and thoroughness.
 
     Attributes:
         grace_days: age in days at which an object without a row (blob, archive, piece of an upload)
@@ -73,8 +73,8 @@ USUAL = SweepExtent()
 
 
 def find_long_waiting_claimable_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
-    """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
-    added or notified about.
+    """Return ids of claimable jobs that have waited over `older_s` seconds since workers were last
+    notified.
     """
     with db.read() as session:
         now = db.now(session)
@@ -101,7 +101,7 @@ def build_sweep_steps(
     settings: Settings,
     extent: SweepExtent = USUAL,
 ) -> dict[str, Callable[[], None]]:
-    """Return the steps of a sweep, in order, by a description of what each removes."""
+    """Return the steps of a sweep in order, each by a description of what it removes."""
     return {
         "expired event or idempotency record": lambda: _delete_expired_rows(db, settings),
         "delivery of a webhook that is over": lambda: outbox.remove_old_deliveries(
@@ -147,7 +147,7 @@ def run_sweep(
     settings: Settings,
     extent: SweepExtent = USUAL,
 ) -> None:
-    """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
+    """Remove expired and unneeded data: all steps once, and this machine's leftover files.
 
     Errors of database and store in an outage pass through, and the next round continues.
     """
@@ -197,7 +197,8 @@ def _delete_unneeded_job_states(
     kind: Literal["snapshot", "anytime"],
     prefix: str,
 ) -> None:
-    """Delete states of finished jobs (failed: once no retry is possible), and superseded ones.
+    """Delete the snapshots of finished jobs (failed: once no retry is possible), and superseded
+    ones.
 
     Args:
         kind: column of `Job` that names a job's registered state.
@@ -233,7 +234,7 @@ def _delete_unneeded_job_states(
 def _find_superseded_state_keys(
     job: Job, registered: StoredJobState | None, keys: list[str]
 ) -> list[str]:
-    """Return the keys older than the registered state.
+    """Return the store keys of a job's snapshots that are older than the registered one.
 
     Without one, return the keys that no present attempt has stored.
     """
@@ -248,7 +249,9 @@ def _find_superseded_state_keys(
 
 
 def _may_states_serve_retry(db: Database, session: Session, job: Job, days: float) -> bool:
-    """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
+    """Return True if a finished job's snapshots may serve a retry: it failed lately and its data
+    exist.
+    """
     if JobState(job.state) != JobState.FAILED:
         return False
     # A failed edit is sent again instead.
@@ -329,8 +332,8 @@ def _delete_replay_data_of_deleted_tasks(db: Database, blobs: Blobs) -> None:
 
 
 def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Select[Part]:
-    """Return the query for memories that may hold images of the task, in versions from which no job
-    can start by itself.
+    """Return the query for replay parts that may hold a task's images, in versions that no job
+    starts from by itself.
     """
     of_model = Version.model_id == model_id
     # Versions before the first that learned the task hold none of its images.
@@ -364,7 +367,7 @@ def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Se
 
 
 def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) -> None:
-    """Delete expired downloads."""
+    """Delete exported downloads that have expired."""
     with db.write() as session:
         references.lock_blob_references_exclusively(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
@@ -411,7 +414,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
 def _delete_unreferenced_blobs(
     db: Database, store: ObjectStorage, blobs: Blobs, grace_days: float, whole: bool
 ) -> None:
-    """Delete blobs without a row, once a day for all workers; an object records the time."""
+    """Delete blobs that no row refers to, once a day for all workers."""
     with db.read() as session:
         now = db.now(session)
     limit = now - grace_days * retention.DAY_S

@@ -16,13 +16,14 @@ from core.storage import Blobs, ObjectStorage
 def delete_expired_task_files(
     db: Database, store: ObjectStorage, blobs: Blobs, settings: Settings
 ) -> None:
-    """Delete raw archives, training images and held-out images whose time is over."""
+    """Delete archives, training images and held-out images of tasks whose retention time is over."""
     for task_id in select_tasks_with_files(db):
         _delete_task_files(db, store, blobs, settings, task_id)
 
 
 def select_tasks_with_files(db: Database) -> list[str]:
-    """Return ids of tasks with files that need not be retained for ever and that no open job needs.
+    """Return ids of tasks with files that may no longer have to be retained, and that no open job
+    needs.
 
     Each select uses an index of such files, or the models that do not retain them. It does not walk
     through all tasks, nor through those whose training images have an end date in the future.
@@ -61,7 +62,7 @@ def select_tasks_with_files(db: Database) -> list[str]:
 def _delete_task_files(
     db: Database, store: ObjectStorage, blobs: Blobs, settings: Settings, task_id: str
 ) -> None:
-    """Delete the files of one task whose time is over."""
+    """Delete the files of one task whose retention time is over."""
     with db.write() as session:
         query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
         jobs = list(session.execute(query).scalars())
@@ -108,7 +109,9 @@ def _delete_task_files(
 
 
 def _build_open_measurement_query(task: Task) -> Select[str]:
-    """Return the query for an unfinished job that measures a classifier on the task's images."""
+    """Return the query for an unfinished job that measures an adopted classifier on the task's
+    images.
+    """
     return select(Job.id).where(
         Job.model_id == task.model_id,
         Job.kind == str(JobKind.MEASURE),

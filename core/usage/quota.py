@@ -21,7 +21,7 @@ RETRY_S = 60
 
 
 def require_storage_room(db: Database, owner_id: str, limit: int, size: int | None) -> None:
-    """Check that the owner has room for an upload of `size` bytes (None if not known yet).
+    """Check that an owner has storage left for an upload of `size` bytes (None if not known yet).
 
     Args:
         limit: bytes allowed; 0 for no limit.
@@ -47,7 +47,7 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
 
 
 def add_accepted_upload_bytes(session: Session, owner_id: str, limit: int, size: int) -> None:
-    """Count an upload in the transaction that accepts it.
+    """Add an upload's bytes to its owner's stored bytes, in the transaction that accepts it.
 
     Call `require_storage_room` before the transaction, and this last in it.
 
@@ -63,7 +63,7 @@ def add_accepted_upload_bytes(session: Session, owner_id: str, limit: int, size:
 
 
 def require_open_jobs_below_limit(open_jobs: int, limit: int) -> None:
-    """Check that an owner has fewer than `limit` unfinished jobs.
+    """Check that an owner has fewer than `limit` unfinished jobs, so that another may be added.
 
     Args:
         open_jobs: number of the owner's unfinished jobs, see `count_open_jobs`.
@@ -78,7 +78,8 @@ def require_open_jobs_below_limit(open_jobs: int, limit: int) -> None:
 def require_added_job_within_limit(
     session: Session, owner_id: str, limit: int, *, is_locked: bool = False
 ) -> None:
-    """Check that the job added by this transaction is not one too many for its owner.
+    """Check that a job added by this transaction does not exceed its owner's limit of unfinished
+    jobs.
 
     Call this last in the transaction, since it locks the owner's row.
 

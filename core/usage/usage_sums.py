@@ -42,7 +42,8 @@ _Rows = Callable[..., Iterator[Any]]
 
 
 def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
-    """Return `tasks`, `versions`, `jobs` (by state) and `bytes` of models by model id.
+    """Compute the storage usage of models: `tasks`, `versions`, `jobs` (by state) and `bytes`, by
+    model id.
 
     Among the bytes, `versions` counts parts and totals; `archives`, archives that wait to be
     decoded or checked; `datasets`, retained pixels with their features and predictions, and results
@@ -72,7 +73,7 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
 def _count_tasks_versions_jobs(
     counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
-    """Count tasks, versions and jobs."""
+    """Count tasks, versions and jobs of models."""
     tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(model_ids))
     for model_id, count in fetch_grouped_sums(tasks, Task.model_id):
         counts_by_model[model_id]["tasks"] = count
@@ -90,7 +91,7 @@ def _sum_batch_bytes(
     fetch_grouped_sums: _Rows,
     pixels: Mapping[str, int],
 ) -> None:
-    """Sum up the bytes of archives and datasets.
+    """Sum up the bytes of models' archives and datasets.
 
     Args:
         pixels: bytes of an image of each model.
@@ -151,7 +152,7 @@ def _sum_batch_bytes(
 def _sum_version_bytes(
     counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
-    """Sum up the bytes of parts, of downloads, and of predictions on held-out images."""
+    """Sum up the bytes of versions' parts, of downloads, and of predictions on held-out images."""
     blobs = (
         select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
         .join(Version, Version.id == Part.version_id)
@@ -186,7 +187,7 @@ def _sum_version_bytes(
 
 
 def sum_owner_usage(session: Session, owner_id: str) -> OwnerSums:
-    """Return the sums over an owner's models, bases and uploads.
+    """Compute an owner's storage usage: sums over models, bases and uploads.
 
     Deleted models count until their files are swept.
     """
@@ -221,7 +222,7 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerSums:
 
 
 def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
-    """Sum up an owner's usage and store it in the owner's row.
+    """Compute an owner's storage usage and store it in the owner's row.
 
     `at` is the time of the sum by the database's clock.
 
@@ -238,7 +239,9 @@ def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None)
 
 
 def measure_usage_of_outdated_owners(db: Database) -> None:
-    """Measure owners not measured for `FRESH_S`, the oldest first, for about `BUDGET_S`."""
+    """Measure the storage usage of owners not measured for `FRESH_S`, the oldest first, for about
+    `BUDGET_S`.
+    """
     begun = time.monotonic()
     with db.read() as session:
         old = or_(Owner.usage_at.is_(None), Owner.usage_at < db.now(session) - FRESH_S)
@@ -254,7 +257,7 @@ def measure_usage_of_outdated_owners(db: Database) -> None:
 
 
 def _mark_owner_being_measured(db: Database, owner_id: str, at: float | None) -> float | None:
-    """Mark an owner as being measured, and return the time of the mark.
+    """Mark that an owner's usage is being measured, and return the time of the mark.
 
     Return None if another worker was first.
     """

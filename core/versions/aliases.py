@@ -40,7 +40,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 @dataclass(frozen=True)
 class _CompletedAliasMove:
-    """A move that was made.
+    """A move of an alias that was made: its cause, the version before, and tasks lost.
 
     Attributes:
         alias: the alias at its new version.
@@ -57,7 +57,7 @@ class _CompletedAliasMove:
 
 @dataclass(frozen=True)
 class RequestedAliasMove:
-    """A person's reason for moving an alias, and the version that the alias was on at that time.
+    """A person's reason for moving an alias, and the version that the person saw the alias on.
 
     Attributes:
         seen: None if the version is not known.
@@ -70,7 +70,7 @@ class RequestedAliasMove:
 def set_alias(
     db: Database, actor: Actor, model: str, alias: str, version: int, decision: RequestedAliasMove
 ) -> tuple[AliasOut, str | None]:
-    """Point an alias at a version, and create the alias if it does not exist.
+    """Move an alias to a version, and create the alias if it does not exist.
 
     Setting the same target again changes nothing.
 
@@ -122,7 +122,7 @@ def roll_alias_back(
     decision: RequestedAliasMove,
     version: int | None = None,
 ) -> tuple[AliasOut, str | None]:
-    """Point an alias at an earlier version: the given one, or the last that passed the gate.
+    """Move an alias back to an earlier version: the given one, or the last that passed the gate.
 
     Production stays there until it is moved or set to follow its lineage again.
 
@@ -164,7 +164,8 @@ def roll_alias_back(
 def follow_lineage(
     db: Database, actor: Actor, model: str, alias: str
 ) -> tuple[AliasOut, str | None]:
-    """Move `production` to the newest version of the lineage and let it follow later versions.
+    """Move the alias `production` to the newest version of the lineage and let it follow later
+    versions.
 
     Repeating the call changes nothing.
 
@@ -196,7 +197,7 @@ def follow_lineage(
 
 
 def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
-    """Remove an alias.
+    """Delete an alias of a model.
 
     Its history remains, and continues if an alias of that name is created again.
 
@@ -251,7 +252,7 @@ def list_alias_moves(
 
 
 def list_rollback_targets(moves: list[AliasMove]) -> list[int]:
-    """Return the versions that a rollback may go back to, oldest first.
+    """Return the versions that an alias can be rolled back to, oldest first.
 
     A rollback drops the versions it skipped, so that two rollbacks in a row go two steps back.
 
@@ -293,7 +294,7 @@ def _require_alias_unmoved(
 def _set_production_version(
     session: Session, db: Database, actor: Actor, model: Model, target: Version, reason: str | None
 ) -> tuple[AliasOut, str | None]:
-    """Set production to a version; a held version needs a reason."""
+    """Move production to a version; a held version needs a reason."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
     if target.status == "held" and not (reason or "").strip():
         raise Invalid(
@@ -339,7 +340,9 @@ def _move_production(
 
 
 def _find_rollback_target(session: Session, model: Model, current: Alias) -> Version:
-    """Return the newest earlier target that passed the gate and, for production, can answer."""
+    """Return the newest earlier version of an alias that passed the gate and, for production, can
+    answer.
+    """
     moves = session.scalars(
         select(AliasMove)
         .where(AliasMove.model_id == model.id, AliasMove.alias == current.name)
@@ -359,7 +362,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
 def _find_requested_rollback_target(
     session: Session, model: Model, current: Alias, number: int
 ) -> Version:
-    """Return the version of that number if the alias can roll back to it."""
+    """Return the version of that number, after checking that the alias can be rolled back to it."""
     target = lineage.find_numbered_version(session, model, number)
     if target is None:
         raise Invalid(
@@ -386,7 +389,7 @@ def _find_requested_rollback_target(
 def _require_version_with_tasks(
     session: Session, model: Model, current: Alias, target: Version
 ) -> None:
-    """Check that the version was taught at least one task."""
+    """Check that a version has learned at least one task, so that it can predict."""
     if not list_taught_tasks(target.manifest):
         text = f"Version {target.number} was taught no task and cannot answer."
         raise _build_no_rollback_error(session, model, current, text)
@@ -395,7 +398,9 @@ def _require_version_with_tasks(
 def _build_no_rollback_error(
     session: Session, model: Model, current: Alias, why: str
 ) -> WrongState:
-    """Return a refusal that names the versions the alias can be put on."""
+    """Return the error that an alias cannot be rolled back, with the versions that it can be set
+    to.
+    """
     query = select(Version.number).where(
         Version.model_id == model.id,
         Version.status == "published",
@@ -414,7 +419,7 @@ def _build_no_rollback_error(
 
 
 def _check_alias_name(alias: str) -> None:
-    """Check that the name is allowed for an alias that is set by hand."""
+    """Check that a name is allowed for an alias that a person sets."""
     if alias == LATEST:
         raise Invalid(
             "The alias 'latest' follows the newest published version and cannot be moved by hand."
@@ -430,7 +435,7 @@ def _check_alias_name(alias: str) -> None:
 def _record_move_in_audit(
     session: Session, actor: Actor, model: Model, moved: _CompletedAliasMove, now: float
 ) -> None:
-    """Add a move of an alias to the audit trail."""
+    """Record a move of an alias in the audit trail."""
     data: AuditData = {
         "alias": moved.alias.name,
         "version": moved.alias.version,
@@ -450,7 +455,7 @@ def _record_move_in_audit(
 def _production_to_json(
     session: Session, model: Model, alias: Alias, gone: Collection[Task]
 ) -> AliasOut:
-    """Return the response about production, with tasks lost by its move and ways to regain them."""
+    """Return the response to a move of production, with lost tasks and ways to regain them."""
     covered_classes: set[str] = set()
     # In the task scenario each task has its own classes, so no other task covers them.
     if gone and model.scenario != "task":

@@ -37,7 +37,7 @@ NO_WORKER = (
 def request_export(
     db: Database, actor: Actor, model: str, version: str, *, format: str, max_open_jobs: int
 ) -> tuple[JobOut, bool]:
-    """Return the job that builds a download which is not stored, and True if the job is new.
+    """Queue the job that builds an export not stored yet; return the job, and True if it is new.
 
     Raises:
         ExportUnavailable: no worker can build it, or the last job failed or was cancelled.
@@ -70,7 +70,7 @@ def request_export(
 def _add_export_job(
     session: Session, actor: Actor, model: Model, version: Version, format: str, now: float
 ) -> Job:
-    """Add the job, with its log line, its event and its audit row."""
+    """Add an export job with its log line, its event and its audit row."""
     recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
     job = build_queued_taskless_job(model, JobKind.EXPORT, {}, cast(RecipeOut, recipe), now)
     job.report = {"version": version.number, "format": format}
@@ -87,7 +87,7 @@ def _add_export_job(
 
 
 def _explain_missing_download(job: Job, version: Version, format: str) -> str:
-    """Say why there is no download, and what to do."""
+    """Explain why there is no exported download, and what to do."""
     subject = f"The export of version {version.number} as {format}"
     retried = f"POST /v1/jobs/{job.id}/retry tries again"
     if job.error is None:

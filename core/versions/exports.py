@@ -34,7 +34,7 @@ from core.versions.versions import find_version
 
 @dataclass(frozen=True)
 class FinishedExportDownload:
-    """A finished download: SHA-256 digest, size in bytes, name to save it under, and media type."""
+    """A finished export: SHA-256 digest, size in bytes, name to save it under, and media type."""
 
     sha256: str
     bytes: int
@@ -44,7 +44,7 @@ class FinishedExportDownload:
 
 @dataclass(frozen=True)
 class RequestedExport:
-    """A download that a caller asks for.
+    """The export that a caller asks for: model, version and format.
 
     Attributes:
         model: id or name of the model.
@@ -70,7 +70,7 @@ class _ExportSource:
 def get_or_build_export(
     resources: UseCaseResources, actor: Actor, download: RequestedExport, spool: Path
 ) -> FinishedExportDownload:
-    """Return the download of a version, and build it if it is not stored.
+    """Return the export of a version in a format, and build it if it is not stored.
 
     Call it where few builds run at once.
 
@@ -91,7 +91,7 @@ def get_or_build_export(
 def find_stored_export(
     db: Database, blobs: Blobs, actor: Actor, download: RequestedExport
 ) -> FinishedExportDownload | None:
-    """Return the download of a version if it is stored, else None.
+    """Return the export of a version if it is stored, else None.
 
     Raises:
         ExportUnavailable: see `get_or_build_export`.
@@ -100,7 +100,7 @@ def find_stored_export(
 
 
 def _find_export_source(db: Database, actor: Actor, download: RequestedExport) -> _ExportSource:
-    """Return the facts that a download is built from."""
+    """Read what an export is built from: the version's manifest and parts."""
     form = FORMATS.get(download.format)
     if form is None:
         raise ExportUnavailable(
@@ -134,7 +134,7 @@ def _find_export_source(db: Database, actor: Actor, download: RequestedExport) -
 def _find_stored_export_file(
     db: Database, blobs: Blobs, source: _ExportSource
 ) -> FinishedExportDownload | None:
-    """Return the stored download, or None if it is missing or damaged."""
+    """Return the stored file of an export, or None if it is missing or damaged."""
     with db.read() as session:
         row = session.get(ExportedDownload, (source.version_id, source.format.name))
     # A damaged download is no error, since it can be built again from the version.
@@ -150,7 +150,7 @@ def _find_stored_export_file(
 def _build_export_file(
     resources: UseCaseResources, source: _ExportSource, spool: Path
 ) -> FinishedExportDownload:
-    """Build the download, store it as a blob and register it."""
+    """Build an export, store it as a blob and register it."""
     db, blobs = resources.db, resources.blobs
     target, format = (
         spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}",
@@ -192,7 +192,7 @@ def _build_export_file(
 def _write_export_file(
     blobs: Blobs, catalogue: MethodCatalogue, source: _ExportSource, target: Path
 ) -> None:
-    """Write the download to `target`.
+    """Write an export to the local file `target`.
 
     Raises:
         StoreCorrupt: a part is damaged.

@@ -79,7 +79,7 @@ _CELLS = (
 
 @dataclass(frozen=True)
 class MatrixWindow:
-    """Window of the accuracy matrix: first and last version and task, by number.
+    """Window of the accuracy matrix: first and last version (row) and task (column), by number.
 
     Raises:
         Invalid: the first number is higher than the last.
@@ -102,7 +102,7 @@ WHOLE = MatrixWindow()
 
 @dataclass(frozen=True)
 class EditedLabels:
-    """An edit that changed held-out labels or images.
+    """An edit that changed the labels or the set of held-out images, and the cells that it affects.
 
     Attributes:
         version: the version that it made; earlier ones were measured by the former labels.
@@ -117,7 +117,7 @@ class EditedLabels:
 
 @dataclass(frozen=True)
 class _MetricsSourceData:
-    """Data that a response is made from and that can change.
+    """Changeable data that a response with the accuracy matrix is made from.
 
     Cells and figures are left out: they are written in the transaction of their version and never
     change, so `next_version` stands for them.
@@ -140,7 +140,7 @@ class _MetricsSourceData:
 
     @cached_property
     def published(self) -> dict[int, PublishedVersion]:
-        """All versions by number, in ascending order."""
+        """All versions of the model by number, in ascending order."""
         return {
             number: PublishedVersion(
                 matrix.AccuracyMatrixRow(number, task, parent),
@@ -153,7 +153,7 @@ class _MetricsSourceData:
 
     @cached_property
     def learned(self) -> dict[int, LearnedTask | None]:
-        """Tasks that some version learned, by number in ascending order.
+        """Tasks of the model that some version learned, by number in ascending order.
 
         A task that no longer exists is None.
         """
@@ -165,7 +165,7 @@ class _MetricsSourceData:
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
     def digest_response(self, window: MatrixWindow) -> bytes:
-        """Return a digest of 32 bytes that differs for each different response."""
+        """Return a digest of 32 bytes that differs whenever the metrics response does."""
         scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
         edits = [(each.version, each.tasks) for each in self.edits]
@@ -175,7 +175,8 @@ class _MetricsSourceData:
 def read_model_accuracy_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: MatrixWindow = WHOLE
 ) -> MetricsOut:
-    """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
+    """Return the accuracy matrix of a model (versions × learned tasks), and summary figures of
+    `version`.
 
     Args:
         version: number or alias of the version whose ancestors the summary follows.
@@ -212,7 +213,7 @@ def load_cached_metrics(
 def _read_metrics_response_data(
     session: Session, actor: Actor, model: str, version: str
 ) -> _MetricsSourceData:
-    """Read the data that the response is made from."""
+    """Read the changeable data that a metrics response is made from."""
     owner = find_model(session, actor, model)
     requested = find_version(session, owner, version)
     connection, of_model = session.connection(), {"model": owner.id}
@@ -269,7 +270,7 @@ def _build_metrics_response(
 def _build_accuracy_rows(
     session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
 ) -> list[list[float | None]]:
-    """Return one list per version, with one accuracy in [0, 1] or None per task."""
+    """Return the accuracy matrix: per version a list with one accuracy in [0, 1] or None per task."""
     accuracies: dict[int, dict[int, float]] = {}
     window = {"model": model.id, "first": min(tasks, default=0), "last": max(tasks, default=0)}
     for start in range(0, len(versions), AT_ONCE):
@@ -306,7 +307,7 @@ def _compute_duration(start: float | None, end: float | None) -> float | None:
 
 
 def _read_edited_labels(session: Session, model_id: str) -> list[EditedLabels]:
-    """Return the edits of a model that stand and changed held-out labels, oldest first."""
+    """Return a model's edits that changed held-out labels and were not undone, oldest first."""
     query = (
         select(Edit.version, Edit.journal)
         .where(Edit.model_id == model_id, Edit.version.is_not(None), Edit.undone_at.is_(None))
@@ -326,7 +327,7 @@ def _read_edited_labels(session: Session, model_id: str) -> list[EditedLabels]:
 def _mark_edited_cells(
     edits: Collection[EditedLabels], cells: Collection[tuple[int, int]]
 ) -> list[CellMark]:
-    """Return the marks of those cells (version, task) whose labels were edited, in their order."""
+    """Return a mark for each accuracy-matrix cell (version, task) whose labels were edited."""
     marks: list[CellMark] = []
     for version, task in cells:
         later = [each for each in edits if version < each.version and task in each.tasks]

@@ -36,7 +36,7 @@ The `adp` row of all tasks has no number; it marks that rows of tasks exist.
 
 
 class LearnedTask(NamedTuple):
-    """A task that some version learned; `classes` maps labels to counts."""
+    """A task that some version learned: its name, and the classes with their counts."""
 
     name: str | None
     classes: Mapping[str, int]
@@ -53,7 +53,7 @@ class PublishedVersion(NamedTuple):
 
 
 class ModelVersionsAndTasks(NamedTuple):
-    """A model's versions and learned tasks, each by number, and the result of `read_first_measurements_of_tasks`."""
+    """A model's versions and learned tasks by number, with the first measurements of each task."""
 
     published: Mapping[int, PublishedVersion]
     tasks: Mapping[int, LearnedTask]
@@ -121,7 +121,7 @@ _ANYTIME = (
 def read_first_measurements_of_tasks(
     session: Session, model: Model
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return (correct, total) of each task's first measurements, by (version, task).
+    """Read the first measured (correct, total) on each task, by (version, task).
 
     These are the cells from before the task was learned and from when it was learned, for each task
     that was ever measured.
@@ -140,7 +140,7 @@ def build_version_summary(
     taught: tuple[int, ...],
     history: ModelVersionsAndTasks,
 ) -> Summary:
-    """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
+    """Compute the summary figures of a version, named as in `matrix.DEFINITIONS`.
 
     Args:
         taught: tasks that the version was taught, in order.
@@ -176,7 +176,7 @@ def build_version_summary(
 def _read_matrix_row(
     session: Session, model: Model, version: int
 ) -> tuple[dict[int, MatrixCellCounts], dict[tuple[int, int], dict[str, list[int]]]]:
-    """Return the version's cells by task, and their counts by class."""
+    """Read a version's row of the accuracy matrix: cells by task, and their counts by class."""
     of_version = {"model": model.id, "version": version}
     tasks, per_class = parse_joined_columns(session.connection().execute(_COUNTS, of_version).one())
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
@@ -184,7 +184,7 @@ def _read_matrix_row(
 
 
 def _read_figures_recorded_per_version(session: Session, model: Model) -> _Recorded:
-    """Return the figures that were recorded for each version, by name and version."""
+    """Read the figures that the jobs recorded for each version, by name and version."""
     recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
     for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
@@ -195,7 +195,7 @@ def _read_figures_recorded_per_version(session: Session, model: Model) -> _Recor
 
 
 def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
-    """Return the figures that the jobs of these versions measured themselves."""
+    """Summarise figures that the learning jobs of these versions recorded, such as update norms."""
 
     def read_recorded_numbers(name: str, key: str) -> list[float | None]:
         return [_to_float(recorded[name].get(version, {}).get(key)) for version in line]
@@ -221,7 +221,7 @@ def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigur
 def _read_figures_of_one_version(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
-    """Return the figures that are recorded for the requested version alone, by task."""
+    """Read the figures that are recorded only for the requested version, by task."""
     of_version = {"model": model.id, "version": version}
     documents: dict[str, dict[str, Any]] = dict(
         session.connection().execute(_OF_ONE, of_version).all()
@@ -253,7 +253,7 @@ def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
 def _read_anytime_accuracy_means(
     session: Session, model: Model, measured: Mapping[int, Any], line: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
-    """Return the mean accuracies by task of each version; None where the job did not measure them.
+    """Return each version's mean Anytime Deployment Performance by task; None where not measured.
 
     Args:
         measured: versions whose jobs measured them.
@@ -270,7 +270,9 @@ def _read_anytime_accuracy_means(
 
 
 def _compute_forward_transfer(probe: Mapping[str, Any]) -> float | None:
-    """Return the probe accuracy of a version's parent on the new task, minus that of version 0."""
+    """Compute forward transfer: k-NN accuracy of the parent on the new task, minus that of version
+    0.
+    """
     before = probe.get("before") or {}
     parent, base = _compute_share(before.get("parent")), _compute_share(before.get("base"))
     return None if parent is None or base is None else parent - base

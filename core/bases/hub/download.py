@@ -46,7 +46,9 @@ _FILE = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 class HubDownloadError(Exception):
-    """The weights are not available; the text says why, in a sentence without an end mark."""
+    """Pretrained weights that cannot be downloaded; the message says why, in a sentence without a
+    full stop.
+    """
 
 
 def main() -> int:
@@ -151,7 +153,7 @@ def _get_optional_text_field(document: Any, name: str) -> str | None:
 
 
 def _read_size_and_digest(hub: GuardedHubClient, path_at_hub: str, file: str) -> tuple[int, str]:
-    """Return the bytes and the digest of a file as the hub names them.
+    """Return a file's size in bytes and its digest, as the headers of the hub's response name them.
 
     Raises:
         HubDownloadError: the hub names none, or in another form.
@@ -202,7 +204,9 @@ def _resume_download(hub: GuardedHubClient, path_at_hub: str, fd: int, size: int
 def _download_from_offset(
     hub: GuardedHubClient, path_at_hub: str, fd: int, have: int, size: int
 ) -> None:
-    """Request the bytes from `have` on; if the server sends another range, start over."""
+    """Request a file's bytes from offset `have` on; if the server sends another range, start the
+    download over.
+    """
     headers = {"Range": f"bytes={have}-"} if have else {}
     with hub.open_response(
         "GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -242,7 +246,7 @@ def _print_json_event(event: Document) -> None:
 
 
 def _exit_when_parent_process_ends() -> None:
-    """End the process when the caller closes its pipe or dies."""
+    """End this process when its parent closes the pipe or dies."""
     sys.stdin.read()
     os._exit(1)
 

@@ -40,7 +40,7 @@ def download_hub_file_in_separate_process(
     progress: Callable[[int, int], None],
     stall_s: float,
 ) -> HubDownloadedFile:
-    """Download a file in a process of its own.
+    """Download a file of the Hugging Face Hub in a process of its own.
 
     Args:
         must_stop: function that returns True when the download must stop.
@@ -108,7 +108,9 @@ def _read_file_size(path: Path) -> int:
 
 
 def _parse_event(line: bytes) -> _Event:
-    """Return the event in a line; an empty line means that the process has ended."""
+    """Parse a line of the download process as an event; an empty line means that the process has
+    ended.
+    """
     if not line:
         return HubDownloadFailed(kind="code", detail="the process ended without a word")
     document = json.loads(line)
@@ -116,7 +118,7 @@ def _parse_event(line: bytes) -> _Event:
 
 
 def _require_successful_download(event: HubDownloadedFile | HubDownloadFailed) -> HubDownloadedFile:
-    """Return the finished download, or raise its error."""
+    """Return the finished download, or raise the error of a failed one."""
     if isinstance(event, HubDownloadedFile):
         return event
     if event.kind == "disk":

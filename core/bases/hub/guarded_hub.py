@@ -34,11 +34,11 @@ Resolver = Callable[[str, int], list[str]]
 
 
 class HubResponseRefused(Exception):
-    """A response that is not followed; the text says why, in a sentence without an end mark."""
+    """A response of the hub that is refused, such as a redirect elsewhere; the message says why."""
 
 
 class HubStatusError(Exception):
-    """A response with a status of 400 or above.
+    """A response of the hub with a status of 400 or above.
 
     Attributes:
         status: HTTP status.
@@ -51,7 +51,7 @@ class HubStatusError(Exception):
 
 
 class GuardedHubClient:
-    """A hub and the connections to it.
+    """HTTP client of the Hugging Face Hub that contacts only checked addresses.
 
     Args:
         endpoint: address of the hub.
@@ -145,7 +145,7 @@ class GuardedHubClient:
         raise HubResponseRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
 
     def _find_redirect(self, response: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
-        """Return the target of a redirect, or None if the response is none.
+        """Return the target of a redirect, or None if the response is no redirect.
 
         Raises:
             HubResponseRefused: the target is not allowed.
@@ -224,7 +224,7 @@ class GuardedHubClient:
         return addresses
 
     def _resolve_addresses(self, url: httpx2.URL) -> list[IPAddress]:
-        """Return the addresses of a URL's host.
+        """Resolve a URL's host to its IP addresses.
 
         Raises:
             HubResponseRefused: the host has no address, or no request may reach it.
@@ -275,7 +275,7 @@ def _get_effective_port(url: httpx2.URL) -> int:
 
 
 def _is_proxy_set_for_url(url: httpx2.URL) -> bool:
-    """Return True if the environment names a proxy for the URL.
+    """Return True if the environment sets a proxy for the URL.
 
     The proxy then resolves names itself.
     """

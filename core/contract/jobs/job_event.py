@@ -10,7 +10,9 @@ from core.contract.reports.data_report import DataReport
 
 
 class _Event(Document):
-    """Base of all events. `event` is the kind, which each subclass defines."""
+    """Base class of the events that a job process prints. `event` is the kind, which each subclass
+    defines.
+    """
 
     event: str
 
@@ -24,14 +26,14 @@ class _Event(Document):
 
 
 class PhaseEvent(_Event):
-    """Begin of a phase: inspect, measure, train, consolidate or evaluate."""
+    """Event: a phase of the job begins (inspect, measure, train, consolidate or evaluate)."""
 
     event: Literal["phase"] = "phase"
     phase: str
 
 
 class ProgressEvent(_Event):
-    """Progress of a phase.
+    """Event: progress within the job's phase, in images and steps.
 
     Attributes:
         phase: the phase.
@@ -52,7 +54,7 @@ class ProgressEvent(_Event):
 
 
 class MetricEvent(_Event):
-    """A measured number, or None if it is not known; `data` describes its subject."""
+    """Event: a measured number, or None if it is not known; `data` describes its subject."""
 
     event: Literal["metric"] = "metric"
     name: str
@@ -68,7 +70,7 @@ class MetricEvent(_Event):
 
 
 class LogEvent(_Event):
-    """A sentence for a person; `level` is info or warning."""
+    """Event: a sentence for the job's log; `level` is info or warning."""
 
     event: Literal["log"] = "log"
     level: str
@@ -76,14 +78,14 @@ class LogEvent(_Event):
 
 
 class DataReportEvent(_Event):
-    """Findings about the images of the batch, before they are learned."""
+    """Event: findings about the images of the batch, before they are learned."""
 
     event: Literal["data"] = "data"
     report: DataReport
 
 
 class SnapshotEvent(_Event):
-    """A complete snapshot folder, and the position in the run where it was taken.
+    """Event: a snapshot folder is complete; with the position in the run where it was taken.
 
     Attributes:
         path: the folder.
@@ -100,40 +102,40 @@ class SnapshotEvent(_Event):
 
 
 class BestEvent(_Event):
-    """A new best validated state, after `step` steps."""
+    """Event: validation found a new best state, after `step` steps."""
 
     event: Literal["best"] = "best"
     step: int
 
 
 class AnytimeEvent(_Event):
-    """A complete folder with the best validated state."""
+    """Event: the folder with the best validated state is complete."""
 
     event: Literal["anytime"] = "anytime"
     path: Path
 
 
 class AliveEvent(_Event):
-    """A sign of life during long work, without news."""
+    """Event: the job process is alive during long work, without news."""
 
     event: Literal["alive"] = "alive"
 
 
 class StoppedEvent(_Event):
-    """The end of a run as requested, after its snapshot."""
+    """Event: the run has stopped as requested, after its snapshot."""
 
     event: Literal["stopped"] = "stopped"
 
 
 class DoneEvent(_Event):
-    """A complete result folder."""
+    """Event: the job's result folder is complete."""
 
     event: Literal["done"] = "done"
     path: Path
 
 
 class ErrorEvent(_Event):
-    """The failure of a run.
+    """Event: the run has failed, and why.
 
     Attributes:
         kind: data, data-held, memory, disk, device, non-finite, export or code.
@@ -161,7 +163,7 @@ _EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discrimin
 
 
 def parse_job_event(line: bytes) -> JobEvent:
-    """Parse the event of a JSON line.
+    """Parse a JSON line that a job process printed to an event.
 
     Raises:
         pydantic.ValidationError: the line is not an event.

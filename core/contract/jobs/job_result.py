@@ -12,7 +12,7 @@ from core.contract.manifest import Environment, ManifestMethod, Temperature, Val
 
 
 class ResultPart(Document):
-    """A part as a file of the result's folder."""
+    """A part of the new version (backbone, head …) as a file in the job's result folder."""
 
     name: str
     type: str
@@ -60,7 +60,8 @@ class MeasuredCell(Document):
 
 
 class PredictionsFile(Document):
-    """A version's answers on a task's held-out images, as a part of a file of the result's folder.
+    """A version's predictions on a task's held-out images, as part of a file in the job's result
+    folder.
 
     Attributes:
         begin, end: its bytes in the file.
@@ -101,13 +102,13 @@ class LearnedNetworkRecord(Document):
 
 
 class AnytimeResult(LearnedNetworkRecord):
-    """The best validated state so far."""
+    """Result document of the best validated state so far, which can be downloaded during the job."""
 
     validation: ValidationScore
 
 
 class JobResult(LearnedNetworkRecord, VersionFigures):
-    """The result of a finished job.
+    """Result document of a finished learning job: the network, its measurements and its files.
 
     Attributes:
         results: cells of the accuracy matrix.

@@ -12,7 +12,7 @@ from core.contract.reports.data_report import DataReport, FindingKind
 
 
 class FileByteRange(StrictDocument):
-    """The bytes of a local file from `begin` to `end`."""
+    """A range of bytes of a local file, from `begin` to `end`."""
 
     path: Path
     begin: int
@@ -20,7 +20,7 @@ class FileByteRange(StrictDocument):
 
 
 class EarlierTask(StrictDocument):
-    """A task that the parent was taught: its classes in the order of its dataset's numbers.
+    """A task that the parent version has learned: classes, held-out images and stored predictions.
 
     Attributes:
         held_out: its held-out part, if it is retained.
@@ -38,7 +38,7 @@ class EarlierTask(StrictDocument):
 
 
 class TaskToLearn(EarlierTask):
-    """The task to learn.
+    """The task that a job learns: its training images, classes and held-out images.
 
     Attributes:
         train: its training part.
@@ -67,7 +67,7 @@ class LocalPartFile(StrictDocument):
 
 
 class StartingVersion(StrictDocument):
-    """A version to start from.
+    """A version that a job starts from or compares with: its parts and classes as local files.
 
     Attributes:
         deleted: types of its parts that were deleted by request.
@@ -83,7 +83,7 @@ class StartingVersion(StrictDocument):
 
 
 class SelectionDataset(StrictDocument):
-    """Images of a task that no job learns from, in `path`, a dataset of these classes."""
+    """Dataset of a task's images that are set aside to compare trials and never learned."""
 
     task: int
     classes: list[str]
@@ -91,7 +91,8 @@ class SelectionDataset(StrictDocument):
 
 
 class JobSpec(StrictDocument):
-    """Learn `task` on top of `parent`; `base` is version 0 of the model.
+    """Specification of a learning job: learn `task` on top of version `parent`; `base` is version
+    0.
 
     Attributes:
         problem: what the labels mean; null is classification.

@@ -15,7 +15,7 @@ MEASURE = "measure"
 
 
 class MeasurementSpec(StrictDocument):
-    """Specification of a measurement: a version, and the held-out images of one task.
+    """Specification of a measuring job: a version, and the held-out images of one task.
 
     Attributes:
         work: the kind of work.
@@ -43,7 +43,8 @@ class MeasurementSpec(StrictDocument):
 
 
 class MeasureResult(Document):
-    """A measurement: one cell of the matrix, its predictions, and the calibration.
+    """Result of a measuring job: one cell of the accuracy matrix, its predictions, and the
+    calibration.
 
     The version is `new` in it.
     """

@@ -9,7 +9,7 @@ from core.contract.recipe import Recipe
 
 
 class TrainingPosition(Document):
-    """Position in a run.
+    """Position in a training run: stage, epoch, batch and optimizer step.
 
     Attributes:
         stage: stage of the run.
@@ -27,8 +27,7 @@ class TrainingPosition(Document):
 
 
 class BestState(Document):
-    """The best validated state: its correct answers (or the sum of its scores) and its step and
-    epoch; -1 before the first."""
+    """Score, step and epoch of the best validated state so far; -1 before the first validation."""
 
     correct: Number
     step: int
@@ -36,14 +35,14 @@ class BestState(Document):
 
 
 class ValidationState(Document):
-    """State of the validation to resume from, besides the best state's tensors."""
+    """State of the validation to resume from, besides the tensors of the best state."""
 
     best: BestState
     curve: list[AdpCheckpoint]
 
 
 class RunningLossState(Document):
-    """The sum of losses since the last report, and the number of steps."""
+    """Running sum of training losses since the last report, and its number of steps."""
 
     sum: Number
     steps: int
@@ -79,7 +78,7 @@ class SnapshotDocument(TrainingLoopState):
 
 
 class StoredJobState(Document):
-    """A state of a job in the store.
+    """A snapshot or best state of a job, stored as files under one key prefix.
 
     Attributes:
         key: prefix of its files.
@@ -97,12 +96,14 @@ class StoredJobState(Document):
 
     @property
     def store_keys(self) -> list[str]:
-        """Store keys of a stored state's files."""
+        """Store keys of the files of a job's snapshot or best state."""
         return [self.key + name for name in self.files]
 
 
 class StoredSnapshot(StoredJobState):
-    """The value of `Job.snapshot`; `stage`, `epoch` and `step` are the position in the run."""
+    """A job's stored snapshot, as in `Job.snapshot`; `stage`, `epoch` and `step` are its position
+    in the run.
+    """
 
     stage: int | None = None
     epoch: int | None = None
@@ -110,7 +111,7 @@ class StoredSnapshot(StoredJobState):
 
 
 class StoredAnytimeState(StoredJobState):
-    """The value of `Job.anytime`: the best validated state so far.
+    """A job's best validated state so far, as stored in `Job.anytime`.
 
     Attributes:
         step: steps of training.

@@ -20,7 +20,7 @@ SELECTION_SHARE = 0.05
 
 
 class TrialScore(Document):
-    """The score of a candidate.
+    """Score by which the trials of one batch (recipes learned in turn) are compared.
 
     Attributes:
         source: images that it was computed on.
@@ -38,7 +38,7 @@ class TrialScore(Document):
 
 
 class TrialMeasurements(Document):
-    """Measurements of a candidate's result, which nothing has published yet.
+    """Measurements of one trial's result, before any trial is published.
 
     Attributes:
         score: None if there was no image to compute it on.

@@ -12,7 +12,7 @@ from core.database.tables.table import JSON_COLUMN, Table
 
 
 class Trial(Table):
-    """A candidate: its recipe, and what became of it."""
+    """Database row of a trial: one of several recipes that a job compares, and its result."""
 
     __tablename__ = "trials"
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
@@ -32,7 +32,7 @@ class Trial(Table):
 
 
 class TrialFile(Table):
-    """A file of a measured candidate's result, until its job ends."""
+    """Database row of a file of a measured trial's result, kept until its job ends."""
 
     __tablename__ = "trial_files"
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)

@@ -37,7 +37,7 @@ _IMAGES_PER_PROCESS = 1500
 
 @dataclass(frozen=True)
 class DecodingMonitor:
-    """Callbacks of a run that may take long.
+    """Callbacks by which a long decoding run reports progress and learns that it should stop.
 
     Attributes:
         progress: called with images done and images in all.
@@ -53,7 +53,7 @@ UNMONITORED = DecodingMonitor()
 
 @dataclass
 class ArchiveDecodingRun:
-    """One decoding run: creates the result files, plans the ranges, runs the pool.
+    """One run that decodes an archive's images with a pool of processes, into result files.
 
     Attributes:
         scratch: folder for the result files.
@@ -73,7 +73,8 @@ class ArchiveDecodingRun:
     monitor: DecodingMonitor
 
     def decode_archive(self, source: Path, contents: ArchiveContents) -> DecodingResult:
-        """Decode every image of an uploaded archive; `source` is the file of its offsets.
+        """Decode every image of an uploaded archive; `source` is the file that its offsets refer
+        to.
 
         Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
         long.
@@ -217,7 +218,9 @@ class ArchiveDecodingRun:
 def _write_member_columns_for_decoder(
     path: Path, members: ArchiveMembers, index: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Write the decoder's columns of the rows `index`; return the packed bytes of each."""
+    """Write offsets, sizes and checksums of the rows `index` to a file for the decoders; return the
+    packed sizes.
+    """
     with path.open("wb") as file:
         for column in (members.offsets, members.packed, members.sizes, members.crcs):
             file.write(np.frombuffer(column, np.uint64)[index].tobytes())
@@ -226,7 +229,7 @@ def _write_member_columns_for_decoder(
 
 
 def _divide_rows_into_ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
-    """Divide rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
+    """Divide image rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
     ranges: list[Range] = []
     start = used = 0
     for i, count in enumerate(packed.tolist()):

@@ -34,7 +34,7 @@ _IMAGES_PER_RENEWAL = 8
 
 @dataclass(frozen=True)
 class DecodingPlan:
-    """Specification of what to decode and where to write it.
+    """Instructions for decoder processes: which images to decode and where to write them.
 
     Attributes:
         archive: file with the data.
@@ -72,7 +72,7 @@ class DecodingPlan:
     decoding: int
 
     def to_json(self) -> str:
-        """Return the plan as one line of JSON for the decoding process."""
+        """Return the instructions for a decoder process as one line of JSON."""
         return json.dumps(asdict(self))
 
 
@@ -89,7 +89,7 @@ class _RowRangeDecoder:
         self.reasons = os.open(plan.reasons, os.O_WRONLY)
 
     def decode_files(self, start: int, stop: int, at: mmap.mmap) -> None:
-        """Decode the files of rows [start, stop).
+        """Decode the image files of rows [start, stop).
 
         The cell `at` always has the current row, plus one, and the CPU seconds of this process at
         its start.
@@ -181,7 +181,7 @@ class _RowRangeDecoder:
     def _write_decoded_rows(
         self, start: int, pixels: bytes, verdicts: bytes, digests: bytes
     ) -> None:
-        """Write decoded rows; verdicts last, so that a row with a verdict is complete."""
+        """Write decoded image rows, their verdicts last, so that a row with a verdict is complete."""
         _write_at_offset(self.pixels, pixels, start * self.row_bytes)
         _write_at_offset(self.digests, digests, start * DIGEST_BYTES)
         _write_at_offset(self.verdicts, verdicts, start)

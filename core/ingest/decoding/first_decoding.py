@@ -21,7 +21,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 def decode_square_image(
     data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing
 ) -> Square:
-    """Decode one image file to a size × size image.
+    """Decode one image file to a square image of `size` × `size` pixels.
 
     Raises Unreadable, and Pillow's errors for damaged files.
     """
@@ -41,7 +41,7 @@ def decode_square_image(
 
 
 def _refuse_costly_image_file(image: Image.Image, data: bytes) -> None:
-    """Raise ImageInvalid for a file that would take too much time for its size."""
+    """Raise ImageInvalid for an image file that would take too much time to decode."""
     # Check the class: an MPO, which is several JPEGs, is decoded as the first of them but has
     # another format name.
     if (
@@ -59,7 +59,7 @@ def _refuse_costly_image_file(image: Image.Image, data: bytes) -> None:
 
 
 def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
-    """Return the image with its header read, and whether further frames were dropped."""
+    """Open an image file and read its header; also return whether further frames were dropped."""
     kind = kinds.kind_of(data)
     if kind == kinds.PNG:
         png.without_texts(data)
@@ -89,7 +89,7 @@ def crop_centre_square(
 
 
 def _convert_to_plain_pillow_mode(image: Image.Image) -> Image.Image:
-    """Return the image in mode L, RGB or, if it has transparency, RGBA."""
+    """Convert a Pillow image to mode L, RGB or, if it has transparency, RGBA."""
     if image.mode in ("I", "F"):
         raise ImageInvalid("32-bit pixels; save it with 8 or 16 bits")
     if image.mode.startswith("I;16"):

@@ -17,7 +17,7 @@ converts them to sRGB.
 
 @dataclass(frozen=True)
 class SquareResizing:
-    """Conversion of an image to a square.
+    """Settings for converting an image to a square: crop, interpolation and decoding.
 
     Attributes:
         crop: share of the shorter side that the centre crop keeps, in (0, 1]. None means all of it
@@ -33,7 +33,9 @@ class SquareResizing:
 
     @staticmethod
     def from_json(image: Mapping[str, object]) -> "SquareResizing":
-        """Return the resizing in a model's `image`, in which each field may be missing."""
+        """Return the conversion to squares that a model's `image` settings define; each field may
+        be missing.
+        """
         crop, interpolation = image.get("crop"), image.get("interpolation")
         assert crop is None or isinstance(crop, int | float), "the API has checked it"
         decoding = image.get("decoding") or FIRST
@@ -48,7 +50,7 @@ class SquareResizing:
 
     @property
     def pillow_filter(self) -> Resampling:
-        """Pillow's filter of the interpolation."""
+        """Pillow's resampling filter for the interpolation."""
         return geometry.resample(self.interpolation)
 
 

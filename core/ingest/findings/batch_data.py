@@ -28,15 +28,16 @@ GROUP_IMAGES, GROUP_CELLS = 100_000, 4_000_000
 
 
 class EarlierTaskFingerprints(NamedTuple):
-    """An earlier task with its traces; None: it has none, or they are damaged."""
+    """An earlier task with the fingerprints of its images; None if it has none or they are damaged."""
 
     number: int
     traces: ImageFingerprints | None
 
 
 def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
-    """Return the number of images of each class, their imbalance ratio, and the classes with
-    few."""
+    """Return the number of images of each class, their imbalance ratio, and the classes with few
+    images.
+    """
     sizes = [count["images"] for count in counts.values()]
     few = sorted(label for label, count in counts.items() if count["images"] < FEW)
     ratio = round(max(sizes) / max(1, min(sizes)), 2) if sizes else 1.0
@@ -77,7 +78,7 @@ def add_near_duplicates_of_earlier_tasks(
     traces: ImageFingerprints,
     earlier: Iterator[EarlierTaskFingerprints],
 ) -> NearDuplicates:
-    """Add near duplicates in earlier tasks to those of a batch.
+    """Add the batch's near duplicates in earlier tasks to those within the batch.
 
     Args:
         duplicates: the result of `find_near_duplicates`.
@@ -125,8 +126,7 @@ def add_near_duplicates_of_earlier_tasks(
 def _find_duplicates_in_task(
     number: int, rows: Rows, like: Rows, traces: ImageFingerprints, earlier: ImageFingerprints
 ) -> NearEarlier:
-    """Return near duplicates of the batch in one task, first training images that were held out
-    there."""
+    """Return near duplicates of the batch in one earlier task; its held-out images come first."""
     trained = rows[rows < len(traces.train)]
     held_out_rows = near.find_duplicates_between(traces.train[trained], earlier.held_out).near
     flattered = held_out_rows >= 0

@@ -38,8 +38,9 @@ traces."""
 
 @dataclass
 class _ListedContradictions:
-    """Count of contradictions with the first `max_listed` of them; the first `PICTURES` have a
-    picture."""
+    """Contradicting labels: their count, the first `max_listed` of them, and pictures of the first
+    `PICTURES`.
+    """
 
     max_listed: int
     count: int = 0
@@ -55,7 +56,7 @@ class _ListedContradictions:
 
 @dataclass
 class LabelContradictions:
-    """Contradictions of a batch: equal pixels under two labels, and nearly equal ones."""
+    """Contradicting labels of a batch: equal or nearly equal images under two labels."""
 
     equal: _ListedContradictions = field(
         default_factory=lambda: _ListedContradictions(REPORT_FILES)
@@ -98,7 +99,7 @@ def digest_image_pixels(images: _Images) -> Digests:
 def find_batch_contradictions(
     traces: ImageFingerprints, picture: Picture, places: Rows | None = None
 ) -> LabelContradictions:
-    """Find images of a batch with equal pixels and different labels.
+    """Find images within a batch with equal pixels and different labels.
 
     Args:
         traces: traces of the batch, with digests and labels.
@@ -137,7 +138,7 @@ def add_contradictions_with_earlier_tasks(
     tasks: Sequence[tuple[int, ImageFingerprints]],
     picture: Picture,
 ) -> None:
-    """Add images of a batch whose pixels equal an image of an earlier task with another label.
+    """Add the batch's images that equal an image of an earlier task under another label.
 
     Args:
         tasks: numbers and traces of the earlier tasks, with digests and labels.
@@ -166,7 +167,7 @@ def add_contradictions_with_earlier_tasks(
 
 
 def describe_label_conflicts(report: BatchReport) -> str | None:
-    """Return a sentence about contradicting labels; None where there are none."""
+    """Return a sentence about images with contradicting labels; None if there are none."""
     count = report.get("conflicts_count", 0)
     if not count:
         return None
@@ -209,7 +210,7 @@ def _get_digests_and_labels(traces: ImageFingerprints) -> tuple[Digests, Rows]:
 
 
 def _number_labels_across_batches(traces: ImageFingerprints, number_of: dict[str, int]) -> Rows:
-    """Return the labels of traces in one common numbering, to which new classes are added."""
+    """Number the labels of several tasks' images in common; new classes are added."""
     _, labels = _get_digests_and_labels(traces)
     for name in traces.classes:
         number_of.setdefault(name, len(number_of))
@@ -219,7 +220,7 @@ def _number_labels_across_batches(traces: ImageFingerprints, number_of: dict[str
 def _find_contradicting_pairs(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
-    """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
+    """Yield pairs (earlier row, new row) of images with equal pixels and different labels."""
     # By half of each digest first: few of a large past are equal to any image of a small batch.
     candidates = np.flatnonzero(
         np.isin(
@@ -241,7 +242,7 @@ def _find_contradicting_pairs(
 def _remove_pairs_with_equal_pixels(
     pairs: Sequence[tuple[int, int]], pixels: Digests, new_pixels: Digests
 ) -> Iterator[tuple[int, int]]:
-    """Yield the pairs whose pixels differ."""
+    """Yield the pairs of images whose pixels differ."""
     for first, row in pairs:
         # Equal pixels have equal hashes, but are reported as equal already.
         if pixels[first].tobytes() != new_pixels[row].tobytes():

@@ -18,7 +18,7 @@ _Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EqualImageRows:
-    """Row numbers of a batch's usable images, in the archive's order.
+    """Rows of images in a batch that have equal bytes: duplicates, and contradicting labels.
 
     Attributes:
         duplicates: (a row, the first row with the same bytes).
@@ -38,7 +38,7 @@ def find_equal_images(
     test: npt.NDArray[np.bool_],
     good: npt.NDArray[np.bool_],
 ) -> EqualImageRows:
-    """Find images of a batch with equal digests.
+    """Find images of a batch with equal digests, and contradictions among their labels.
 
     Args:
         digests: uint8 [N, 16].
@@ -70,7 +70,7 @@ def find_equal_images(
 def build_duplicate_report(
     equal: EqualImageRows, names: Callable[[int], str], classes: list[str], labels: _Rows
 ) -> ByteIdenticalImages:
-    """Return the report's fields about equal images."""
+    """Return the batch report's fields about images with equal bytes."""
     return {
         "duplicates": len(equal.duplicates),
         "duplicate_paths": [
@@ -81,7 +81,7 @@ def build_duplicate_report(
 
 
 def _find_first_row_of_each_pair(group: _Rows, labels: _Rows) -> _Rows:
-    """Return the index of the first row of each pair (group, label), rising."""
+    """Return the index of the first row of each distinct pair (group, label), in rising order."""
     pairs = group.astype(np.int64) * (int(labels.max()) + 1) + labels
     _, first = np.unique(pairs, return_index=True)
     return np.sort(first).astype(np.int64)

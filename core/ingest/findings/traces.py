@@ -47,12 +47,12 @@ class ImageFingerprints:
 
     @property
     def all_hashes(self) -> Hashes:
-        """Perceptual hashes of training and held-out images, in the order of `names`."""
+        """Perceptual hashes of all training and held-out images, in the order of `names`."""
         return np.concatenate([self.train, self.held_out])
 
 
 def write_image_fingerprints(path: Path, traces: ImageFingerprints) -> None:
-    """Write a file of traces; equal traces give equal bytes."""
+    """Write fingerprints of images to a file; equal fingerprints give equal bytes."""
     tensors: dict[str, npt.NDArray[Any]] = {
         "train": traces.train,
         "held_out": traces.held_out,
@@ -68,7 +68,9 @@ def write_image_fingerprints(path: Path, traces: ImageFingerprints) -> None:
 
 
 def read_image_fingerprints(path: Path) -> ImageFingerprints:
-    """Read a file that `write_image_fingerprints` wrote. Raises ValueError for any other."""
+    """Read a file of image fingerprints that `write_image_fingerprints` wrote. Raises ValueError
+    for any other.
+    """
     try:
         tensors = load_file(path)
         train, held_out, names = (
@@ -95,7 +97,7 @@ def read_image_fingerprints(path: Path) -> ImageFingerprints:
 def _are_fingerprints_consistent(
     pixels: object, labels: object, classes: object, count: int
 ) -> bool:
-    """Return True if there is a digest and a label for each of `count` images."""
+    """Return True if fingerprints have a digest and a label for each of `count` images."""
     return (
         isinstance(pixels, np.ndarray)
         and isinstance(labels, np.ndarray)

@@ -43,7 +43,7 @@ _MAX_SIDE = 1 << 15
 
 
 class NpzReader(UploadReader):
-    """A zip of arrays. Its members decide, whether the sender declares zip or npz."""
+    """Reader of npz files, which are zips of NumPy arrays."""
 
     name = "npz"
     media_types = ("application/x-npz",)
@@ -51,7 +51,7 @@ class NpzReader(UploadReader):
     special_of = "zip"
 
     def recognises_format(self, first: bytes) -> bool:
-        """Return whether the first file of the zip is an array outside of any folder."""
+        """Return True if the first file of a zip is a NumPy array outside of any folder."""
         # The fixed part of a zip's local header has 30 bytes; the name follows.
         if len(first) < 30:
             return False
@@ -66,7 +66,7 @@ class NpzReader(UploadReader):
 
 @dataclass(frozen=True)
 class _NpyMember:
-    """One member: dtype, shape and the offset of its elements within the unpacked member."""
+    """An array in an npz: dtype, shape and the offset of its elements within the unpacked file."""
 
     name: str
     index: int
@@ -76,7 +76,7 @@ class _NpyMember:
 
 
 def _read_npz_contents(fd: int, members: ArchiveMembers, limits: ArchiveLimits) -> ArchiveContents:
-    """Check the members of an npz and read its labels, but not its images.
+    """Check the arrays of an npz and read its labels, but not its images.
 
     Raises ArchiveHostile (pickle, ratio, wrong size), ArchiveInvalid (arrays of another form),
     ArchiveTooLarge, LabelsInvalid.
@@ -123,7 +123,7 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: ArchiveLimits) 
 def _find_known_npz_arrays(
     fd: int, members: ArchiveMembers, layout: ArchiveLayout
 ) -> dict[str, _NpyMember]:
-    """Return the known arrays by name, at least images and labels.
+    """Return the npz arrays with known names, at least images and labels.
 
     Ignored members are counted in `layout`.
     """
@@ -202,7 +202,7 @@ def _decode_label_values(values: npt.NDArray[np.generic]) -> list[str]:
 
 
 def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | None:
-    """Return the npy header of member i, or None if it is not an npy array."""
+    """Return the header of an npz's file i as a NumPy array, or None if it is none."""
     name = members.names[i]
     head = _read_first_bytes(fd, members, i)
     if not head.startswith(b"\x93NUMPY") or len(head) < 12:
@@ -309,7 +309,7 @@ def _check_image_array(item: _NpyMember, members: ArchiveMembers, limits: Archiv
 def _read_label_array(
     fd: int, members: ArchiveMembers, item: _NpyMember, limits: ArchiveLimits
 ) -> npt.NDArray[np.generic]:
-    """Read a one-dimensional array of labels; its size is limited by rows × label length."""
+    """Read a one-dimensional array of labels from an npz, of limited size."""
     i = item.index
     # NumPy cannot read items without bytes, such as `S0`.
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:

@@ -23,7 +23,7 @@ UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 
 
 def get_reader(name: str) -> UploadReader:
-    """Return the reader of that name. Raises UnsupportedType."""
+    """Return the upload format's reader of that name. Raises UnsupportedType."""
     if name not in READERS:
         raise UnsupportedType(f"{quote_name(name)} is no archive that can be read.")
     return READERS[name]

@@ -18,7 +18,7 @@ def choose_label_table(
     options: ReadingOptions,
     find: Callable[[], FoundLabelTable | None],
 ) -> FoundLabelTable | None:
-    """Return the label table that determines the classes, or None.
+    """Return the label table that determines the batch's classes, or None if folders do.
 
     Beside plain class folders, it must be named as the label table or have labels for most images.
 
@@ -59,7 +59,7 @@ def choose_label_table(
 def _are_clearly_class_folders(
     names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
 ) -> bool:
-    """Return whether folders are clearly classes: several, and not all named like containers."""
+    """Return True if folders are clearly classes: several, and not all named like containers."""
     images = count_images_by_folder(names, remaining)
     if not images:
         return False
@@ -83,7 +83,7 @@ def assign_table_labels(
     options: ReadingOptions,
     table: FoundLabelTable,
 ) -> None:
-    """Assign each file the class in a label table; leave out files that it does not list."""
+    """Assign each file the class that a label table lists; leave out files that it does not list."""
     plan, names = builder.plan, builder.names
     images = [i for i in remaining if not is_clearly_no_image(names[i])]
     resolved = resolve_entry_images(table, names, images, options)

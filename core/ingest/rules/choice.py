@@ -17,7 +17,9 @@ from core.ingest.rules.words import (
 
 
 class ClassFolderChoice:
-    """Decision whether the names of class folders are labels, with remedies if they are not."""
+    """Decides if the names of a batch's folders are its class labels, with remedies if they are
+    not.
+    """
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class ClassFolderChoice:
         self._levels, self._known, self._tally = levels, known, tally
 
     def choose_folder_labels(self) -> dict[str, str]:
-        """Return folder → class label, for labels that differ from the folder's name.
+        """Return class labels by folder, where they differ from the folder's name.
 
         Raises UnreadableBatchError if the folders may be mere containers.
         """
@@ -75,7 +77,7 @@ class ClassFolderChoice:
         return {}
 
     def _are_known_classes(self) -> bool:
-        """Return whether the model knows all class folders as classes."""
+        """Return True if the model knows all class folders as classes."""
         labels = {normalise_label_text(name) for name in self._tally}
         if not labels <= set(self._known()):
             return False
@@ -84,7 +86,9 @@ class ClassFolderChoice:
         return True
 
     def _find_single_label(self) -> str:
-        """Return the folder that names the single class: the deepest that is not a container."""
+        """Return the folder that names the batch's single class: the deepest that is not a
+        container.
+        """
         (name,) = self._tally
         above = [*self._levels.passed, name]
         return next((folder for folder in reversed(above) if not is_container_folder(folder)), name)
@@ -156,7 +160,7 @@ class ClassFolderChoice:
 
 
 def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str]:
-    """Return warnings about classes that are named like parts or containers.
+    """Return warnings about class folders that are named like dataset parts or containers.
 
     Such names are accepted beside other classes.
     """
@@ -184,7 +188,9 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
 def build_file_name_pattern_remedy(
     names: Sequence[str], remaining: Sequence[int]
 ) -> tuple[list[ReadingRemedy], str]:
-    """Return the remedy and sentence that offer labels from file names, if most fit a pattern."""
+    """Return a remedy that takes labels from file names, with a sentence, if most names fit a
+    pattern.
+    """
     pattern = suggest_name_pattern(names, [i for i in remaining if is_image_path(names[i])])
     if not pattern:
         return [], ""

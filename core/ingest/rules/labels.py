@@ -21,7 +21,7 @@ _VIRAMA = 9
 
 
 def explain_invalid_label(label: str) -> str:
-    """Return why the service would reject a label in its normal form, or ""."""
+    """Return why the service would reject a class label in its normal form, or ""."""
     if not label:
         return "is empty"
     if len(label) > MAX_LABEL_CHARS:
@@ -39,7 +39,9 @@ def explain_invalid_label(label: str) -> str:
 
 
 def _does_character_change_display(text: str, at: int) -> bool:
-    """Return whether the invisible character at index `at` changes the display in this position."""
+    """Return True if the invisible character at index `at` changes the display of the text around
+    it.
+    """
     before = text[at - 1] if at else ""
     if not before:
         return False

@@ -77,12 +77,12 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def normalise_to_nfc(text: str) -> str:
-    """Return a path in the form for comparison: composed letters (NFC)."""
+    """Return a path in Unicode NFC (composed letters), for comparisons."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def normalise_label_text(text: str) -> str:
-    """Return a label in the form for comparison: NFC, same case, no surrounding blanks."""
+    """Return a class label in Unicode NFC without surrounding blanks, for comparisons."""
     return normalise_to_nfc(text).strip()
 
 
@@ -92,7 +92,7 @@ def is_hidden_path(path: str) -> bool:
 
 
 def is_junk_path(path: str) -> bool:
-    """Return whether a path is a file manager's: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
+    """Return True if a path was made by a file manager: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
     if is_hidden_path(path):
         return True
     name = path[path.rfind("/") + 1 :].lower()

@@ -33,7 +33,7 @@ Read = Callable[[int], bytes]
 
 
 def list_no_known_classes() -> Collection[str]:
-    """Return no labels, for a model that knows none, or without a model."""
+    """Return no known classes, for a model that knows none, or without a model."""
     return ()
 
 
@@ -45,7 +45,7 @@ def plan_batch_reading(
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> BatchReadingPlan:
-    """Plan how the files of a batch are read: the class and part of each.
+    """Decide the class and part of each file in a batch, from its folders or a label table.
 
     Args:
         names: paths of the files.
@@ -78,7 +78,7 @@ def plan_batch_reading(
 def plan_batch_reading_by_table(
     names: Sequence[str], options: ReadingOptions, table: FoundLabelTable
 ) -> BatchReadingPlan:
-    """Plan how the files of a batch are read by a given label table.
+    """Decide the class and part of each file in a batch from a given label table.
 
     Raises UnreadableBatchError; see `plan_batch_reading`.
     """

@@ -15,7 +15,7 @@ def format_count(number: int, noun: str, plural: str = "") -> str:
 
 
 def format_first_names(names: Iterable[str], most: int = _LISTED) -> str:
-    """Return the first names, quoted, and the number of further ones."""
+    """Return the first names as a quoted list, and the number of further ones."""
     names = list(names)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(quote_name(name) for name in names[:most]) + more

@@ -12,7 +12,7 @@ FIRST_BYTES = 8
 
 
 class UnsupportedFileKind(NamedTuple):
-    """A kind of file: a noun with its article, and the commands that convert it.
+    """Kind of an unsupported image file: a noun with its article, and the commands that convert it.
 
     In the commands, FILE is the file and FOLDER the folder that contains it.
     """
@@ -22,7 +22,9 @@ class UnsupportedFileKind(NamedTuple):
 
     @property
     def conversion_advice(self) -> str:
-        """Commands that convert an unsupported file, as a sentence without its full stop."""
+        """Advice with commands that convert an unsupported file, as a sentence without its full
+        stop.
+        """
         return f"Convert it first: {' ; '.join(self.commands)}"
 
     def format_conversion_advice(self, file: str) -> str:
@@ -170,7 +172,7 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, UnsupportedFileKind], ...] = (
 
 
 def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> UnsupportedFileKind | None:
-    """Return the kind of an unsupported file with images, or None.
+    """Return the kind of an unsupported image file by its name, or None.
 
     `name` is the file's name, `first` its first FIRST_BYTES bytes.
     """
@@ -194,7 +196,7 @@ def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> Unsupporte
 
 
 def group_files_by_kind(names: Sequence[str]) -> dict[UnsupportedFileKind, list[int]]:
-    """Return kind → numbers of its files."""
+    """Group the numbers of unsupported files by their kind."""
     files_by_kind: dict[UnsupportedFileKind, list[int]] = {}
     for index, name in enumerate(names):
         kind = find_unsupported_file_kind(name)

@@ -44,7 +44,7 @@ _MOST_GROUPS = 20
 
 
 class PossibleLabelFile(NamedTuple):
-    """A file that looks like labels.
+    """A file of the batch that looks like it holds labels or annotations.
 
     Attributes:
         number: number of the file.
@@ -60,7 +60,7 @@ class PossibleLabelFile(NamedTuple):
 
     @property
     def reading_program_advice(self) -> str:
-        """Sentence about the program that reads a label file, after a blank; "" if there is none."""
+        """Sentence on which program can read a label file, after a blank; "" if there is none."""
         is_read = any(words in self.description for words in _READ_FROM_FOLDERS)
         return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
 
@@ -99,7 +99,7 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Pos
 
 
 def describe_label_file(file: str) -> str | None:
-    """Return a description of label files with such a name, or None.
+    """Return what kind of label file has such a name, in words, or None.
 
     `file` is in lower case and has no folder.
     """

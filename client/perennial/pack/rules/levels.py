@@ -33,7 +33,7 @@ _DAY_OR_MONTH = re.compile(r"0[1-9]|[12]\d|3[01]")
 
 
 class FolderPlace(NamedTuple):
-    """Place of a folder's images.
+    """Place of a folder's images in a batch: the class folder and the part.
 
     Attributes:
         folder: folder that names their class.
@@ -47,7 +47,7 @@ class FolderPlace(NamedTuple):
 
 
 class NoClassReason(NamedTuple):
-    """Reason why a folder's images have no class, as the end of a sentence.
+    """Reason why the images of a folder have no class, as the end of a sentence.
 
     `top` is the folder beside parts, if any.
     """
@@ -61,7 +61,7 @@ OUTSIDE = NoClassReason("outside any class folder")
 
 @dataclass
 class ClassFolderPath:
-    """The path from the top to the class folders.
+    """Path of folder levels from the top of a batch to the class folders.
 
     Attributes:
         parts: top folder → its part.
@@ -79,7 +79,9 @@ class ClassFolderPath:
     steps: list[Callable[["FolderPathWalk"], NoClassReason | None]] = field(default_factory=list)
 
     def find_folder_place(self, folder: str) -> FolderPlace | NoClassReason:
-        """Return the place of the images in a folder, or the reason why they have no class."""
+        """Return the class folder and part of the images in a folder, or the reason why they have
+        no class.
+        """
         way = FolderPathWalk(folder.split("/"))
         for step in self.steps:
             wrong = step(way)
@@ -93,7 +95,7 @@ class ClassFolderPath:
 
 @dataclass
 class FolderPathWalk:
-    """A walk down the path of a folder.
+    """Position while walking down the path of a folder to its class folder.
 
     Attributes:
         names: names of the folders in the path.
@@ -108,7 +110,7 @@ class FolderPathWalk:
     part: str = ""
 
     def descend_folder(self, name: str | None) -> NoClassReason | None:
-        """Go down one folder of a path, or into the folder `name`; return the reason if that is
+        """Go down one folder of the path, or into the folder `name`; return the reason if that is
         impossible.
         """
         if self.at >= len(self.names) or (name is not None and self.names[self.at] != name):
@@ -120,7 +122,7 @@ class FolderPathWalk:
 def find_class_folders(
     images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
 ) -> ClassFolderPath:
-    """Find the folder level that has the classes.
+    """Find the level of a batch's folders whose names are the classes.
 
     Args:
         images: folder → number of images in it; the top itself has none.
@@ -162,7 +164,7 @@ class _ClassFolderFinder:
             rows = self._choose_top_folders_as_classes_or_descend(rows)
 
     def _skip_wrapper_folders(self, rows: Rows, may_have_parts: bool) -> Rows:
-        """Pass a chain of single folders.
+        """Skip a chain of single folders that only wrap the others.
 
         Images beside a class folder do not end the chain if a container holds both.
         """
@@ -201,7 +203,8 @@ class _ClassFolderFinder:
         return rows
 
     def _enter_dataset_part_folders(self, rows: Rows, parts: dict[str, str]) -> Rows:
-        """Enter the folders of parts (train, test), and in each a chain of container folders.
+        """Go down into the folders of dataset parts (train, test), and there through container
+        folders.
 
         Examples are `train/images/<class>` and `seg_train/seg_train`.
         """
@@ -309,7 +312,7 @@ class _ClassFolderFinder:
     def _are_upper_folders_classes(
         self, rows: Rows, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
     ) -> bool:
-        """Return whether the upper of two folder levels clearly has the classes.
+        """Return True if the upper of two folder levels clearly has the classes.
 
         A note mentions a level below that is not a level of classes.
         """
@@ -372,7 +375,7 @@ class _ClassFolderFinder:
         return rows
 
     def _find_known_classes_level(self, uppers: Collection[str], lowers: Collection[str]) -> int:
-        """Return the level, 1 or 2, whose folders the model knows as classes; 0 if undecided."""
+        """Return the folder level, 1 or 2, that the model knows as classes; 0 if undecided."""
         known_labels = self._known()
         if not known_labels:
             return 0
@@ -390,7 +393,7 @@ class _ClassFolderFinder:
 
 
 def _are_top_folders_dataset_parts(rows: Rows) -> bool:
-    """Return whether the top folders are parts such as train and test.
+    """Return True if the top folders are dataset parts such as train and test.
 
     They are if one is for training and has class folders, or if all are named like parts and some
     have class folders.
@@ -403,7 +406,7 @@ def _are_top_folders_dataset_parts(rows: Rows) -> bool:
 
 
 def _has_several_folders_above_images(rows: Rows) -> bool:
-    """Return whether a level of several folders precedes the first image, counted from the top."""
+    """Return True if a level of several folders precedes the first image, counted from the top."""
     while rows:
         if len({names[0] for names, _ in rows}) > 1:
             return True
@@ -418,7 +421,7 @@ def _strip_top_folder(rows: Rows) -> Rows:
 
 
 def _count_images_by_top_folder(rows: Rows) -> Counter[str]:
-    """Return first name → number of images."""
+    """Count images by the first name of their path."""
     totals: Counter[str] = Counter()
     for names, number in rows:
         totals[names[0]] += number

@@ -25,7 +25,7 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
-    """Parse the options for reading a batch from texts by name; other names are ignored.
+    """Parse the options for reading a batch from their texts by name; other names are ignored.
 
     Raises ValueError with a sentence that names the option and the allowed values.
     """
@@ -50,7 +50,7 @@ def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
 
 
 def build_reading_option_texts(options: ReadingOptions) -> dict[str, str]:
-    """Return texts by name from which `parse_reading_option_texts` restores the reading options."""
+    """Convert reading options to texts by name, which `parse_reading_option_texts` parses."""
     defaults = ReadingOptions()
     texts = {
         "layout": options.layout if options.layout != defaults.layout else "",
@@ -68,7 +68,7 @@ def build_reading_option_texts(options: ReadingOptions) -> dict[str, str]:
 
 
 def convert_option_values(values: Mapping[str, object]) -> dict[str, str]:
-    """Convert values of reading options (true, 0.1) to texts; ignore other names."""
+    """Convert values of reading options (true, 0.1) from JSON to texts; ignore other names."""
     texts = {name: values[name] for name in OPTIONS if values.get(name) not in (None, "")}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)

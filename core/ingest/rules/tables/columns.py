@@ -53,7 +53,7 @@ Find = Callable[[str], int]
 
 
 class TableColumns(NamedTuple):
-    """Positions of columns; `part` is -1 without one."""
+    """Positions of a label table's columns of image, label and part; `part` is -1 without one."""
 
     image: int
     label: int
@@ -61,7 +61,7 @@ class TableColumns(NamedTuple):
 
 
 class NotALabelTable(Exception):
-    """The table has no column of images, or no other column: it is not a label table."""
+    """Error: a table has no column of images or no other column, so it is not a label table."""
 
 
 def choose_table_columns(
@@ -96,7 +96,7 @@ def choose_table_columns(
 
 
 def find_named_column(records: TableRecords, name: str) -> int:
-    """Return the position of the column that an option names, or -1.
+    """Return the position of the table column that an option names, or -1.
 
     Case matters only if two names differ by case.
     """
@@ -109,7 +109,8 @@ def find_named_column(records: TableRecords, name: str) -> int:
 def _find_image_column(
     records: TableRecords, options: ReadingOptions, sample: list[Sequence[object]], find: Find
 ) -> tuple[int, list[int]]:
-    """Return the column with the most images and the image of each sampled row; -1 without any.
+    """Return the table column that names the most images, and each sampled row's image; -1 without
+    any.
 
     Each image counts once.
     """
@@ -144,7 +145,7 @@ def _find_image_column(
 
 
 def _find_named_image_column(records: TableRecords) -> int:
-    """Return the column named like one of images, beside one named like labels; -1 for none."""
+    """Return the column whose header names images, if another header names labels; -1 for none."""
     image_columns = [
         at for at, column in enumerate(records.columns) if is_image_column_name(column)
     ]
@@ -159,7 +160,7 @@ def _find_named_image_column(records: TableRecords) -> int:
 def _find_possible_image_columns(
     records: TableRecords, sample: list[Sequence[object]]
 ) -> list[int]:
-    """Return the columns that may contain images.
+    """Return the columns of a table that may contain image names.
 
     If some have values with the ending of an image, only those are returned.
     """
@@ -168,7 +169,7 @@ def _find_possible_image_columns(
 
 
 def _has_mostly_image_endings(sample: list[Sequence[object]], column: int) -> bool:
-    """Return whether most values have the ending of an image."""
+    """Return True if most values of a column end like image files."""
     # At least one, or an empty sample would have endings.
     return 2 * sum(_has_image_ending(row[column]) for row in sample) >= max(1, len(sample))
 
@@ -195,7 +196,7 @@ def _rank_image_column_name(column: str) -> int:
 
 
 def is_image_column_name(column: str) -> bool:
-    """Return whether a column has a usual name for images."""
+    """Return True if a column has a name that is usual for image names."""
     return _normalise_column_name(column) in _IMAGE_WORDS
 
 
@@ -241,7 +242,7 @@ def _find_label_column(
     folders: list[str],
     are_few: bool,
 ) -> int:
-    """Return the column of labels.
+    """Return the column of a label table that contains the labels.
 
     `folders` are those of the sampled entries' images. `are_few` is true if the table names few
     images, by numbers or other words that may mean something else.
@@ -274,7 +275,7 @@ def _find_label_column(
 
 
 def _prefer_text_column(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
-    """Return the first column with words, if all columns are equivalent.
+    """Return only the first column with words, if all label columns are equivalent.
 
     Examples are `class_id` and `class_name`. If the columns are not equivalent, all are returned.
     """
@@ -304,7 +305,7 @@ def _is_image_folder_column(
 def _refuse_unlikely_labels(
     records: TableRecords, label: int, sample: list[Sequence[object]], folders: list[str]
 ) -> None:
-    """Raise UnreadableBatchError if the only column beside the images may not be labels.
+    """Raise UnreadableBatchError if a table's only column beside the images can hardly be labels.
 
     It may not if it differs in each row, or contradicts folders that look like classes.
     """

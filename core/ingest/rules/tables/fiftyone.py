@@ -34,7 +34,7 @@ def read_fiftyone_export(source: TableSource) -> bool:
 
 
 def _read_class_names(source: TableSource) -> tuple[list[object] | None, bool]:
-    """Return the class names, and whether there is an object of labels.
+    """Return the class names of a FiftyOne export, and True if it has an object of labels.
 
     The class names are None if labels are names themselves.
     """

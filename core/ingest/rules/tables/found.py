@@ -15,7 +15,7 @@ MAX_NAME_CHARS = 1024
 
 @dataclass(frozen=True)
 class TableFile:
-    """A candidate for a label table: number among the files of the batch, path, and bytes."""
+    """A file of the batch that may be a label table: number, path, and bytes."""
 
     number: int
     name: str
@@ -23,19 +23,19 @@ class TableFile:
 
     @property
     def folder(self) -> str:
-        """The file's folder; "" at the top."""
+        """Folder of the possible label table; "" at the top."""
         return self.name.rpartition("/")[0]
 
     @property
     def ending(self) -> str:
-        """The ending of the name, with its dot and in lower case."""
+        """File ending of the possible label table, with its dot and in lower case."""
         base = self.name.rpartition("/")[2].lower()
         return base[base.rfind(".") :] if "." in base else ""
 
 
 @dataclass
 class FoundLabelTable:
-    """A label table of a batch.
+    """A label table that was found and read in a batch: its labelled images and unreadable entries.
 
     Attributes:
         kind: name of the kind for a person.
@@ -58,7 +58,7 @@ class FoundLabelTable:
 
     @property
     def title(self) -> str:
-        """The table's name for sentences: the file, or the first of several."""
+        """The label table's name for sentences: its file, or the first of several."""
         if not self.names:
             return f"The batch ({self.kind})"
         more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
@@ -66,7 +66,7 @@ class FoundLabelTable:
 
 
 class TableEntryCollector:
-    """Collector of the entries of one kind's files.
+    """Collector of label table entries while the files of one kind are read.
 
     Raises UnreadableBatchError beyond the limit of entries.
     """
@@ -78,13 +78,13 @@ class TableEntryCollector:
         self._entries = 0
 
     def begin_table_file(self, file: TableFile) -> None:
-        """Start a file; the following entries belong to it."""
+        """Begin a label table file; the following entries belong to it."""
         self.table.files.append(file.number)
         self.table.folders.append(file.folder)
         self.table.names.append(file.name)
 
     def add_label_entry(self, image: object, label: object, where: str, part: Part = "") -> None:
-        """Add an entry: its image's name and its label as the table has them."""
+        """Add an entry of a label table: its image's name and its label, as written in the table."""
         # Names of images may be numbers; a bool is an int in Python.
         if not isinstance(image, str | int) or isinstance(image, bool):
             return self.add_bad_entry(where, "names no image")
@@ -109,7 +109,7 @@ class TableEntryCollector:
         return None
 
     def add_bad_entry(self, where: str, reason: str) -> None:
-        """Add an unreadable entry."""
+        """Add an unreadable entry of a label table, with its place and the reason."""
         # Bad entries are stored as well, so they count for the limit.
         self._count_table_entry()
         self.table.bad.append(BadTableEntry(where, reason))

@@ -25,7 +25,7 @@ _UPLOAD_START = re.compile(r"[0-9a-f]{8}-")
 
 
 class ImageNames:
-    """The names of a batch's images, with a look-up for the names in tables."""
+    """Index of a batch's images that finds the image which a label table's name means."""
 
     def __init__(self, names: Sequence[str], among: Iterable[int]) -> None:
         """Index the images' names for look-ups.
@@ -48,7 +48,7 @@ class ImageNames:
         return len(self._among)
 
     def find_image(self, name: str, folder: str = "", part: Part = "") -> int:
-        """Return the number of the image that `name` means, MISSING or AMBIGUOUS.
+        """Return the number of the image that a table's name means, MISSING or AMBIGUOUS.
 
         `folder` is that of the table. `part` is the table's part, which decides between images of
         several parts. Case matters only if several names differ by case.
@@ -86,7 +86,7 @@ class ImageNames:
         return self._names[number].rpartition("/")[0].rpartition("/")[2]
 
     def describe_lookup_failure(self, name: str, code: int) -> str:
-        """Return why a name means no image, as the end of a sentence.
+        """Return why a table's name means no image of the batch, as the end of a sentence.
 
         `code` is MISSING or AMBIGUOUS.
         """
@@ -98,7 +98,9 @@ class ImageNames:
         return f"names {quote_name(name)}, which is not in the batch"
 
     def _find_image_by_path(self, path: str, folder: str) -> int:
-        """Find an image by its path from the table, from the folder above it, or from the top."""
+        """Find an image by the path that a table gives, from the table, from the folder above it,
+        or from the top.
+        """
         above = folder.rpartition("/")[0]
         for start in dict.fromkeys((folder, above, "")):
             whole = f"{start}/{path}" if start else path
@@ -112,7 +114,7 @@ class ImageNames:
         return MISSING
 
     def _find_image_by_path_suffix(self, path: str, folder: str, part: Part) -> int:
-        """Find an image by the longest suffix of an absolute path or URL."""
+        """Find an image by the longest matching suffix of an absolute path or URL."""
         segments = [segment for segment in path.split("/") if segment not in ("", ".", "..")][
             -_MOST_SEGMENTS:
         ]
@@ -177,7 +179,7 @@ class ImageNames:
 
 
 class _LowerCaseImageNames(ImageNames):
-    """Image names in lower case, without those that differ only by case."""
+    """Index of a batch's image names in lower case, without those that differ only by case."""
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
         small = {i: _to_nfc(names[i]).casefold() for i in among}
@@ -208,7 +210,7 @@ def _strip_file_ending(name: str) -> str:
 
 
 def _parse_image_path(name: str) -> tuple[str, bool]:
-    """Return the path in a name, with `/`, and whether it is absolute.
+    """Parse an image's name in a table: return the path, with `/`, and True if it is absolute.
 
     The first folders of an absolute path do not identify a file of the batch.
     """
@@ -229,7 +231,7 @@ def _parse_image_path(name: str) -> tuple[str, bool]:
 
 
 def _find_dataset_part_in_folders(name: str) -> Part:
-    """Return the part in the name of a folder: `train`, `train_images`, `val2017`."""
+    """Return the dataset part that a folder's name means: `train`, `train_images`, `val2017`."""
     for folder in name.split("/")[:-1]:
         part = parse_dataset_part_word(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
         if part:

@@ -47,7 +47,7 @@ def _read_export_tasks(source: TableSource) -> None:
 
 
 def _find_image_name(source: TableSource, task: dict[str, object]) -> object:
-    """Return the value of a task's data that names an image, else its uploaded file."""
+    """Return the image name in the data of a Label Studio task, else its uploaded file."""
     data = task["data"]
     assert isinstance(data, dict)
     values = islice(data.values(), _MOST_VALUES)
@@ -62,7 +62,9 @@ def _find_image_name(source: TableSource, task: dict[str, object]) -> object:
 
 
 def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
-    """Return the distinct choices of a task's annotations; None without a list of annotations."""
+    """Return the distinct classes chosen in a Label Studio task; None without a list of
+    annotations.
+    """
     # Older releases of Label Studio called annotations completions.
     annotations = task.get("annotations", task.get("completions"))
     if not isinstance(annotations, list):
@@ -135,14 +137,16 @@ def _choose_image_column(source: TableSource, records: TableRecords) -> int:
 
 
 def _find_choice_column(records: TableRecords, columns: list[int]) -> int:
-    """Return the column of choices: the only one, or one named as in Label Studio's templates."""
+    """Return the column with the chosen class: the only one, or one named as in Label Studio's
+    templates.
+    """
     usual = [at for at in columns if records.columns[at] in ("choice", "choices", "label", "class")]
     fitting = usual if len(usual) == 1 else columns
     return fitting[0] if len(fitting) == 1 else -1
 
 
 def _parse_label_studio_choice(value: object, is_cell: bool) -> object:
-    """Return the choice of a cell. Several are written as `{"choices": […]}`."""
+    """Return the class that a Label Studio cell states. Several are written as `{"choices": […]}`."""
     if is_cell and isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)

@@ -176,7 +176,9 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
 
 
 def _list_classes_of_manifest_entry(entry: dict[str, object]) -> list[object] | None:
-    """Return the classes of an entry, or None if it has only other annotations, such as boxes."""
+    """Return the classes of a SageMaker manifest's entry, or None if it has only others, such as
+    boxes.
+    """
     classes: list[object] = []
     other_annotations = 0
     for key, about in entry.items():

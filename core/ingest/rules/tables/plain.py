@@ -50,12 +50,12 @@ def read_labels_from_plain_table(source: TableSource) -> bool:
 
 
 def is_plain_table_kind(kind: str) -> bool:
-    """Return whether a label table's kind is a plain table."""
+    """Return True if a label table is of the plain kind, not an export of a labelling tool."""
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 
 def _treat_image_header_as_entry(source: TableSource, records: TableRecords) -> TableRecords:
-    """Return records without a header if the first row names an image.
+    """Return the table without a header if its first row names an image.
 
     That row is then an entry, and the columns are named 1, 2 ….
     """
@@ -103,7 +103,7 @@ def _read_labelled_rows(source: TableSource, records: TableRecords, columns: Tab
 
 
 def _read_image_label_object(source: TableSource) -> bool:
-    """Read an object whose keys are images and whose values are labels."""
+    """Read a JSON object whose keys are images and whose values are labels."""
     # An object has no columns, so another file must be meant.
     if source.options.image_column or source.options.label_column:
         return False

@@ -19,7 +19,7 @@ CELLS, LIST, LINES = "cells", "list", "lines"
 
 
 class TableEntry(NamedTuple):
-    """An entry of a label table.
+    """An entry of a label table: its place and its value.
 
     Attributes:
         where: its place.
@@ -36,7 +36,7 @@ class TableEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class TableRecords:
-    """A file as records.
+    """Records of a table file: rows of cells with column names, or JSON objects.
 
     Attributes:
         file: the file.
@@ -57,7 +57,7 @@ class TableRecords:
         return self._iterate_cell_rows() if self.form == CELLS else self._iterate_objects()
 
     def sample_entry_values(self) -> list[Sequence[object]]:
-        """Return the values of the first entries that have some.
+        """Return the values of a table's first entries that have some, as a sample.
 
         Many columns reduce the number of entries.
         """
@@ -65,7 +65,7 @@ class TableRecords:
         return [entry.values for entry in islice(self, max_entries) if not entry.problem]
 
     def read_all_rows(self) -> Iterator[TableEntry]:
-        """Yield all rows of cells, regardless of their lengths."""
+        """Yield all rows of cells of a table, regardless of their lengths."""
         for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
         ):
@@ -100,7 +100,7 @@ class TableRecords:
 
 
 def iterate_json_entries(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
-    """Yield (where, value) of each entry of a JSON list or JSONL; NotJson if unreadable."""
+    """Yield (place, value) of each entry of a JSON list or JSONL file. Raises NotJson."""
     if form == LINES:
         for line_number, text in enumerate(cells.open_bytes_as_text(file.data), start=1):
             if text.strip():
@@ -120,7 +120,7 @@ def iterate_json_entries(file: TableFile, form: str) -> Iterator[tuple[str, obje
 
 
 def read_whole_text(file: TableFile) -> str:
-    """Return the whole text of a file. Raises NotJson if it is not text."""
+    """Read the whole text of a file. Raises NotJson if it is not text."""
     try:
         return file.data.decode(cells.detect_encoding(file.data), "surrogateescape")
     except UnicodeDecodeError as error:
@@ -128,7 +128,9 @@ def read_whole_text(file: TableFile) -> str:
 
 
 def detect_table_file_form(file: TableFile) -> str:
-    """Return CELLS, LIST, LINES or `object` by the first characters of a file, or "" for none."""
+    """Detect by its first characters if a table file has cells, a JSON list, JSON lines or an
+    object.
+    """
     first = file.data[:1024].decode(cells.detect_encoding(file.data), "replace").lstrip()[:1]
     if first == "[":
         return LIST
@@ -139,7 +141,7 @@ def detect_table_file_form(file: TableFile) -> str:
 
 
 def _is_jsonl(file: TableFile) -> bool:
-    """Return whether the first line is a complete object and is followed by another."""
+    """Return True if a file's first line is a complete JSON object that another line follows."""
     first_lines = [text.strip() for text in islice(cells.open_bytes_as_text(file.data), 2)]
     if len(first_lines) < 2 or not first_lines[1].startswith("{"):
         return False
@@ -150,7 +152,7 @@ def _is_jsonl(file: TableFile) -> bool:
 
 
 def open_table_records(file: TableFile, form: str) -> TableRecords | None:
-    """Return a table file as records, or None if it does not have two columns."""
+    """Open a table file as records; None if it does not have two columns."""
     if form in (LIST, LINES):
         columns: dict[str, None] = {}
         for _, value in islice(iterate_json_entries(file, form), SAMPLE):
@@ -169,7 +171,7 @@ def open_table_records(file: TableFile, form: str) -> TableRecords | None:
 
 
 def read_header_as_entry(records: TableRecords) -> TableRecords:
-    """Return the same records, with the first row as an entry in place of a header."""
+    """Return a table's records with the first row as an entry, not as a header."""
     names = [str(number) for number in range(1, len(records.columns) + 1)]
     return TableRecords(
         records.file, records.form, names, header=False, separator=records.separator

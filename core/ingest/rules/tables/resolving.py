@@ -21,7 +21,7 @@ from core.ingest.rules.tables.words import format_share_as_percent
 
 
 class LabelledImage(NamedTuple):
-    """An image of the batch, by its number, and the entry that labels it."""
+    """An image of the batch, by its number, and the table entry that labels it."""
 
     number: int
     row: TableRow
@@ -29,7 +29,7 @@ class LabelledImage(NamedTuple):
 
 @dataclass
 class ResolvedEntries:
-    """Entries assigned to images.
+    """Entries of a label table after their names were looked up among the batch's images.
 
     Attributes:
         placed: each image once, in the table's order.
@@ -50,7 +50,7 @@ def resolve_entry_images(
     *,
     images: ImageNames | None = None,
 ) -> ResolvedEntries:
-    """Return the images of a table's entries.
+    """Look up the image of each entry of a label table.
 
     An image that is named twice with one label counts once. With two labels it is left out, since
     neither is known to be right. `images` looks up images by name; by default it covers the files
@@ -98,7 +98,7 @@ def resolve_entry_images(
 
 
 def select_held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
-    """Return the held-out parts among those of a table: test, or validation without test."""
+    """Return which dataset parts of a table are held out: test, or validation without test."""
     present = set(parts)
     candidates: tuple[Part, Part] = ("test", "validation")
     return frozenset(

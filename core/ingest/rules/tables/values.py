@@ -30,7 +30,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class ParsedLabelValue(NamedTuple):
-    """A value read as a label.
+    """Result of parsing a table's value as a label: the label, or a problem.
 
     Either `label` or `problem` is set; without both, the value says that there is no label.
     """
@@ -43,13 +43,13 @@ NOTHING = ParsedLabelValue("", "")
 
 
 class LabelParser:
-    """Conversion of values to labels, with a cache for equal values."""
+    """Parser of a table's values to labels, with a cache for equal values."""
 
     def __init__(self) -> None:
         self._cache: dict[str, ParsedLabelValue] = {}
 
     def parse_label(self, value: object) -> ParsedLabelValue:
-        """Return the label that a cell, or a value of a JSON document, represents."""
+        """Parse a table's cell or JSON value to a label."""
         if isinstance(value, list):
             return self._parse_label_list(value)
         # Before the numbers, because a bool is an int in Python.
@@ -95,17 +95,21 @@ def _parse_label_text(text: str) -> ParsedLabelValue:
 
 
 def has_invalid_utf8(text: str) -> bool:
-    """Return whether a text has bytes that were not UTF-8."""
+    """Return True if a text has bytes that were not valid UTF-8."""
     return not text.isascii() and _SURROGATES.search(text) is not None
 
 
 def parse_dataset_part_word(word: str) -> Part | None:
-    """Return the part that a word means, in any case: "" for unassigned, None for other words."""
+    """Return the dataset part that a word means, in any case: "" for unassigned, None for other
+    words.
+    """
     return _PARTS.get(word.strip().lower())
 
 
 def find_part_in_path(path: str) -> Part:
-    """Return the last part that a path mentions, as `train.csv` and `valid/_classes.csv` do."""
+    """Return the last dataset part that a path mentions, as `train.csv` and `valid/_classes.csv`
+    do.
+    """
     part: Part = ""
     for word in re.split(r"[^a-z]+", path.lower()):
         part = _PARTS.get(word, "") or part
@@ -113,7 +117,9 @@ def find_part_in_path(path: str) -> Part:
 
 
 def find_part_in_folders(path: str, folders: int) -> Part:
-    """Return the part that one of the first `folders` folders of a path is named after, or ""."""
+    """Return the dataset part that one of the first `folders` folders of a path is named after, or
+    "".
+    """
     for folder in reversed(path.split("/")[:folders]):
         part = parse_dataset_part_word(folder)
         if part:

@@ -61,7 +61,7 @@ _EXPECTED = (
 
 
 def may_be_table_name(name: str) -> bool:
-    """Return whether a file may be a label table by its name; no other files are read."""
+    """Return True if a file may be a label table by its name; no other files are read."""
     base = name.rpartition("/")[2].lower()
     # Kaggle's sample_submission.csv has placeholders for labels.
     return (base.endswith(_ENDINGS) and "submission" not in base) or base in (
@@ -79,7 +79,7 @@ def find_label_table(
     images: ImageNames | None = None,
     most: int = MOST_ENTRIES,
 ) -> FoundLabelTable | None:
-    """Return the label table of the files `names`, or None if there is none.
+    """Find and read the label table among the files `names`; None if there is none.
 
     Args:
         names: paths of the files.
@@ -143,7 +143,7 @@ def _label_images_by_file_names(
 def _find_table_candidates(
     names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
 ) -> list[int]:
-    """Return the files that may be tables, upper folders first.
+    """Return the files of a batch that may be label tables, upper folders first.
 
     Files of which a folder has many are left out.
     """
@@ -168,7 +168,7 @@ def _find_table_candidates(
 
 
 class _LabelTableSearch:
-    """Search through the candidates in turn, until those of one kind are found."""
+    """Search for a batch's label table, through the candidate files in turn."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _LabelTableSearch:
     def find_label_table(
         self, candidates: list[int], pictures: Sequence[int]
     ) -> FoundLabelTable | None:
-        """Return the table among the candidates. Raises UnreadableBatchError."""
+        """Search the candidate files, and return the label table. Raises UnreadableBatchError."""
         is_table_named = bool(self._options.table)
         files = []
         for i in candidates:
@@ -217,7 +217,7 @@ class _LabelTableSearch:
         return base == CSV_NAME and "/" not in folder
 
     def _open_table_candidate(self, number: int, is_own: bool) -> TableFile | None:
-        """Return the file of a possible label table.
+        """Open a file that may be a label table.
 
         None means that it is unreadable or too large, and need not be a table.
         """
@@ -279,7 +279,7 @@ class _LabelTableSearch:
         return rows.table
 
     def _choose_found_table(self) -> FoundLabelTable | None:
-        """Return the table that was found.
+        """Return the label table of the search, after checking that there is only one kind.
 
         Raises UnreadableBatchError if there are tables of several kinds.
         """
