@@ -427,7 +427,8 @@ def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bo
 
 
 def _record_last_use(path: Path, status: os.stat_result) -> None:
-    """Set a cached file's access time to now, to record its last use.
+    """Set a cached file's access time to now, to record its last use, unless that was just
+    recorded.
 
     The modification time stays as it is, because it shows whether the bytes changed.
     """
