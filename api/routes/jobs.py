@@ -377,7 +377,9 @@ async def _load_job_response_facts(request: Request, row: JobRow) -> job_respons
     it."""
     device = None
     if row.wants_gpus is not None:
-        device = job_response.find_missing_device(row, row.wants_gpus, row.device_seen, time.time())
+        device = job_response.find_missing_cuda_devices(
+            row, row.wants_gpus, row.device_seen, time.time()
+        )
     base = job_response.find_base_fetching_job(row)
     if row.stop_task is None or base is not None:
         return job_response.JobResponseFacts(row.outcome, base=base, device=device)

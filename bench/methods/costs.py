@@ -37,7 +37,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from bench.job_run import run_completed_spec
 from bench.methods.theory import format_expected_cost
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_spec import LocalPartFile
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import IngestOptions, ingest_archive
@@ -300,9 +300,9 @@ class Clock:
         taken = len(self._ends) - WARM
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
-    def take_request(self) -> ControlRequest:
+    def take_request(self) -> JobControlRequest:
         """Ask the job to stop."""
-        return ControlRequest.STOP
+        return JobControlRequest.STOP
 
     @property
     def step_durations(self) -> list[float]:
@@ -330,9 +330,9 @@ class Peak:
             self._end_watching()
         return self._step == 2
 
-    def take_request(self) -> ControlRequest:
+    def take_request(self) -> JobControlRequest:
         """Ask the job to stop."""
-        return ControlRequest.STOP
+        return JobControlRequest.STOP
 
     def _begin_watching(self) -> None:
         if self._cuda is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from core.bases.base_advice import SMALL_IMAGE
-from core.contract.pretrained import PretrainedRow
+from core.contract.pretrained import PretrainedWeightsRow
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 
 Hyper = Mapping[str, Any]
@@ -78,7 +78,7 @@ class NetworkSize:
 def find_network_size(
     chosen: ArchitectureChoice,
     image: ImageOut,
-    pretrained: Mapping[str, PretrainedRow] | None = None,
+    pretrained: Mapping[str, PretrainedWeightsRow] | None = None,
 ) -> NetworkSize | None:
     """Return the size of a complete architecture (`core.recipe.architecture`), or None if unknown.
 
@@ -129,7 +129,7 @@ def find_network_size(
     return size
 
 
-def _add_timm_size(size: NetworkSize, row: PretrainedRow, pixels: int) -> None:
+def _add_timm_size(size: NetworkSize, row: PretrainedWeightsRow, pixels: int) -> None:
     """Add the size of a timm network, as measured at its weights' own image size.
 
     Activations scale with the number of pixels.

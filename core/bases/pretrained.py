@@ -173,7 +173,7 @@ def add_version_zero_or_fetch_job(
     text = (
         f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
     )
-    job_log.add_log_line(session, job.id, ("info", text), now)
+    job_log.add_job_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now)
     session.flush()
     quota.require_added_job_within_limit(session, model.owner_id, terms.max_open_jobs)

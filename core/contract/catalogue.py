@@ -3,7 +3,7 @@
 from typing_extensions import TypedDict
 
 from core.contract.patch import RecipePatch
-from core.contract.pretrained import PretrainedRow
+from core.contract.pretrained import PretrainedWeightsRow
 from core.contract.problem import PredictionProblemEntry
 from core.contract.responses.catalogue import ArchitectureEntry, MethodEntry, RecipeLanguage
 
@@ -25,6 +25,6 @@ class MethodCatalogue(TypedDict):
     augmentations: list[str]
     presets: dict[str, RecipePatch]
     recipe: RecipeLanguage
-    pretrained: dict[str, PretrainedRow]
+    pretrained: dict[str, PretrainedWeightsRow]
     unusable: dict[str, str]
     recommended: dict[str, str]

@@ -44,7 +44,7 @@ class CellBeforeEdit(Document):
     per_class: dict[str, list[int]]
 
 
-class EditedReport(Document):
+class TaskReportAfterEdit(Document):
     """Facts in a task's report that an edit changes, as they are after the edit.
 
     Attributes:
@@ -114,7 +114,7 @@ class EditResult(Document):
     after: list[EditedTask]
     cells: list[CellBeforeEdit]
     measured_otherwise: list[int]
-    reports: dict[int, EditedReport]
+    reports: dict[int, TaskReportAfterEdit]
     removed_paths: list[str]
     relabelled: int
     removed: int

@@ -65,7 +65,7 @@ class PretrainedWeights(Document):
         return f"{self.size} pixels, or {self.smallest} and more{multiples}"
 
 
-class PretrainedRow(TypedDict):
+class PretrainedWeightsRow(TypedDict):
     """Pretrained weights without their name, as a row of the catalogue."""
 
     repository: str
@@ -87,10 +87,10 @@ class PretrainedRow(TypedDict):
 class PretrainedWeightsTable(TypedDict):
     """Table of all pretrained weights by name, and of those that cannot be used, with the reason."""
 
-    weights: dict[str, PretrainedRow]
+    weights: dict[str, PretrainedWeightsRow]
     refused: dict[str, str]
 
 
-def describe_pretrained_weights(name: str, row: PretrainedRow) -> PretrainedWeights:
+def describe_pretrained_weights(name: str, row: PretrainedWeightsRow) -> PretrainedWeights:
     """Describe pretrained weights by their name and their row of the catalogue."""
     return PretrainedWeights(name=name, **row)

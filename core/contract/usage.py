@@ -25,7 +25,7 @@ class OwnerBytes(ModelBytes):
     uploads: int
 
 
-class ModelCounts(TypedDict):
+class ModelUsageCounts(TypedDict):
     """Numbers of a model's tasks, versions and jobs; `jobs` counts them by state."""
 
     tasks: int
@@ -34,7 +34,7 @@ class ModelCounts(TypedDict):
     bytes: ModelBytes
 
 
-class OwnerSums(TypedDict):
+class OwnerUsageSums(TypedDict):
     """Usage of an owner, summed over models; `models` counts those that are not deleted."""
 
     models: int
@@ -44,13 +44,13 @@ class OwnerSums(TypedDict):
     bytes: OwnerBytes
 
 
-class OwnerMeasured(OwnerSums):
+class StoredOwnerUsage(OwnerUsageSums):
     """An owner's usage as it is stored; `at` is the time of measurement in seconds since 1970."""
 
     at: float
 
 
-class ModelUsage(ModelCounts):
+class ModelUsage(ModelUsageCounts):
     """Storage usage of a model. A deleted model is listed until its files are removed.
 
     `jobs`: number of jobs by state.
@@ -62,7 +62,7 @@ class ModelUsage(ModelCounts):
     deleted: bool
 
 
-class OwnerUsage(OwnerSums):
+class OwnerUsage(OwnerUsageSums):
     """Storage usage of an owner. `models` counts those that are not deleted; `jobs` counts by
     state.
     """

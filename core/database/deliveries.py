@@ -50,7 +50,7 @@ class _RecordedWebhookEvent:
     """Version whose gate belongs to the event, as it is when the transaction ends."""
 
 
-def record_job_outcome(
+def record_job_outcome_for_webhooks(
     session: Session,
     job: Job,
     error: str | None,
@@ -77,7 +77,7 @@ def record_job_outcome(
     record_webhook_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
 
 
-def record_finished_export(session: Session, job: Job, now: float) -> None:
+def record_finished_export_for_webhooks(session: Session, job: Job, now: float) -> None:
     """Record for webhooks that an exported download is ready."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
@@ -86,7 +86,9 @@ def record_finished_export(session: Session, job: Job, now: float) -> None:
     record_webhook_event(session, "export.ready", job.owner_id, job.model_id, data, now)
 
 
-def record_version_outcome(session: Session, model: Model, version: Version, now: float) -> None:
+def record_version_outcome_for_webhooks(
+    session: Session, model: Model, version: Version, now: float
+) -> None:
     """Record for webhooks that a version was published or held."""
     data: WebhookData = {
         "version": version.number,

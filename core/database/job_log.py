@@ -18,7 +18,7 @@ Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
 
 
-def add_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
+def add_job_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
     """Add a line to a job's log, in the caller's transaction."""
     session.add(Event(job_id=job_id, type="log", data=build_log_event_data(line), at=now))
 
@@ -54,7 +54,7 @@ def _format_batch_size(images: int, classes: int) -> str:
     return f"{format_count(images, 'image')} of {format_count(classes, 'class', 'classes')}"
 
 
-def build_state_log_line(
+def build_job_state_log_line(
     job: Job, before: JobState, action: JobAction, data: StateData
 ) -> Line | None:
     """Return the job log's line for a change of the job's state.

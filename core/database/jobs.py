@@ -89,9 +89,9 @@ def change_job_state(
     # `rung_at` too: otherwise, the bell of an earlier attempt would delay the next one.
     elif state == JobState.QUEUED:
         job.finished_at = job.rung_at = None
-    log_line = job_log.build_state_log_line(job, former_state, action, data or {})
+    log_line = job_log.build_job_state_log_line(job, former_state, action, data or {})
     if log_line is not None:
-        job_log.add_log_line(session, job.id, log_line, now)
+        job_log.add_job_log_line(session, job.id, log_line, now)
     _record_job_state_event(session, job, data or {}, now)
     return state
 

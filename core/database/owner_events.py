@@ -47,11 +47,11 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
     if JobState(job.state) not in TERMINAL:
         return
     error = data.get("error")
-    deliveries.record_job_outcome(
+    deliveries.record_job_outcome_for_webhooks(
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
     if job.kind == JobKind.EXPORT and job.state == JobState.SUCCEEDED:
-        deliveries.record_finished_export(session, job, now)
+        deliveries.record_finished_export_for_webhooks(session, job, now)
 
 
 def record_version_event(session: Session, model: Model, version: Version, now: float) -> None:
@@ -62,7 +62,7 @@ def record_version_event(session: Session, model: Model, version: Version, now: 
         "status": version.status,
     }
     _add_owner_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
-    deliveries.record_version_outcome(session, model, version, now)
+    deliveries.record_version_outcome_for_webhooks(session, model, version, now)
 
 
 def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:

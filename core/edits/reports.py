@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from core.contract.edit import EditedReport
+from core.contract.edit import TaskReportAfterEdit
 from core.contract.reports.data_report import ClassCount, DataReport, Suspect
 from core.contract.reports.report import BatchReport
 from core.ingest.findings.batch_data import measure_class_balance
@@ -30,7 +30,7 @@ class ReportChanges:
 
     classes: Mapping[str, str | None]
     removed_paths: Collection[str] = ()
-    edited: Mapping[int, EditedReport] = field(default_factory=dict)
+    edited: Mapping[int, TaskReportAfterEdit] = field(default_factory=dict)
 
 
 def update_report_after_edit(report: BatchReport, task: int, changes: ReportChanges) -> BatchReport:
@@ -57,7 +57,7 @@ def update_report_after_edit(report: BatchReport, task: int, changes: ReportChan
 
 
 def _update_data_report(
-    data: DataReport, changes: ReportChanges, edited: EditedReport | None
+    data: DataReport, changes: ReportChanges, edited: TaskReportAfterEdit | None
 ) -> DataReport:
     found = cast(DataReport, dict(data))
     classes = changes.classes
@@ -74,7 +74,9 @@ def _update_data_report(
 
 
 def _recount_class_images(
-    balance: Mapping[str, ClassCount], edited: EditedReport, classes: Mapping[str, str | None]
+    balance: Mapping[str, ClassCount],
+    edited: TaskReportAfterEdit,
+    classes: Mapping[str, str | None],
 ) -> dict[str, ClassCount]:
     """Return the numbers of training and held-out images of each class after an edit.
 
@@ -98,7 +100,7 @@ def _recount_class_images(
 
 
 def _update_suspect_image(
-    suspect: Suspect, classes: Mapping[str, str | None], edited: EditedReport | None
+    suspect: Suspect, classes: Mapping[str, str | None], edited: TaskReportAfterEdit | None
 ) -> Suspect | None:
     """Return a suspect under its new number and names; None if it is settled or gone."""
     label = classes.get(suspect["label"], suspect["label"])

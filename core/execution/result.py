@@ -13,7 +13,12 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from core.contract.jobs.job_result import AnytimeResult, JobResult, LearnedNetworkRecord, ResultPart
+from core.contract.jobs.job_result import (
+    BestStateResult,
+    JobResult,
+    LearnedNetworkRecord,
+    ResultPart,
+)
 
 # A name becomes a row's key, which has at most 100 characters.
 _PART = re.compile(r"[a-z0-9][a-zA-Z0-9._-]{0,99}")
@@ -62,13 +67,13 @@ def read_result_folder(folder: Path) -> ResultFolder[JobResult]:
     return result
 
 
-def read_best_state(folder: Path) -> ResultFolder[AnytimeResult]:
+def read_best_state(folder: Path) -> ResultFolder[BestStateResult]:
     """Read and check the folder with the best state of a running job.
 
     Raises:
         ValueError: it is not complete.
     """
-    return _read_result_folder(folder, AnytimeResult)
+    return _read_result_folder(folder, BestStateResult)
 
 
 def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:

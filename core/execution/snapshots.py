@@ -224,4 +224,4 @@ def _ignore_unusable_snapshot(db: Database, claim: JobClaim, why: str) -> None:
         # Without a snapshot, nothing ties the job to the kind of device that it began on.
         job.resume_on = None
         text = f"The snapshot is unusable, the task is learned again: {why}"
-        job_log.add_log_line(session, job.id, ("warning", text), db.now(session))
+        job_log.add_job_log_line(session, job.id, ("warning", text), db.now(session))

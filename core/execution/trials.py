@@ -79,7 +79,7 @@ class ClaimedJobTrials:
             trial.began_s = began_s
             _assign_trial_recipe(job, trial)
             text = f"Trial {trial.number} of {len(trials)} begins. {trial.reason}"
-            job_log.add_log_line(session, job.id, ("info", text), now)
+            job_log.add_job_log_line(session, job.id, ("info", text), now)
             return trial.number
 
     def store_result(self, number: int, folder: Path, figures: TrialMeasurements) -> None:
@@ -107,7 +107,7 @@ class ClaimedJobTrials:
             # Its snapshot is of no use to the next trial.
             _forget_trial_states(job)
             text = f"Trial {number} is measured: {_describe_trial_figures(figures)}."
-            job_log.add_log_line(session, job.id, ("info", text), now)
+            job_log.add_job_log_line(session, job.id, ("info", text), now)
             session.flush()
             size = sum(size for _, size in stored.values())
             stored_bytes.add_stored_bytes(session, job.owner_id, size)
@@ -134,7 +134,7 @@ class ClaimedJobTrials:
             chosen = next(each for each in trials if each.number == job.chosen_trial)
             _assign_trial_recipe(job, chosen)
             text = f"Trial {chosen.number} of {len(trials)} is chosen, and becomes the version."
-            job_log.add_log_line(session, job.id, ("info", text), now)
+            job_log.add_job_log_line(session, job.id, ("info", text), now)
             return chosen.number
 
     def copy_trial_result(self, number: int, folder: Path) -> Path:
@@ -191,7 +191,7 @@ def _skip_waiting_trials(session: Session, job: Job, trials: list[Trial], now: f
         f"The trials' budget of {job.trial_budget_s:g} s is used up, so these are not run: "
         f"{numbers}."
     )
-    job_log.add_log_line(session, job.id, ("info", text), now)
+    job_log.add_job_log_line(session, job.id, ("info", text), now)
 
 
 def _assign_trial_recipe(job: Job, trial: Trial) -> None:

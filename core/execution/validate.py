@@ -122,7 +122,7 @@ def validate_archive(
         archive_key = task.archive_key
         now = db.now(session)
         for log_line in batch_lines.list_decoding_log_lines(made):
-            job_log.add_log_line(session, job.id, log_line, now)
+            job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(path.stat().st_size for path in files)

@@ -164,7 +164,7 @@ class RankedPredictions:
     leaders: Rows
     leader_counts: Rows
 
-    def choose_best_rows(self, known: int) -> Rows:
+    def choose_best_known_classes(self, known: int) -> Rows:
         """Return, for every image, the most probable of the first `known` classes."""
         # reduceat fails without any group.
         if not len(self.leader_counts):

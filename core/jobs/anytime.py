@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from core.contract.catalogue import MethodCatalogue
-from core.contract.jobs.snapshot import StoredAnytimeState
+from core.contract.jobs.snapshot import StoredBestState
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.database.session import Database
@@ -105,7 +105,7 @@ def get_best_state_download(
     return file
 
 
-def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytimeState]:
+def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredBestState]:
     """Find a job's registered best state; return it with the name of the job's model."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
@@ -163,7 +163,7 @@ def _find_stored_download(
 def _build_best_state_download(
     store: ObjectStorage,
     catalogue: MethodCatalogue,
-    state: StoredAnytimeState,
+    state: StoredBestState,
     filename: str,
     spool: Path,
 ) -> BestStateDownload:
@@ -196,7 +196,7 @@ def _build_best_state_download(
 
 
 def _copy_best_state_file(
-    store: ObjectStorage, state: StoredAnytimeState, name: str, target: Path
+    store: ObjectStorage, state: StoredBestState, name: str, target: Path
 ) -> None:
     """Copy a stored file of a job's best state to `target`.
 

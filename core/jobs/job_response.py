@@ -112,7 +112,7 @@ class LineageStoppingTask:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingDevice:
+class MissingCudaDevices:
     """CUDA devices that a queued job needs and no reporting worker has.
 
     Attributes:
@@ -127,9 +127,9 @@ class MissingDevice:
     seen_at: float | None
 
 
-def find_missing_device(
+def find_missing_cuda_devices(
     job: Job | JobRow, gpus: int, seen_at: float | None, now: float
-) -> MissingDevice | None:
+) -> MissingCudaDevices | None:
     """Return the CUDA devices that a queued job waits for; None if a reporting worker has them.
 
     Args:
@@ -139,7 +139,7 @@ def find_missing_device(
     """
     if seen_at is not None and seen_at >= now - workers.SEEN_S:
         return None
-    return MissingDevice(gpus, job.resume_on == "cuda", seen_at)
+    return MissingCudaDevices(gpus, job.resume_on == "cuda", seen_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class JobResponseFacts:
     outcome: str | None = None
     stop: LineageStoppingTask | None = None
     base: BaseWeightsFetchingJob | None = None
-    device: MissingDevice | None = None
+    device: MissingCudaDevices | None = None
 
 
 def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> JobOut:
@@ -312,7 +312,7 @@ def find_job_response_facts(
     bases = _find_base_fetching_jobs(
         session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
     )
-    devices = _find_missing_devices(session, jobs)
+    devices = _find_missing_cuda_devices(session, jobs)
     return {
         job.id: JobResponseFacts(
             outcomes.get(job.id),
@@ -340,7 +340,9 @@ def _find_base_fetching_jobs(
     }
 
 
-def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, MissingDevice]:
+def _find_missing_cuda_devices(
+    session: Session, jobs: Sequence[Job]
+) -> dict[str, MissingCudaDevices]:
     """Return by job id the CUDA devices that the job waits for, in one query."""
     needing = [
         job
@@ -352,7 +354,7 @@ def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Mi
     reports = workers.list_cuda_workers(session)
     now = time.time()  # a slightly wrong clock does no harm: a worker counts as present for 90 s
     missing = {
-        job.id: find_missing_device(
+        job.id: find_missing_cuda_devices(
             job, job.gpus, max((at for gpus, at in reports if gpus >= job.gpus), default=None), now
         )
         for job in needing
@@ -414,7 +416,7 @@ def _explain_wait_for_base(base: BaseWeightsFetchingJob) -> WaitingFor:
     }
 
 
-def _explain_wait_for_device(device: MissingDevice) -> WaitingFor:
+def _explain_wait_for_device(device: MissingCudaDevices) -> WaitingFor:
     devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
     since = "for a day" if device.seen_at is None else f"since {format_rfc3339(device.seen_at)}"
     why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'

@@ -10,7 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from core.contract.pretrained import PretrainedRow, PretrainedWeights, describe_pretrained_weights
+from core.contract.pretrained import (
+    PretrainedWeights,
+    PretrainedWeightsRow,
+    describe_pretrained_weights,
+)
 from core.contract.responses.architecture import ArchitectureChoice
 from core.packaged.packaged_base import PREFIX
 
@@ -26,7 +30,7 @@ FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Digest of the checkpoint. No other file is ever read as one."""
 
 
-def describe_imagenet_weights(row: PretrainedRow) -> PretrainedWeights:
+def describe_imagenet_weights(row: PretrainedWeightsRow) -> PretrainedWeights:
     """Return the catalogue's entry of the ImageNet base's pretrained weights."""
     of_this = {"repository": NAME, "licence": LICENCE}
     return describe_pretrained_weights(MODEL, row).model_copy(update=of_this)

@@ -9,7 +9,7 @@ behind.
 import json
 from pathlib import Path
 
-from core.contract.jobs.snapshot import StoredAnytimeState
+from core.contract.jobs.snapshot import StoredBestState
 from core.contract.manifest import AnytimeState, StoredVersionPart
 from core.database.session import Database
 from core.database.tables import Event, Job, Model, Task
@@ -76,7 +76,7 @@ def upload_and_register_best_state(
     files |= snapshots.store_files_under_key_prefix(store, key, [path / MANIFEST])
     with snapshots.delete_unregistered_uploads(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
-        job.anytime = StoredAnytimeState(
+        job.anytime = StoredBestState(
             key=key,
             files=files,
             fence=claim.fence,

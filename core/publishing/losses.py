@@ -322,7 +322,7 @@ class _FlipComparison:
         old, n_known = old_predictions
         # Among the classes that production knows, since each new class is one more wrong answer.
         best, targets, all_images = (
-            part.ranked.choose_best_rows(n_known),
+            part.ranked.choose_best_known_classes(n_known),
             part.ranked.targets,
             _make_mask_of_all_images(part),
         )
@@ -351,7 +351,7 @@ class _FlipComparison:
             # with one class, images flip together whenever the balance between classes moves
             return
         old, n_known = old_predictions
-        best, targets = part.ranked.choose_best_rows(n_known), part.ranked.targets
+        best, targets = part.ranked.choose_best_known_classes(n_known), part.ranked.targets
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
         tally = PredictionFlipTally()
@@ -447,7 +447,7 @@ class _FlipComparison:
         )
         if old_predictions is not None:
             old, size = old_predictions
-            best = part.ranked.choose_best_rows(size)
+            best = part.ranked.choose_best_known_classes(size)
             right, still_right = old == targets, best == targets
             known_tally.count_task_images(
                 part, old, best, right & ~still_right, still_right & ~right, targets < size

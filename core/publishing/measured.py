@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.figures import VersionFigures
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.database import measurements
 from core.database.bulk import insert_rows
 from core.database.tables import Model, Version, VersionTaskResult
@@ -27,7 +27,7 @@ class NewVersionMeasurements:
         predictions: stored predictions of the cells.
     """
 
-    cells: Iterable[MeasuredCell]
+    cells: Iterable[MeasuredMatrixCell]
     figures: VersionFigures
     predictions: StoredCells
 
@@ -79,11 +79,11 @@ def _build_earlier_version_rows(
     session: Session,
     model: Model,
     numbers: dict[str, int],
-    measured: Collection[MeasuredCell],
+    measured: Collection[MeasuredMatrixCell],
     predictions: StoredCells,
 ) -> list[dict[str, object]]:
     """Build the accuracy-matrix cells of earlier versions that do not exist yet."""
-    older: dict[tuple[int, int], MeasuredCell] = {}
+    older: dict[tuple[int, int], MeasuredMatrixCell] = {}
     for cell in measured:
         if cell.version in numbers:  # the parent may be version 0
             older.setdefault((numbers[cell.version], cell.task), cell)
@@ -103,7 +103,11 @@ def _build_earlier_version_rows(
 
 
 def _build_matrix_cell_row(
-    model: Model, version: int, cell: MeasuredCell, best: float | None, predictions: StoredCells
+    model: Model,
+    version: int,
+    cell: MeasuredMatrixCell,
+    best: float | None,
+    predictions: StoredCells,
 ) -> dict[str, object]:
     """Build the database row of a cell of the accuracy matrix."""
     stored = predictions.get((cell.version, cell.task))

@@ -32,10 +32,10 @@ from core.publishing.measurement import JobVersionStatus, publish_measurement
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     PublishingTransaction,
-    StoredResult,
+    StoredJobResult,
     delete_stored_objects_without_rows,
     lock_rows_for_publishing,
-    store_result_files,
+    store_job_result_files,
     write_version_rows,
 )
 from core.publishing.version_warnings import (
@@ -50,7 +50,7 @@ from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
 
 
-def publish_result(
+def publish_job_result(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path | None = None
 ) -> JobVersionStatus:
     """Make a version from a claimed job's result: published, or held if it fails its gate.
@@ -74,7 +74,7 @@ def publish_result(
     done = _find_published_version(db, claim)
     if done is None:
         blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
-        made = store_result_files(db, blobs, claim, result)
+        made = store_job_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _find_digests_to_be_replaced(db, claim, made.edit)
         hit_failpoint("publish-stored")
@@ -105,7 +105,7 @@ def _publish_in_transaction(
     db: Database,
     blobs: Blobs,
     claim: JobClaim,
-    made: StoredResult,
+    made: StoredJobResult,
     comparison: ProductionComparison,
 ) -> JobVersionStatus | None:
     """Publish a job's result as a version, in one database transaction.
@@ -163,9 +163,9 @@ def _end_published_job(
     session, now = publishing.session, publishing.now
     model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
-        job_log.add_log_line(session, job.id, ("warning", text), now)
+        job_log.add_job_log_line(session, job.id, ("warning", text), now)
     production = negative_flips.find_production_number(session, model.id)
-    job_log.add_log_line(
+    job_log.add_job_log_line(
         session, job.id, _format_outcome_line(model, task, version, production), now
     )
     session.flush()  # event streams end with the event of the state, so the log lines come first

@@ -18,10 +18,10 @@ from core.lineage.row import read_matrix_row
 from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
-    StoredResult,
+    StoredJobResult,
     delete_stored_objects_without_rows,
     lock_rows_for_publishing,
-    store_result_files,
+    store_job_result_files,
     write_version_rows,
 )
 from core.retention.damage import DatabaseDamageMarks
@@ -42,10 +42,10 @@ def judge_version_of_trial(
         cache: the worker's folder for copies of stored blobs.
 
     Raises:
-        LeaseLost, WrongState, ValueError: see `publish_result`.
+        LeaseLost, WrongState, ValueError: see `publish_job_result`.
     """
     blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
-    made = store_result_files(db, blobs, claim, result)
+    made = store_job_result_files(db, blobs, claim, result)
     judged: TrialMeasurements | None = None
     while judged is None:  # None: production moved while the versions were compared
         comparison = negative_flips.compare_with_production(db, blobs, claim, made.folder)
@@ -68,7 +68,7 @@ def _judge_version(
     session: Session,
     blobs: Blobs,
     claim: JobClaim,
-    made: StoredResult,
+    made: StoredJobResult,
     comparison: ProductionComparison,
 ) -> TrialMeasurements | None:
     """Add the version of a result and judge it; None if production is not the version it was
@@ -83,7 +83,7 @@ def _judge_version(
 
 
 def _measure_trial_version(
-    session: Session, model: Model, version: Version, made: StoredResult, size: int
+    session: Session, model: Model, version: Version, made: StoredJobResult, size: int
 ) -> TrialMeasurements:
     """Return the accuracy, forgetting and size of a trial's version after its verdict."""
     row = read_matrix_row(session, model.id, version.number)
@@ -106,7 +106,7 @@ def _measure_trial_version(
     )
 
 
-def _count_images_in_memory(made: StoredResult) -> int:
+def _count_images_in_memory(made: StoredJobResult) -> int:
     """Count the training images in a version's replay memory.
 
     The first part of a type lists them; the others are packs of their pixels.

@@ -60,7 +60,7 @@ class StoredPartFile:
 
 
 @dataclass(frozen=True)
-class StoredResult:
+class StoredJobResult:
     """A job's result after its files were stored.
 
     Attributes:
@@ -93,7 +93,9 @@ class PublishingTransaction:
     now: float
 
 
-def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path) -> StoredResult:
+def store_job_result_files(
+    db: Database, blobs: Blobs, claim: JobClaim, result: Path
+) -> StoredJobResult:
     """Store the files of a job's result: parts, predictions, features and totals."""
     result_folder = read_result_folder(result)
     stored = []
@@ -104,7 +106,7 @@ def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path
     sealed = answers.store_predictions(
         db, blobs, claim, result_folder.folder, result_folder.document.answers
     )
-    return StoredResult(
+    return StoredJobResult(
         result_folder,
         stored,
         sealed,
@@ -116,12 +118,12 @@ def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path
 
 
 def lock_rows_for_publishing(
-    db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredResult
+    db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredJobResult
 ) -> PublishingTransaction:
     """Lock the database rows that publishing a version changes, and return them.
 
     Raises:
-        LeaseLost, WrongState: see `publish_result`.
+        LeaseLost, WrongState: see `publish_job_result`.
         Invalid: a task of the edit has no data any more.
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
@@ -135,7 +137,7 @@ def lock_rows_for_publishing(
 
 
 def write_version_rows(
-    publishing: PublishingTransaction, made: StoredResult, comparison: ProductionComparison
+    publishing: PublishingTransaction, made: StoredJobResult, comparison: ProductionComparison
 ) -> tuple[Version, int]:
     """Add a new version to the database and judge it; return it with the bytes that it adds."""
     session, model, job = publishing.session, publishing.model, publishing.job
@@ -150,7 +152,7 @@ def write_version_rows(
     return version, size
 
 
-def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
+def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredJobResult) -> None:
     """Store a result's blobs again if they were deleted as unused meanwhile; the caller holds the
     lock on references.
 
@@ -182,7 +184,7 @@ def _store_measurements(
     session: Session,
     model: Model,
     version: Version,
-    made: StoredResult,
+    made: StoredJobResult,
     comparison: ProductionComparison,
 ) -> int:
     """Store a new version's measurements, predictions and comparisons.
@@ -290,7 +292,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
 
 
 def delete_stored_objects_without_rows(
-    db: Database, blobs: Blobs, made: StoredResult, former: set[str]
+    db: Database, blobs: Blobs, made: StoredJobResult, former: set[str]
 ) -> None:
     """Delete a result's stored objects that no row refers to: of deleted images, and totals.
 

@@ -347,7 +347,7 @@ def _queue_retained_tasks(
             f"Task {twin.number} is learned from the images that {old.name} keeps of its task "
             f"{task.number}."
         )
-        job_log.add_log_line(session, job.id, ("info", text), now)
+        job_log.add_job_log_line(session, job.id, ("info", text), now)
         job_ids.append(job.id)
     if job_ids:
         # The last of these jobs needs most memory, so that one check covers all.

@@ -228,7 +228,7 @@ def _store_starting_version(
             f"The line goes on from version {model.head} now: "
             f"the job starts again from it, not from version {former_parent}."
         )
-        job_log.add_log_line(session, job.id, ("warning", text), now)
+        job_log.add_job_log_line(session, job.id, ("warning", text), now)
     tasks = list_taught_tasks_after_learning(
         lineage.find_lineage_head(session, model).manifest, task.number
     )
@@ -237,7 +237,7 @@ def _store_starting_version(
         for lacked_task, standing in find_missing_tasks(session, model, tasks)
     ]
     for text in job.warnings:
-        job_log.add_log_line(session, job.id, ("warning", text), now)
+        job_log.add_job_log_line(session, job.id, ("warning", text), now)
 
 
 def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobState | None:
@@ -354,7 +354,7 @@ def finish_job(db: Database, claim: JobClaim, done: Done) -> JobState:
     with _open_claimed_job_transaction(db, claim) as (session, job, now):
         job.report = done.report
         for log_line in done.log_lines:
-            job_log.add_log_line(session, job.id, log_line, now)
+            job_log.add_job_log_line(session, job.id, log_line, now)
         return change_job_state(session, job, JobAction.FINISH, now)
 
 

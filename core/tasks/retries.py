@@ -267,13 +267,13 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
     session.add(fresh)
     session.flush()
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
-    job_log.add_log_line(session, fresh.id, ("info", text), now)
+    job_log.add_job_log_line(session, fresh.id, ("info", text), now)
     if task.held_out_deleted_at is not None:
         text = (
             "Its held-out images are gone: the new version is not measured on this task, and "
             "limits on it pass."
         )
-        job_log.add_log_line(session, fresh.id, ("warning", text), now)
+        job_log.add_job_log_line(session, fresh.id, ("warning", text), now)
     record_job_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
     record_audit_entry(

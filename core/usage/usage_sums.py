@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.contract.usage import ModelBytes, ModelCounts, OwnerMeasured, OwnerSums
+from core.contract.usage import ModelBytes, ModelUsageCounts, OwnerUsageSums, StoredOwnerUsage
 from core.database.session import Database
 from core.database.tables import (
     Base,
@@ -41,7 +41,7 @@ _Rows = Callable[..., Iterator[Any]]
 """Runs a grouped query; each row has a model's id and figures of the model."""
 
 
-def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
+def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelUsageCounts]:
     """Compute the storage usage of models: `tasks`, `versions`, `jobs` (by state) and `bytes`, by
     model id.
 
@@ -50,7 +50,7 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
     of trials; and `exports`, downloads.
     """
     model_ids = select(Model.id).where(which)
-    counts_by_model: dict[str, ModelCounts] = {}
+    counts_by_model: dict[str, ModelUsageCounts] = {}
     pixels: dict[str, int] = {}
     for model_id, image, totals in session.execute(
         select(Model.id, Model.image, Model.totals_bytes).where(which)
@@ -71,7 +71,7 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
 
 
 def _count_tasks_versions_jobs(
-    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
+    counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Count tasks, versions and jobs of models."""
     tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(model_ids))
@@ -86,7 +86,7 @@ def _count_tasks_versions_jobs(
 
 
 def _sum_batch_bytes(
-    counts_by_model: dict[str, ModelCounts],
+    counts_by_model: dict[str, ModelUsageCounts],
     model_ids: Select[str],
     fetch_grouped_sums: _Rows,
     pixels: Mapping[str, int],
@@ -150,7 +150,7 @@ def _sum_batch_bytes(
 
 
 def _sum_version_bytes(
-    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
+    counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Sum up the bytes of versions' parts, of downloads, and of predictions on held-out images."""
     blobs = (
@@ -186,7 +186,7 @@ def _sum_version_bytes(
         counts_by_model[model_id]["bytes"]["exports"] = int(total)
 
 
-def sum_owner_usage(session: Session, owner_id: str) -> OwnerSums:
+def sum_owner_usage(session: Session, owner_id: str) -> OwnerUsageSums:
     """Compute an owner's storage usage: sums over models, bases and uploads.
 
     Deleted models count until their files are swept.
@@ -221,7 +221,9 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerSums:
     }
 
 
-def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
+def measure_owner_usage(
+    db: Database, owner_id: str, begun: float | None = None
+) -> StoredOwnerUsage:
     """Compute an owner's storage usage and store it in the owner's row.
 
     `at` is the time of the sum by the database's clock.
@@ -230,7 +232,7 @@ def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None)
         begun: store only while `Owner.usage_at` has this value; None: only while there are no sums.
     """
     with db.read() as session:
-        usage: OwnerMeasured = {"at": db.now(session), **sum_owner_usage(session, owner_id)}
+        usage: StoredOwnerUsage = {"at": db.now(session), **sum_owner_usage(session, owner_id)}
     # A transaction of its own, since the sum takes long and SQLite has one writer at a time.
     with db.write() as session:
         mine = Owner.usage.is_(None) if begun is None else Owner.usage_at == begun

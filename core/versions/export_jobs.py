@@ -77,7 +77,7 @@ def _add_export_job(
     session.add(job)
     session.flush()
     text = f"Accepted: version {version.number} is exported as {format}."
-    job_log.add_log_line(session, job.id, ("info", text), now)
+    job_log.add_job_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
     record_audit_entry(

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.versions.manifest import CalibrationOut
 from core.contract.responses.versions.metrics import (
-    LastFigures,
-    StageFigures,
+    JobMeasuredFigures,
+    SingleVersionFigures,
     Summary,
     TaskAccuracy,
 )
@@ -160,7 +160,7 @@ def build_version_summary(
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
         **matrix.compute_figures_of_newest_version(stages, per_class),
-        **_build_stage_figures(recorded, lineage[1:]),
+        **_build_job_measured_figures(recorded, lineage[1:]),
         **_read_figures_of_one_version(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_sure_threshold(session, model, version),
         "adp_mean": _read_anytime_accuracy_means(session, model, recorded["adp"], lineage[1:]),
@@ -194,7 +194,7 @@ def _read_figures_recorded_per_version(session: Session, model: Model) -> _Recor
     return recorded
 
 
-def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
+def _build_job_measured_figures(recorded: _Recorded, line: Sequence[int]) -> JobMeasuredFigures:
     """Summarise figures that the learning jobs of these versions recorded, such as update norms."""
 
     def read_recorded_numbers(name: str, key: str) -> list[float | None]:
@@ -220,7 +220,7 @@ def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigur
 
 def _read_figures_of_one_version(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
-) -> LastFigures:
+) -> SingleVersionFigures:
     """Read the figures that are recorded only for the requested version, by task."""
     of_version = {"model": model.id, "version": version}
     documents: dict[str, dict[str, Any]] = dict(

@@ -38,7 +38,7 @@ from core.execution import snapshots
 from core.ids import new_id
 from core.jobs.fence import JobClaim
 from core.jobs.jobs import build_queued_taskless_job
-from core.publishing.publish import JobVersionStatus, publish_result
+from core.publishing.publish import JobVersionStatus, publish_job_result
 from core.requests.actor import Actor
 from core.retention import references
 from core.scheduling import claim as claims
@@ -238,7 +238,7 @@ class Desk:
     ) -> JobVersionStatus:
         """Publish what a claimed job has learned; without a claim, that of the next job."""
         result = self.result(parts or {"head": "h"}, list(cells), **more)
-        return publish_result(self.db, self.store, claim or self.claim(), result)
+        return publish_job_result(self.db, self.store, claim or self.claim(), result)
 
     def remove_unwanted_runs(self, **options: Any) -> None:
         sweep.run_sweep(

@@ -43,7 +43,7 @@ from core.failpoints import hit_failpoint
 from core.files import disk
 from core.ingest.ingest import IngestStopped
 from core.jobs.put_off import JobPutOffSignal
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.publishing.trials import judge_version_of_trial
 from core.scheduling import claim as claims
 from core.scheduling.claim import JobClaim
@@ -355,7 +355,7 @@ class JobAttempt:
         while True:
             try:
                 tools = self._tools
-                made = publish_result(tools.db, tools.store, self._claim, result, self._cache)
+                made = publish_job_result(tools.db, tools.store, self._claim, result, self._cache)
             except (SQLAlchemyError, Unavailable) as error:
                 if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
                     raise

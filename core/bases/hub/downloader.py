@@ -26,8 +26,8 @@ _KEPT = re.compile(
     r"HF_\w+|HUGGINGFACE_\w+|(?i:(https?|all|no)_proxy)|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
 )
 """Environment variables that the process gets besides those of every helper."""
-_Event = HubDownloadStarted | HubDownloadedFile | HubDownloadFailed
-_EVENTS: dict[str, type[_Event]] = {
+_JobEvent = HubDownloadStarted | HubDownloadedFile | HubDownloadFailed
+_EVENTS: dict[str, type[_JobEvent]] = {
     "begun": HubDownloadStarted,
     "downloaded": HubDownloadedFile,
     "failed": HubDownloadFailed,
@@ -107,7 +107,7 @@ def _read_file_size(path: Path) -> int:
         return 0  # the content was wrong, and the file was removed
 
 
-def _parse_event(line: bytes) -> _Event:
+def _parse_event(line: bytes) -> _JobEvent:
     """Parse a line of the download process as an event; an empty line means that the process has
     ended.
     """

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class ControlRequest(StrEnum):
+class JobControlRequest(StrEnum):
     """A request to the running job process, such as to stop, carried out between two training
     steps.
     """

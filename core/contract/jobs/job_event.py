@@ -9,7 +9,7 @@ from core.contract.document import Document, Number
 from core.contract.reports.data_report import DataReport
 
 
-class _Event(Document):
+class _JobEvent(Document):
     """Base class of the events that a job process prints. `event` is the kind, which each subclass
     defines.
     """
@@ -25,14 +25,14 @@ class _Event(Document):
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 
 
-class PhaseEvent(_Event):
+class PhaseEvent(_JobEvent):
     """Event: a phase of the job begins (inspect, measure, train, consolidate or evaluate)."""
 
     event: Literal["phase"] = "phase"
     phase: str
 
 
-class ProgressEvent(_Event):
+class ProgressEvent(_JobEvent):
     """Event: progress within the job's phase, in images and steps.
 
     Attributes:
@@ -53,7 +53,7 @@ class ProgressEvent(_Event):
     loss: Number | None = None
 
 
-class MetricEvent(_Event):
+class MetricEvent(_JobEvent):
     """Event: a measured number, or None if it is not known; `data` describes its subject."""
 
     event: Literal["metric"] = "metric"
@@ -69,7 +69,7 @@ class MetricEvent(_Event):
         return {name: value for name, value in content.items() if name != "event"}
 
 
-class LogEvent(_Event):
+class LogEvent(_JobEvent):
     """Event: a sentence for the job's log; `level` is info or warning."""
 
     event: Literal["log"] = "log"
@@ -77,14 +77,14 @@ class LogEvent(_Event):
     message: str
 
 
-class DataReportEvent(_Event):
+class DataReportEvent(_JobEvent):
     """Event: findings about the images of the batch, before they are learned."""
 
     event: Literal["data"] = "data"
     report: DataReport
 
 
-class SnapshotEvent(_Event):
+class SnapshotEvent(_JobEvent):
     """Event: a snapshot folder is complete; with the position in the run where it was taken.
 
     Attributes:
@@ -101,40 +101,40 @@ class SnapshotEvent(_Event):
     cost_s: float = 0.0
 
 
-class BestEvent(_Event):
+class BestEvent(_JobEvent):
     """Event: validation found a new best state, after `step` steps."""
 
     event: Literal["best"] = "best"
     step: int
 
 
-class AnytimeEvent(_Event):
+class AnytimeEvent(_JobEvent):
     """Event: the folder with the best validated state is complete."""
 
     event: Literal["anytime"] = "anytime"
     path: Path
 
 
-class AliveEvent(_Event):
+class AliveEvent(_JobEvent):
     """Event: the job process is alive during long work, without news."""
 
     event: Literal["alive"] = "alive"
 
 
-class StoppedEvent(_Event):
+class StoppedEvent(_JobEvent):
     """Event: the run has stopped as requested, after its snapshot."""
 
     event: Literal["stopped"] = "stopped"
 
 
-class DoneEvent(_Event):
+class DoneEvent(_JobEvent):
     """Event: the job's result folder is complete."""
 
     event: Literal["done"] = "done"
     path: Path
 
 
-class ErrorEvent(_Event):
+class ErrorEvent(_JobEvent):
     """Event: the run has failed, and why.
 
     Attributes:

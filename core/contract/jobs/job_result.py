@@ -23,7 +23,7 @@ MeasuredVersion = Literal["base", "parent", "new"]
 """The measured version: version 0, the one that the task continues, or the one just learned."""
 
 
-class MeasuredCell(Document):
+class MeasuredMatrixCell(Document):
     """One cell of the accuracy matrix: a version on the held-out part of a task.
 
     Attributes:
@@ -101,7 +101,7 @@ class LearnedNetworkRecord(Document):
     problem: str | None = None
 
 
-class AnytimeResult(LearnedNetworkRecord):
+class BestStateResult(LearnedNetworkRecord):
     """Result document of the best validated state so far, which can be downloaded during the job."""
 
     validation: ValidationScore
@@ -121,7 +121,7 @@ class JobResult(LearnedNetworkRecord, VersionFigures):
         score: of a trial.
     """
 
-    results: list[MeasuredCell]
+    results: list[MeasuredMatrixCell]
     answers: list[PredictionsFile] = Field(default_factory=list)
     held_out_features: list[FeaturesFile] = Field(default_factory=list)
     totals: str | None = None

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from core.contract.document import Document, StrictDocument
 from core.contract.figures import Calibration
-from core.contract.jobs.job_result import MeasuredCell, PredictionsFile
+from core.contract.jobs.job_result import MeasuredMatrixCell, PredictionsFile
 from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import Manifest
 
@@ -49,6 +49,6 @@ class MeasureResult(Document):
     The version is `new` in it.
     """
 
-    results: list[MeasuredCell]
+    results: list[MeasuredMatrixCell]
     answers: list[PredictionsFile] = Field(default_factory=list)
     calibration: Calibration | None = None

@@ -4,7 +4,7 @@ from pydantic import Field, JsonValue
 
 from core.contract.document import Document, Number
 from core.contract.figures import AdpCheckpoint
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.contract.recipe import Recipe
 
 
@@ -26,7 +26,7 @@ class TrainingPosition(Document):
     images: int
 
 
-class BestState(Document):
+class BestStateScore(Document):
     """Score, step and epoch of the best validated state so far; -1 before the first validation."""
 
     correct: Number
@@ -37,7 +37,7 @@ class BestState(Document):
 class ValidationState(Document):
     """State of the validation to resume from, besides the tensors of the best state."""
 
-    best: BestState
+    best: BestStateScore
     curve: list[AdpCheckpoint]
 
 
@@ -72,7 +72,7 @@ class SnapshotDocument(TrainingLoopState):
     task: int
     number: int
     recipe: Recipe
-    results: list[MeasuredCell]
+    results: list[MeasuredMatrixCell]
     warnings: list[str]
     devices: list[str] = Field(default_factory=list)
 
@@ -110,7 +110,7 @@ class StoredSnapshot(StoredJobState):
     step: int | None = None
 
 
-class StoredAnytimeState(StoredJobState):
+class StoredBestState(StoredJobState):
     """A job's best validated state so far, as stored in `Job.anytime`.
 
     Attributes:

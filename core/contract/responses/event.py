@@ -98,12 +98,12 @@ class Measured(TypedDict, total=False):
     grid: list[GridPoint]
 
 
-class _Metric(TypedDict):
+class _MetricEventFields(TypedDict):
     name: str
     value: float | None
 
 
-class MetricData(_Metric, total=False):
+class MetricData(_MetricEventFields, total=False):
     """Data of a job event: a measurement during the job, as a number, its counts, or both."""
 
     step: int | None

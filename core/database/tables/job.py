@@ -6,7 +6,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.contract.document import JsonObject
 from core.contract.error import JobError
 from core.contract.gate import GateOut
-from core.contract.jobs.snapshot import StoredAnytimeState, StoredSnapshot
+from core.contract.jobs.snapshot import StoredBestState, StoredSnapshot
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import BatchCheck, ExportReport
@@ -70,7 +70,7 @@ class Job(Table):
     parent_version: Mapped[int | None]  # fixed at the first claim
     snapshot: Mapped[StoredSnapshot | None] = mapped_column(DocumentColumn(StoredSnapshot))
     # The best validated state so far.
-    anytime: Mapped[StoredAnytimeState | None] = mapped_column(DocumentColumn(StoredAnytimeState))
+    anytime: Mapped[StoredBestState | None] = mapped_column(DocumentColumn(StoredBestState))
     progress: Mapped[JsonObject] = mapped_column(JSON_COLUMN)  # see core.contract.jobs.progress
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
     # tasks that its version will lack, and what to do

@@ -10,7 +10,7 @@ from sqlalchemy import ForeignKey, Index, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.responses.audit import AuditData
-from core.contract.usage import OwnerMeasured
+from core.contract.usage import StoredOwnerUsage
 from core.database.tables.table import JSON_COLUMN, SERIAL, Table
 
 
@@ -23,7 +23,7 @@ class Owner(Table):
     bytes: Mapped[int | None]  # stored bytes, see core.usage.stored_bytes
     bytes_at: Mapped[float | None]  # time of that measurement
     # rows and bytes, see core.usage.usage_sums
-    usage: Mapped[OwnerMeasured | None] = mapped_column(JSON_COLUMN)
+    usage: Mapped[StoredOwnerUsage | None] = mapped_column(JSON_COLUMN)
     usage_at: Mapped[float | None]  # time at which a worker last began to measure it
     # time at which a worker last claimed one of the owner's jobs, see core.scheduling.turns
     claimed_at: Mapped[float | None]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.contract.edit import EditedReport, EditedTask
+from core.contract.edit import EditedTask, TaskReportAfterEdit
 from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
 from core.contract.responses.task_image import Split
 from core.database.label_names import list_label_names
@@ -45,13 +45,13 @@ class EditedData:
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
 
-    def describe_report(self, changes: EditChanges) -> EditedReport:
+    def describe_report(self, changes: EditChanges) -> TaskReportAfterEdit:
         """Return what the task's report shows after the edit."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
             (None, []) if self.train is None else self.train.list_changed_rows(changes.classes)
         )
-        return EditedReport(
+        return TaskReportAfterEdit(
             classes=self.after.classes, held_out=held_out, touched=touched, removed=removed
         )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from core.contract.architecture import TaskHeadDescription
-from core.contract.jobs.job_result import JobResult, MeasuredCell, ResultPart
+from core.contract.jobs.job_result import JobResult, MeasuredMatrixCell, ResultPart
 from core.contract.manifest import PER_TASK
 from core.database.session import Database
 from core.database.tables import VersionTaskResult
@@ -66,7 +66,9 @@ def _apply_new_class_names(facts: EditFacts, names: list[str]) -> list[str]:
     return [name for name in renamed if name is not None]
 
 
-def _read_matrix_row_with_renamed_classes(db: Database, facts: EditFacts) -> list[MeasuredCell]:
+def _read_matrix_row_with_renamed_classes(
+    db: Database, facts: EditFacts
+) -> list[MeasuredMatrixCell]:
     """Return the lineage head's row of the accuracy matrix, under the new class names."""
     query = select(VersionTaskResult).where(
         VersionTaskResult.model_id == facts.model.id,
@@ -75,7 +77,7 @@ def _read_matrix_row_with_renamed_classes(db: Database, facts: EditFacts) -> lis
     )
     with db.read() as session:
         return [
-            MeasuredCell(
+            MeasuredMatrixCell(
                 version="new",
                 task=cell.task,
                 correct=cell.correct,

@@ -88,7 +88,7 @@ def _decode_held_out(work: Work) -> None:
         job.report = found
         now = work.db.now(session)
         for log_line in batch_lines.list_decoding_log_lines(made):
-            job_log.add_log_line(session, job.id, log_line, now)
+            job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(file.stat().st_size for file in files)

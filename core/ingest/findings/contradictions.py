@@ -46,7 +46,9 @@ class _ListedContradictions:
     count: int = 0
     first: list[Conflict] = field(default_factory=list)
 
-    def add_conflict_picture(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
+    def add_contradiction_with_picture(
+        self, conflict: Conflict, picture: Callable[[], _Images]
+    ) -> None:
         self.count += 1
         if len(self.first) < PICTURES:
             conflict["picture"] = _encode_jpeg_data_url(picture())
@@ -117,7 +119,7 @@ def find_batch_contradictions(
     contradictions = LabelContradictions()
     for first, row in starmap(order_row_pair, pairs):
         # The picture is passed as a function, because only the first few are made.
-        contradictions.equal.add_conflict_picture(
+        contradictions.equal.add_contradiction_with_picture(
             _build_label_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     for first, row in starmap(
@@ -126,7 +128,7 @@ def find_batch_contradictions(
             near.find_contradicting_labels(traces.all_hashes, labels), pixels, pixels
         ),
     ):
-        contradictions.near.add_conflict_picture(
+        contradictions.near.add_contradiction_with_picture(
             _build_label_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     return contradictions
@@ -160,10 +162,14 @@ def add_contradictions_with_earlier_tasks(
         return _build_label_conflict(theirs, first - int(starts[at]), traces, row, number)
 
     for first, row in _find_contradicting_pairs(their_pixels, their_labels, pixels, labels):
-        contradictions.equal.add_conflict_picture(build_conflict(first, row), partial(picture, row))
+        contradictions.equal.add_contradiction_with_picture(
+            build_conflict(first, row), partial(picture, row)
+        )
     pairs = near.find_contradicting_labels(traces.all_hashes, labels, hashes, their_labels)
     for first, row in _remove_pairs_with_equal_pixels(pairs, their_pixels, pixels):
-        contradictions.near.add_conflict_picture(build_conflict(first, row), partial(picture, row))
+        contradictions.near.add_contradiction_with_picture(
+            build_conflict(first, row), partial(picture, row)
+        )
 
 
 def describe_label_conflicts(report: BatchReport) -> str | None:

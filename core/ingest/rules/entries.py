@@ -38,7 +38,7 @@ class UnreadableBatchError(Exception):
         self.remedies = tuple(remedies)
 
 
-class TableRow(NamedTuple):
+class LabelTableRow(NamedTuple):
     """A row of a label table: an image and its label.
 
     Attributes:

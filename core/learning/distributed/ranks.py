@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.learning.training.control import LoopControl
 
 EXIT_RANK_LOST = 4
@@ -29,7 +29,7 @@ PATIENCE = timedelta(days=1)
 torchrun, not a timeout, detects the end of a rank.
 """
 # Requests travel as numbers among the gradients; 0 is none.
-_REQUESTS: Sequence[ControlRequest | None] = (None, *ControlRequest)
+_REQUESTS: Sequence[JobControlRequest | None] = (None, *JobControlRequest)
 
 
 class ProcessRanks:
@@ -109,10 +109,10 @@ class SharedControl:
 
     def __init__(self, control: LoopControl) -> None:
         self._control = control
-        self._asked: ControlRequest | None = None
+        self._asked: JobControlRequest | None = None
         self.pending = False
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return the control request that rank 0 sent with the last step, and clear it."""
         request, self._asked, self.pending = self._asked, None, False
         return request

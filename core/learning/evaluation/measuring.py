@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent
-from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion, PredictionsFile
+from core.contract.jobs.job_result import MeasuredMatrixCell, MeasuredVersion, PredictionsFile
 from core.contract.jobs.measure_job import MeasurementSpec, MeasureResult
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
@@ -47,7 +47,7 @@ def measure_version_by_spec(spec: MeasurementSpec, emit: Emit) -> Path:
     counts = {
         name: n for name, n in vars(count_correct_by_class(data, scores)).items() if n is not None
     }
-    cell = MeasuredCell(version=_VERSION, task=spec.task, **counts)
+    cell = MeasuredMatrixCell(version=_VERSION, task=spec.task, **counts)
     emit(MetricEvent(name="result", step=None, value=None, data=cell.to_json()))
     text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
     emit(LogEvent(level="info", message=text))

@@ -9,10 +9,10 @@ import os
 import threading
 from typing import Protocol
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 
 EXIT_ORPHANED = 3
-_GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
+_GOES_ON = (JobControlRequest.SNAPSHOT, JobControlRequest.ANYTIME)
 
 
 class LoopControl(Protocol):
@@ -22,7 +22,7 @@ class LoopControl(Protocol):
     def pending(self) -> bool:
         """True if a request is waiting."""
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return one pending request, and clear it; None when there is none."""
 
 
@@ -31,7 +31,7 @@ class NoLoopControl:
 
     pending = False
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return None, since there are no requests."""
         return None
 
@@ -45,7 +45,7 @@ class PipeControl:
     def __init__(self, fd: int) -> None:
         self.pending = False
         self._stop = False
-        self._wanted: set[ControlRequest] = set()
+        self._wanted: set[JobControlRequest] = set()
         self._lock = (
             threading.Lock()
         )  # the reading thread and `take_request` change the same fields
@@ -53,7 +53,7 @@ class PipeControl:
         # A daemon thread does not hold up the exit of the process.
         threading.Thread(target=self._read_requests, name="control", daemon=True).start()
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return one of the pending requests, and clear it; a stop clears the others too."""
         with self._lock:
             if not self.pending:
@@ -61,7 +61,7 @@ class PipeControl:
             if self._stop:
                 # The stop takes a snapshot anyway, and a best state would delay it.
                 self._wanted.clear()
-                next_request = ControlRequest.STOP
+                next_request = JobControlRequest.STOP
             else:
                 next_request = next(request for request in _GOES_ON if request in self._wanted)
                 self._wanted.remove(next_request)
@@ -76,6 +76,6 @@ class PipeControl:
                 # Not `sys.exit`, which would end this thread alone.
                 os._exit(EXIT_ORPHANED)
             with self._lock:
-                self._stop = self._stop or ControlRequest.STOP.value.encode() in data
+                self._stop = self._stop or JobControlRequest.STOP.value.encode() in data
                 self._wanted |= {request for request in _GOES_ON if request.value.encode() in data}
                 self.pending = True

@@ -32,7 +32,7 @@ from core.contract.jobs.job_event import (
     SnapshotEvent,
     StoppedEvent,
 )
-from core.contract.jobs.job_result import AnytimeResult, JobResult, LearnedNetworkRecord
+from core.contract.jobs.job_result import BestStateResult, JobResult, LearnedNetworkRecord
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
 from core.contract.manifest import TOTALS, ValidationScore
@@ -461,7 +461,7 @@ class LearningJob:
         if not self._ranks.is_writing_rank:
             return
         parts = output.copy_network_parts(network, best.tensors)
-        document = AnytimeResult(
+        document = BestStateResult(
             **self._describe_network(network, method, best.step).list_fields_that_are_set(),
             validation=ValidationScore(correct=best.correct, total=best.total),
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
 from core.contract.jobs.snapshot import RunningLossState, TrainingLoopState
 from core.contract.jobs.snapshot import TrainingPosition as StoredPosition
@@ -418,15 +418,15 @@ class TrainingLoop:
 
     def _handle_control_request(self) -> None:
         request = self._control.take_request()
-        if request is ControlRequest.ANYTIME and self.validation.anytime:
+        if request is JobControlRequest.ANYTIME and self.validation.anytime:
             self._callbacks.save_best(self.validation.best)
-        if request not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
+        if request not in (JobControlRequest.SNAPSHOT, JobControlRequest.STOP):
             return
         if not math.isfinite(float(self._loss)):
             # raises for weights that are not finite, before a snapshot of them is stored
             self._report_progress()
         self._callbacks.save(self.build_snapshot())
-        if request is ControlRequest.STOP:
+        if request is JobControlRequest.STOP:
             raise TrainingStopped
 
     # Set-up.

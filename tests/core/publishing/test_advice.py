@@ -17,7 +17,7 @@ from core.publishing.advice import (
     is_accuracy_falling,
     is_far_below_larger_base,
 )
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.recipe.catalogue import load_catalogue
 from core.requests.resources import UseCaseResources
 from core.tasks import settling
@@ -63,7 +63,7 @@ def finish(
     ]
     document = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**document, "answers": files}))
-    published = publish_result(desk.db, desk.store, claim, folder)
+    published = publish_job_result(desk.db, desk.store, claim, folder)
     (row,) = desk.all(Version, model_id=model, number=published.number)
     warnings: list[str] = row.warnings
     return warnings

@@ -21,7 +21,7 @@ from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import make_class_predictions
 from core.publishing import publish as publishing
 from core.publishing import version_rows
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.retention.answers import remove_stored_predictions
 from core.storage.folder import FolderStore
 from tests.core.desk import Desk
@@ -74,7 +74,7 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     left = {
         task: data for (_, task), data in read_predictions_written_by_job(result, files).items()
     }
-    publish_result(desk.db, desk.store, claim, result, desk.settings.make_folder("cache"))
+    publish_job_result(desk.db, desk.store, claim, result, desk.settings.make_folder("cache"))
     return left
 
 

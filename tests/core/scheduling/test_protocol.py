@@ -173,7 +173,7 @@ class Protocol(RuleBasedStateMachine):
 
         def go() -> int:
             result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, 9, 10)])
-            return publish.publish_result(self.desk.db, self.desk.store, claim, result).number
+            return publish.publish_job_result(self.desk.db, self.desk.store, claim, result).number
 
         if now.version is not None:
             assert go() == now.version, "published twice is published once"

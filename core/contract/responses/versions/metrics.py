@@ -79,7 +79,7 @@ class MatrixSummary(TypedDict):
     gap_by_stage: list[float | None] | None
 
 
-class StageFigures(TypedDict):
+class JobMeasuredFigures(TypedDict):
     """Figures that the learning jobs of the version and of its ancestors measured, such as drift
     and update norms.
     """
@@ -95,7 +95,7 @@ class StageFigures(TypedDict):
     measured_loss_rise: list[float | None]
 
 
-class LastFigures(TypedDict):
+class SingleVersionFigures(TypedDict):
     """Figures measured for the requested version alone, not for its ancestors."""
 
     calibration: CalibrationOut | None
@@ -104,7 +104,7 @@ class LastFigures(TypedDict):
     knn_probe: ProbeAccuracy | None
 
 
-class Summary(MatrixSummary, StageFigures, LastFigures):
+class Summary(MatrixSummary, JobMeasuredFigures, SingleVersionFigures):
     """Summary figures of a version, defined in `definitions` beside it; null: undefined.
 
     Lists follow the version's ancestors, from the first on. `adp_mean`: for each of them by task;

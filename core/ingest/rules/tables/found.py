@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from core.ingest.rules.entries import BadTableEntry, Part, TableRow, UnreadableBatchError
+from core.ingest.rules.entries import BadTableEntry, LabelTableRow, Part, UnreadableBatchError
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.values import LabelParser
 
@@ -14,7 +14,7 @@ MAX_NAME_CHARS = 1024
 
 
 @dataclass(frozen=True)
-class TableFile:
+class LabelTableCandidate:
     """A file of the batch that may be a label table: number, path, and bytes."""
 
     number: int
@@ -49,7 +49,7 @@ class FoundLabelTable:
 
     kind: str
     files: list[int] = field(default_factory=list)
-    rows: list[TableRow] = field(default_factory=list)
+    rows: list[LabelTableRow] = field(default_factory=list)
     of: "array[int]" = field(default_factory=lambda: array("l"))
     bad: list[BadTableEntry] = field(default_factory=list)
     unlabelled: list[BadTableEntry] = field(default_factory=list)
@@ -65,7 +65,7 @@ class FoundLabelTable:
         return f"{quote_name(self.names[0])}{more} ({self.kind})"
 
 
-class TableEntryCollector:
+class LabelTableEntryCollector:
     """Collector of label table entries while the files of one kind are read.
 
     Raises UnreadableBatchError beyond the limit of entries.
@@ -77,7 +77,7 @@ class TableEntryCollector:
         self._max_entries = max_entries
         self._entries = 0
 
-    def begin_table_file(self, file: TableFile) -> None:
+    def begin_table_file(self, file: LabelTableCandidate) -> None:
         """Begin a label table file; the following entries belong to it."""
         self.table.files.append(file.number)
         self.table.folders.append(file.folder)
@@ -103,7 +103,7 @@ class TableEntryCollector:
         if not read.label:
             self.table.unlabelled.append(BadTableEntry(where, f"{quote_name(name)} has no label"))
             return None
-        self.table.rows.append(TableRow(name, read.label, part, where))
+        self.table.rows.append(LabelTableRow(name, read.label, part, where))
         # Labels in the names of files belong to no file.
         self.table.of.append(max(0, len(self.table.files) - 1))
         return None

@@ -24,7 +24,7 @@ _UPLOAD_START = re.compile(r"[0-9a-f]{8}-")
 """Prefix that Label Studio adds to the name of an uploaded file."""
 
 
-class ImageNames:
+class ImageNameIndex:
     """Index of a batch's images that finds the image which a label table's name means."""
 
     def __init__(self, names: Sequence[str], among: Iterable[int]) -> None:
@@ -42,7 +42,7 @@ class ImageNames:
         self._base_stems: dict[str, int] = {}
         self._tails: dict[str, int] = {}
         self._in_parts: dict[str, int] = {}
-        self._in_small: ImageNames | None = None
+        self._in_small: ImageNameIndex | None = None
 
     def __len__(self) -> int:
         return len(self._among)
@@ -58,7 +58,7 @@ class ImageNames:
             return number
         # Made only when a name was not found, since it doubles the memory of the names.
         if self._in_small is None:
-            self._in_small = _LowerCaseImageNames(self._names, self._among)
+            self._in_small = _LowerCaseImageNameIndex(self._names, self._among)
         return self._in_small._find_image_by_exact_case(name.casefold(), folder.casefold(), part)
 
     def _find_image_by_exact_case(self, name: str, folder: str, part: Part) -> int:
@@ -178,7 +178,7 @@ class ImageNames:
         return _to_nfc(self._names[number])
 
 
-class _LowerCaseImageNames(ImageNames):
+class _LowerCaseImageNameIndex(ImageNameIndex):
     """Index of a batch's image names in lower case, without those that differ only by case."""
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:

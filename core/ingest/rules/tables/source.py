@@ -6,8 +6,8 @@ from functools import cached_property
 
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.tables.documents import NotJson
-from core.ingest.rules.tables.found import TableEntryCollector, TableFile
-from core.ingest.rules.tables.images import ImageNames
+from core.ingest.rules.tables.found import LabelTableCandidate, LabelTableEntryCollector
+from core.ingest.rules.tables.images import ImageNameIndex
 from core.ingest.rules.tables.records import (
     TableRecords,
     detect_table_file_form,
@@ -18,7 +18,7 @@ from core.ingest.rules.tables.values import find_part_in_path
 
 
 @dataclass
-class TableSource:
+class LabelTableSource:
     """A possible label table with what reading it needs: records, image names and collectors.
 
     Attributes:
@@ -29,10 +29,10 @@ class TableSource:
         is_own: whether the file is named as the label table, even if it lists no images.
     """
 
-    file: TableFile
-    images: ImageNames
+    file: LabelTableCandidate
+    images: ImageNameIndex
     options: ReadingOptions
-    rows_of: Callable[[str], TableEntryCollector]
+    rows_of: Callable[[str], LabelTableEntryCollector]
     is_own: bool = False
 
     # Cached, because the readers of all kinds look at the same file in turn.
@@ -54,14 +54,14 @@ class TableSource:
                 return value
         return None
 
-    def begin_entry_collector(self, kind: str) -> TableEntryCollector:
+    def begin_entry_collector(self, kind: str) -> LabelTableEntryCollector:
         """Return the collector of labels for a kind of table, ready for this table's file."""
         rows = self.rows_of(kind)
         rows.begin_table_file(self.file)
         return rows
 
     def iterate_object_entries(
-        self, rows: TableEntryCollector, form: str
+        self, rows: LabelTableEntryCollector, form: str
     ) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the JSON objects of the table file with their places; other values are bad entries."""
         for where, value in iterate_json_entries(self.file, form):

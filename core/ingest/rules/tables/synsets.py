@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables import cells
-from core.ingest.rules.tables.found import TableEntryCollector, TableFile
+from core.ingest.rules.tables.found import LabelTableCandidate, LabelTableEntryCollector
 from core.ingest.rules.tables.values import find_part_in_folders
 
 TITLE = "ImageNet folders"
@@ -23,7 +23,10 @@ def has_synset_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
 
 
 def label_images_by_synset_table(
-    file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: TableEntryCollector
+    file: LabelTableCandidate,
+    names: Sequence[str],
+    remaining: Sequence[int],
+    rows: LabelTableEntryCollector,
 ) -> bool:
     """Label images in WordNet folders by a table that maps the ids to names.
 
@@ -56,7 +59,7 @@ def label_images_by_synset_table(
 
 
 def add_tiny_imagenet_validation(
-    file: TableFile, mapping: TableFile, rows: TableEntryCollector
+    file: LabelTableCandidate, mapping: LabelTableCandidate, rows: LabelTableEntryCollector
 ) -> None:
     """Add the labels of Tiny ImageNet's validation images, from a file with an image and an id per
     line.
@@ -76,7 +79,7 @@ def add_tiny_imagenet_validation(
             rows.add_label_entry(folder + values[0], labels[values[1]], where, "validation")
 
 
-def _read_synset_names(file: TableFile) -> dict[str, str]:
+def _read_synset_names(file: LabelTableCandidate) -> dict[str, str]:
     """Return class names by WordNet id: the first of its words; an ambiguous word gets the id."""
     words: dict[str, str] = {}
     for mapping_line in cells.open_bytes_as_text(file.data):

@@ -20,7 +20,7 @@ import torch
 from recipes import complete
 from safetensors.torch import load, save_file
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
 from core.contract.jobs.job_spec import JobSpec, LocalPartFile
 from core.contract.manifest import PER_TASK, Manifest
@@ -64,8 +64,8 @@ class Script:
             raise Killed
         return self._step in self._snapshot_at or self._step == self._stop_at
 
-    def take_request(self) -> ControlRequest | None:
-        return ControlRequest.STOP if self._step == self._stop_at else ControlRequest.SNAPSHOT
+    def take_request(self) -> JobControlRequest | None:
+        return JobControlRequest.STOP if self._step == self._stop_at else JobControlRequest.SNAPSHOT
 
 
 def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], *more: Any) -> None:

@@ -1,11 +1,13 @@
 """Accuracy in words, however many tasks there are."""
 
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.learning.training.log_lines import MAX_TASKS, describe_accuracy
 
 
-def row(task: int, correct: int, version: str = "new", total: int = 10) -> MeasuredCell:
-    return MeasuredCell(version=version, task=task, correct=correct, total=total, per_class={})
+def row(task: int, correct: int, version: str = "new", total: int = 10) -> MeasuredMatrixCell:
+    return MeasuredMatrixCell(
+        version=version, task=task, correct=correct, total=total, per_class={}
+    )
 
 
 def test_few_tasks_are_told_one_by_one() -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from perennial.pack.rules.entries import ReadingOptions, ReadingRemedy, UnreadableBatchError
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.images import ImageNames
+from perennial.pack.rules.tables.images import ImageNameIndex
 from perennial.pack.rules.tables.records import SAMPLE, TableRecords
 from perennial.pack.rules.tables.values import parse_dataset_part_word
 from perennial.pack.rules.tables.words import format_column_names, quote_option_value
@@ -52,7 +52,7 @@ Find = Callable[[str], int]
 """Function that returns the number of the image that a text names; negative for none."""
 
 
-class TableColumns(NamedTuple):
+class LabelTableColumns(NamedTuple):
     """Positions of a label table's columns of image, label and part; `part` is -1 without one."""
 
     image: int
@@ -65,8 +65,13 @@ class NotALabelTable(Exception):
 
 
 def choose_table_columns(
-    records: TableRecords, options: ReadingOptions, find: Find, images: ImageNames, *, is_own: bool
-) -> TableColumns:
+    records: TableRecords,
+    options: ReadingOptions,
+    find: Find,
+    images: ImageNameIndex,
+    *,
+    is_own: bool,
+) -> LabelTableColumns:
     """Choose the columns of image, label and part in a table that lists some of `images`.
 
     `find` finds an image by a name as this table writes it. `is_own` is true if the table is named
@@ -92,7 +97,7 @@ def choose_table_columns(
         not (is_own or options.image_column or _has_mostly_image_endings(sample, image))
         and 2 * len({i for i in sample_images if i >= 0}) <= min(SAMPLE, len(images)),
     )
-    return TableColumns(image, label, part)
+    return LabelTableColumns(image, label, part)
 
 
 def find_named_column(records: TableRecords, name: str) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from perennial.pack.rules.entries import UnreadableBatchError
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.found import TableEntryCollector
+from perennial.pack.rules.tables.found import LabelTableEntryCollector
 from perennial.pack.rules.tables.values import find_part_in_folders
 
 TITLE = "labels in the names of files"
@@ -104,7 +104,10 @@ def parse_name_pattern(text: str) -> FileNamePattern:
 
 
 def label_images_by_name(
-    pattern: FileNamePattern, names: Sequence[str], images: Iterable[int], rows: TableEntryCollector
+    pattern: FileNamePattern,
+    names: Sequence[str],
+    images: Iterable[int],
+    rows: LabelTableEntryCollector,
 ) -> None:
     """Label the images whose file names fit a pattern; the others become bad entries."""
     for i in images:

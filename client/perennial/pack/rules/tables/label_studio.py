@@ -5,7 +5,7 @@ from itertools import islice
 
 from perennial.pack.rules.tables.documents import NotJson
 from perennial.pack.rules.tables.records import CELLS, LIST, TableRecords, iterate_json_entries
-from perennial.pack.rules.tables.source import TableSource
+from perennial.pack.rules.tables.source import LabelTableSource
 from perennial.pack.rules.tables.values import NOTHING
 
 TITLE = "Label Studio export"
@@ -15,7 +15,7 @@ _MOST_CHOICES, _MOST_VALUES = 5, 20
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
-def read_label_studio_export(source: TableSource) -> bool:
+def read_label_studio_export(source: LabelTableSource) -> bool:
     """Read labels from a Label Studio export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first_entry, dict):
         first = source.first_entry
@@ -31,7 +31,7 @@ def read_label_studio_export(source: TableSource) -> bool:
     return _read_flat_label_studio_export(source, records)
 
 
-def _read_export_tasks(source: TableSource) -> None:
+def _read_export_tasks(source: LabelTableSource) -> None:
     rows = source.begin_entry_collector(TITLE)
     for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
@@ -46,7 +46,7 @@ def _read_export_tasks(source: TableSource) -> None:
                 rows.add_label_entry(_find_image_name(source, task), choices, where)
 
 
-def _find_image_name(source: TableSource, task: dict[str, object]) -> object:
+def _find_image_name(source: LabelTableSource, task: dict[str, object]) -> object:
     """Return the image name in the data of a Label Studio task, else its uploaded file."""
     data = task["data"]
     assert isinstance(data, dict)
@@ -88,7 +88,7 @@ def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
     return distinct_choices
 
 
-def _read_flat_label_studio_export(source: TableSource, records: TableRecords) -> bool:
+def _read_flat_label_studio_export(source: LabelTableSource, records: TableRecords) -> bool:
     """Read a Label Studio export in CSV or JSON-MIN.
 
     The columns that are not about the annotation are the task's data and its choice.
@@ -122,7 +122,7 @@ def _read_flat_label_studio_export(source: TableSource, records: TableRecords) -
     return True
 
 
-def _choose_image_column(source: TableSource, records: TableRecords) -> int:
+def _choose_image_column(source: LabelTableSource, records: TableRecords) -> int:
     best, most_matches, sample = -1, 0, records.sample_entry_values()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from perennial.pack.rules.entries import (
     BadTableEntry,
+    LabelTableRow,
     Part,
     ReadingOptions,
     ReadingRemedy,
-    TableRow,
     UnreadableBatchError,
 )
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.found import FoundLabelTable
-from perennial.pack.rules.tables.images import ImageNames
+from perennial.pack.rules.tables.images import ImageNameIndex
 from perennial.pack.rules.tables.values import find_part_in_path
 from perennial.pack.rules.tables.words import format_share_as_percent
 
@@ -24,7 +24,7 @@ class LabelledImage(NamedTuple):
     """An image of the batch, by its number, and the table entry that labels it."""
 
     number: int
-    row: TableRow
+    row: LabelTableRow
 
 
 @dataclass
@@ -48,7 +48,7 @@ def resolve_entry_images(
     remaining: Sequence[int],
     options: ReadingOptions,
     *,
-    images: ImageNames | None = None,
+    images: ImageNameIndex | None = None,
 ) -> ResolvedEntries:
     """Look up the image of each entry of a label table.
 
@@ -60,9 +60,9 @@ def resolve_entry_images(
     """
     files = set(table.files)
     if images is None:
-        images = ImageNames(names, [i for i in remaining if i not in files])
+        images = ImageNameIndex(names, [i for i in remaining if i not in files])
     resolved = ResolvedEntries(bad=list(table.bad), unlabelled=list(table.unlabelled))
-    by_image: dict[int, TableRow | None] = {}
+    by_image: dict[int, LabelTableRow | None] = {}
     for row, of in zip(table.rows, table.of, strict=True):
         folder = table.folders[of] if table.folders else ""
         number = images.find_image(
@@ -106,7 +106,7 @@ def select_held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
     )
 
 
-def _describe_label_contradiction(row: TableRow, rival: TableRow | None) -> str:
+def _describe_label_contradiction(row: LabelTableRow, rival: LabelTableRow | None) -> str:
     if rival is None:
         return f"names {quote_name(row.image)} again, with the label {quote_name(row.label)}"
     contradiction = (
