@@ -33,7 +33,7 @@ def new_id(prefix: str) -> str:
 
 
 def is_id(text: str, prefix: str | None = None) -> bool:
-    """Return whether `text` has the form of an id, with a given prefix if one is named."""
+    """Return True if `text` has the form of an id, with a given prefix if one is named."""
     return bool(_PATTERN.fullmatch(text)) and (prefix is None or text.startswith(f"{prefix}_"))
 
 

@@ -20,7 +20,7 @@ def require_supported_platform() -> None:
 
 
 def is_safe_to_fork() -> bool:
-    """Return False if a fork of a process that has loaded torch may crash, as on macOS.
+    """Return True if processes that have loaded torch can be forked safely; False on macOS.
 
     Frameworks of macOS, which torch uses, end a forked process that calls them.
     """

@@ -311,7 +311,7 @@ class Settings(BaseSettings):
 
     @property
     def admitted_job_bytes(self) -> int:
-        """Largest memory estimate in bytes with which a job is admitted; 0: no limit."""
+        """Largest memory estimate in bytes with which a job is accepted; 0: no limit."""
         return self.job_bytes if self.is_embedded or self.job_memory_bytes is not None else 0
 
     @property

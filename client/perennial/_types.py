@@ -458,7 +458,7 @@ class BatchReport(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(ResponseObject):
-    """Calibration of probabilities on `images` held-out images.
+    """Calibration of a version's probabilities, measured on `images` held-out images.
 
     The images that a temperature was fitted to are not used to judge it.
 
@@ -902,7 +902,7 @@ class EditedFiles(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditedImages(ResponseObject):
-    """Numbers of images that an edit changes; null while it is not known."""
+    """Numbers of images that an edit relabels or removes; null while not known."""
 
     relabelled: int | None
     removed: int | None
@@ -1229,7 +1229,8 @@ class HeadInit(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image(ResponseObject):
-    """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
+    """Image settings of a model: images of `size` × `size` pixels with 1 (grey) or 3 (RGB)
+    channels.
 
     - `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1];
       absent: all of it up to 96 pixels, 224/256 above.
@@ -1480,7 +1481,7 @@ class LogData(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine(ResponseObject):
-    """One line of a job's log."""
+    """One line of a job's log, with its time and level."""
 
     id: int
     at: str
@@ -2061,7 +2062,7 @@ class NewWebhook(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation(ResponseObject):
-    """Statistics of pixels in [0, 1], one per channel, that standardise a network's inputs."""
+    """Mean and standard deviation of each channel, by which pixels in [0, 1] are standardised."""
 
     mean: list[float]
     std: list[float]
@@ -2270,7 +2271,9 @@ class Prediction(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAccuracy(ResponseObject):
-    """Accuracy of the k-NN probe over all tasks together, and by task."""
+    """Accuracy of a k-nearest-neighbour classifier on a version's features, over all tasks and by
+    task.
+    """
 
     accuracy: float | None
     per_task: list[TaskAccuracy]
@@ -2901,7 +2904,7 @@ class TaskForecast(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskForgetting(ResponseObject):
-    """A task's accuracy when it was learned and now, and its forgetting."""
+    """Forgetting of one task: its accuracy when it was learned and now, and the difference."""
 
     task: int
     when_learned: float | None

@@ -43,7 +43,7 @@ class UploadFormats:
         return tuple(sorted(endings, key=len, reverse=True))
 
     def has_archive_ending(self, name: str) -> bool:
-        """Return True if a file's name ends as that of an archive, in upper or lower case."""
+        """Return True if a file's name ends like that of an archive, in upper or lower case."""
         return name.lower().endswith(self.endings)
 
     def strip_archive_ending(self, name: str) -> str:
@@ -52,7 +52,7 @@ class UploadFormats:
         return name[: len(name) - len(next(fitting, ""))]
 
     def has_any_format_mark(self, first: bytes) -> bool:
-        """Return True if a file with these first FIRST_BYTES bytes has a mark of any format."""
+        """Return True if a file's first bytes have a mark of any upload format."""
         return any(one.has_format_mark(first) for one in self.each)
 
     def __str__(self) -> str:

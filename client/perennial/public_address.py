@@ -95,7 +95,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> RequestTarget:
-    """Parse a URL to the host, port and path that it addresses.
+    """Parse a URL to the request target that it addresses: scheme, host, port and path.
 
     Args:
         url: the URL.

@@ -296,7 +296,7 @@ def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiRequestF
 
 
 def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> str:
-    """Replace query parameters in a text, such as `?layout=folders`, by `render(name, value)`."""
+    """Replace each query parameter in a text, such as `?layout=folders`, by `render(name, value)`."""
     return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 

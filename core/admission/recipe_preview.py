@@ -37,7 +37,7 @@ See docs/reference/methods/README.md for measurements.
 def preview_next_task_recipe(
     db: Database, catalogue: MethodCatalogue, actor: Actor, model: str, override: Mapping[str, Any]
 ) -> ResolvedRecipe:
-    """Return the complete recipe of the next task with this override, and warnings for a person.
+    """Return the complete recipe with which a model's next task would be learned, and warnings.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -53,7 +53,7 @@ def preview_next_task_recipe(
 def suggest_retry_recipes(
     db: Database, catalogue: MethodCatalogue, actor: Actor, model: str
 ) -> list[tuple[str, str]]:
-    """Return (description, patch as JSON) of recipes for learning a task of this model again.
+    """Return recipes to suggest for learning a task again, as (description, patch in JSON).
 
     The first is the model's own recipe, `{}`. Recipes that the model cannot use, or that equal
     another one, are left out.
@@ -82,7 +82,7 @@ def suggest_retry_recipes(
 def _resolve_next_task_recipe(
     session: Session, catalogue: MethodCatalogue, model: Model, patch: RecipePatch
 ) -> ResolvedRecipe:
-    """Resolve the recipe of the next task, with all warnings."""
+    """Complete the recipe for a model's next task, with all warnings."""
     resolved = resolve_recipe(
         catalogue,
         model.scenario,

@@ -297,7 +297,7 @@ def _find_dependent_models(
 
 
 def _check_tensors_fit_architecture(tensors: Sequence[TensorHeader], network: BaseNetwork) -> None:
-    """Check that uploaded tensors fit their architecture.
+    """Check that an uploaded base's tensors fit the stated architecture.
 
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.

@@ -75,7 +75,7 @@ def _find_head_tensors(
 def _make_missing_head_error(
     found: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBaseTensors
 ) -> BaseInvalid:
-    """Return the error for a file without a head that can be adopted."""
+    """Return the error for an uploaded classifier whose head cannot be found in the file."""
     prefixes = [name for name in expected["ignored"] if name.endswith(".")]
     names = " or ".join(f"{prefix}weight" for prefix in prefixes[:_NAMED]) or "fc.weight"
     listed = ", ".join(sorted(found)[:_NAMED])

@@ -26,7 +26,7 @@ CACHED_ARCHITECTURES = 200
 def get_cached_base(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBaseTensors | None:
-    """Return the cached tensors of an architecture's base, or None if they are not cached."""
+    """Return from the cache the tensors that an architecture's base must have, or None."""
     path, _ = _locate_expected_tensors_cache_file(settings, architecture, image)
     try:
         expected: ExpectedBaseTensors = json.loads(path.read_bytes())
@@ -83,7 +83,9 @@ def select_tensors_to_compare_with_expected(
 def _locate_expected_tensors_cache_file(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[Path, str]:
-    """Return the path of the cached list of tensors, and the request for it as JSON."""
+    """Return the cache file for an architecture's expected tensors, and the request to compute them
+    as JSON.
+    """
     # Sorted, so that equal architectures have one file whatever the order of their fields.
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     # With the code's version, since other code may expect other tensors of the same architecture.

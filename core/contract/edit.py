@@ -123,7 +123,7 @@ class EditResult(Document):
 
 
 class EditedImages(TypedDict):
-    """Numbers of images that an edit changes; null while it is not known."""
+    """Numbers of images that an edit relabels or removes; null while not known."""
 
     relabelled: int | None
     removed: int | None

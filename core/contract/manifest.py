@@ -168,7 +168,8 @@ LEAST_TEMPERATURE_IMAGES = 30
 
 
 class Temperature(Document):
-    """The divisor of logits that makes their softmax a probability.
+    """Temperature: the number by which logits are divided so that their softmax is a calibrated
+    probability.
 
     `source` none means 1, because nothing was measured. Otherwise it was fitted to `images` that
     the version did not learn from: held-out ones, or images each classified without its own
@@ -181,7 +182,7 @@ class Temperature(Document):
 
 
 class Manifest(Document):
-    """The contents and origin of a version, or of an anytime state (`version` is None).
+    """Manifest of a version or of an unfinished job's best state: its contents and its origin.
 
     Version 0 has no recipe, no method and no measurements. Figures are None here, because they are
     rows (`core.database.measurements`). The order of the fields is the order in which they are written.

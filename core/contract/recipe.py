@@ -9,7 +9,7 @@ from core.contract.document import Document, Number
 
 
 class MethodRecipe(Document):
-    """A method by its name, with its hyper-parameters beside it."""
+    """Recipe block of the learning method: its name, with its hyper-parameters beside it."""
 
     name: str
 
@@ -72,7 +72,9 @@ class ResourcesRecipe(Document):
 
 
 class Recipe(Document):
-    """Recipe of a task. An older recipe may lack newer fields; `resolve` completes it."""
+    """Recipe by which a task is learned: method, optimizer and more. An older recipe may lack newer
+    fields.
+    """
 
     anytime: bool = False
     augment: str | None = None

@@ -107,7 +107,7 @@ def record_version_outcome_for_webhooks(
 def record_webhook_event(
     session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float
 ) -> None:
-    """Record an event of a model, to be sent to the webhooks of its owner after the commit.
+    """Record an event of a model, to be sent to its owner's webhooks after the commit.
 
     Args:
         type: one of `core.contract.webhook.EVENTS`.

@@ -35,7 +35,7 @@ def build_first_log_lines(task: Task) -> list[Line]:
 
 
 def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
-    """Return the first line of a job that checks a batch and learns nothing."""
+    """Return the first log line of a job that only checks a batch."""
     counts_text = _format_batch_size(images, classes)
     text = (
         f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; "

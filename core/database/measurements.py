@@ -132,7 +132,7 @@ def replace_manifest_figures_by_null(manifest: Manifest) -> Manifest:
 def insert_measurement_rows(
     session: Session, model_id: str, version: int, rows: Iterable[MeasurementRow]
 ) -> None:
-    """Write the measurement rows of a version."""
+    """Insert a version's measured figures as rows into the table of measurements."""
     of = {"model_id": model_id, "version": version}
     values = [
         {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail}
@@ -145,7 +145,7 @@ def insert_measurement_rows(
 def read_version_measurements(
     session: Session, model_id: str, numbers: Collection[int], names: Collection[str] = NAMES
 ) -> dict[int, dict[str, Any]]:
-    """Return the measurement documents of some versions of a model, by number and name."""
+    """Read the measured figures of some versions of a model, by version number and name."""
     table = VersionMeasurement
     of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(names))
     rows_by_version: dict[int, list[MeasurementRow]] = {number: [] for number in numbers}

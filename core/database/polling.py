@@ -136,7 +136,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One event of a job."""
+    """One event of a job, as read for polling clients."""
 
     id: int
     type: EventType
@@ -146,7 +146,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class OwnerEventRow:
-    """One event of an owner's models."""
+    """One event of an owner's models, as read for polling clients."""
 
     id: int
     type: OwnerEventType
@@ -257,7 +257,7 @@ class PollingReader(Protocol):
         """Close the database connections of the reader."""
 
     def decode_json(self, value: Any) -> Any:
-        """Return the decoded content of a JSON column."""
+        """Decode the value of a JSON column as the database driver returned it."""
 
 
 class PollingDatabaseReads:
@@ -426,5 +426,5 @@ class SqliteReader:
             self._connection = None
 
     def decode_json(self, value: str | None) -> Any:
-        """Return the content of a JSON column."""
+        """Decode the value of a JSON column, which SQLite returns as text."""
         return None if value is None else json.loads(value)

@@ -72,5 +72,5 @@ class PostgresqlReader:
             await self._idle.pop().close()
 
     def decode_json(self, value: Any) -> Any:
-        """Return a JSON column's value unchanged, since psycopg has parsed it."""
+        """Return a JSON column's value unchanged, since the PostgreSQL driver has decoded it."""
         return value  # psycopg has read the JSON

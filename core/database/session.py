@@ -128,7 +128,7 @@ class Database:
             yield session
 
     def now(self, session: Session) -> float:
-        """Return seconds since 1970 by the database's clock."""
+        """Return the current time by the database's clock, in seconds since 1970."""
         return float(session.execute(select(build_database_time_expression(session))).scalar_one())
 
     def check_connection(self) -> None:

@@ -36,7 +36,7 @@ def describe_database_damage(file: Path, findings: list[str]) -> str:
 
 
 def find_damage_in_first_rows(file: Path) -> list[str]:
-    """Read the first row of each table of a SQLite file, and return the damage found.
+    """Find damaged tables of a SQLite file by reading the first row of each.
 
     It is empty if there is none, or no file yet.
 
@@ -65,7 +65,7 @@ def find_damage_in_first_rows(file: Path) -> list[str]:
 
 
 def find_database_damage(file: Path) -> list[str]:
-    """Read the whole file by `PRAGMA quick_check`, and return the damage by table.
+    """Find damage in a whole SQLite file by `PRAGMA quick_check`, and return it by table.
 
     This takes about a second per GB or two.
 

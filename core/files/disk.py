@@ -13,7 +13,7 @@ def is_disk_full_error(error: BaseException) -> bool:
 
 
 def build_disk_error(what: str, error: OSError) -> Unavailable:
-    """Return the service's error for a disk failure.
+    """Convert an operating system error about the disk to the service's own error.
 
     Args:
         what: a noun phrase that begins the message.

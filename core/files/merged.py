@@ -111,7 +111,7 @@ class DamagedPartFile(StoreCorrupt):
 
 
 class _HashingFileReader:
-    """A file that is hashed while its pieces are read, in one pass if they are read in order."""
+    """Reader that computes a file's SHA-256 while its pieces are read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -128,7 +128,7 @@ class _HashingFileReader:
         self._file.close()
 
     def read_byte_range(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes from `begin` to `end` in pieces of at most 1 MiB.
+        """Yield a file's bytes from `begin` to `end` in pieces of at most 1 MiB, and hash them.
 
         Raises:
             DamagedPartFile: the file ends before `end`.
@@ -140,7 +140,7 @@ class _HashingFileReader:
         yield from self._read_pieces(begin, end)
 
     def compute_file_digest(self) -> str:
-        """Return the sha256 of the whole file.
+        """Return the SHA-256 of the whole file, reading what was not read in order.
 
         The rest of the file is read first, or the whole file again if pieces were read out of
         order.

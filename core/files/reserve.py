@@ -82,7 +82,7 @@ def remove_disk_reserve_if_disk_full(data_dir: Path) -> bool:
 
 
 def is_disk_full(data_dir: Path) -> bool:
-    """Return whether the disk of the data directory is full; False if that cannot be determined."""
+    """Return True if the disk of the data directory is full; False if that cannot be determined."""
     try:
         return _count_free_bytes(data_dir) < FULL_BYTES
     except OSError:

@@ -81,7 +81,7 @@ class ScratchFolder:
 
 
 def remove_abandoned_folders(root: Path) -> None:
-    """Remove the folders in `root` that no living process has locked."""
+    """Remove the scratch folders in `root` that no living process has locked."""
     for lock in root.glob(f"*{_LOCK}"):
         try:
             fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)

@@ -137,7 +137,7 @@ def _read_bytes(file: BinaryIO, begin: int, end: int) -> bytes:
 
 
 def _apply_key_stream(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDArray[np.uint8]:
-    """Encrypt or decrypt data by XOR with a key stream.
+    """Encrypt or decrypt predictions by XOR with a key stream.
 
     The stream is SHAKE256 over key, nonce and name, the first two of fixed length. Each blob has
     its own nonce and each of its tensors its own name, so that no two of them share a stream.

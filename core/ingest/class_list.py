@@ -52,7 +52,9 @@ def parse_class_list(text: str, most: int) -> list[str]:
 
 
 def _parse_json(text: str) -> list[str]:
-    """Return the names in a JSON list or object, in the order of their rows."""
+    """Parse a JSON list or object of class names, and return them in the order of their output
+    rows.
+    """
     try:
         value = json.loads(text)
     # Deeply nested JSON exceeds Python's recursion limit, which is the client's error.

@@ -93,8 +93,8 @@ def _digest_image_files(
 def _iterate_digests_of_array_images(
     fd: int, contents: ArchiveContents, blocks: Blocks
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield row and digest of each image of the arrays; rows of an array that cannot be unpacked
-    have one digest.
+    """Yield row and digest of each image in an npz's arrays; an array that cannot be unpacked has
+    one digest.
     """
     first = 0
     for array in contents.arrays:

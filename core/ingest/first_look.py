@@ -67,11 +67,11 @@ class SampleImageCheck:
 
     @property
     def is_partly_checked(self) -> bool:
-        """True if some images of the batch were not checked."""
+        """True if some images of the batch were not checked before decoding."""
         return self.looked < self.images
 
     def build_left_out_warnings(self) -> list[str]:
-        """Return warnings about images that will be left out of a batch."""
+        """Return warnings about unreadable images that will be left out of the batch."""
         if not self.unreadable:
             return []
         those = f"{self.unreadable} of {self.looked} images" + (
@@ -88,7 +88,8 @@ class SampleImageCheck:
         ]
 
     def require_enough_readable_images(self, max_bad: float = BAD_SHARE) -> None:
-        """Raise ArchiveInvalid if so many images are unreadable that the batch would be rejected.
+        """Raise ArchiveInvalid if so many checked images are unreadable that the batch would be
+        rejected.
 
         Args:
             max_bad: share of images that may be damaged.

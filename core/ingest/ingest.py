@@ -109,7 +109,9 @@ class IngestOptions:
         return self.image_size, self.image_size, self.channels
 
     def list_dataset_labels(self, classes: Iterable[str]) -> list[str]:
-        """Return the labels that the datasets' numbers index, for a batch with these classes."""
+        """Return the class labels that a dataset's label numbers mean, for a batch with these
+        classes.
+        """
         return sorted(classes) if self.allowed_classes is None else list(self.allowed_classes)
 
 

@@ -54,7 +54,9 @@ class RetainedLabelTables:
             self._other_bytes -= len(self._data.pop(dropped))
 
     def read_retained_file(self, number: int) -> bytes:
-        """Return the bytes of a retained file. Raises UnreadableBatchError if it was not retained."""
+        """Return the bytes of a retained label table. Raises UnreadableBatchError if it was not
+        retained.
+        """
         if number not in self._data:
             raise UnreadableBatchError(
                 f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.",

@@ -47,7 +47,7 @@ FormerNames = Mapping[str, str | None]
 
 
 def make_empty_former_class_names() -> FormerNames:
-    """Return an empty mapping of former class names."""
+    """Return no former class names, for a model without any."""
     return {}
 
 

@@ -168,7 +168,7 @@ def build_unlabelled_contents(
 
 
 def read_possible_table_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
-    """Return the bytes of a file that may be a label table.
+    """Read a small file of the archive that may be a label table.
 
     Raises UnreadableBatchError, and ArchiveHostile for a false size.
     """

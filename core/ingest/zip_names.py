@@ -58,7 +58,7 @@ class ZipNameDecoder:
     def decode_entry_name(
         self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]
     ) -> str:
-        """Decode the name of a zip entry.
+        """Decode the bytes of a zip entry's name, by its stated or an assumed encoding.
 
         Args:
             raw: bytes of the name.

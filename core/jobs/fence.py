@@ -18,7 +18,7 @@ from core.errors import LeaseLost
 
 @dataclass(frozen=True)
 class JobClaim:
-    """A worker's claim on one job, valid while its lease is renewed.
+    """A worker's claim (lease) on one job, valid while it is renewed.
 
     Attributes:
         task_id, task_number, parent_version: None if the job learns no task.

@@ -25,7 +25,7 @@ POINTS = 600
 
 @dataclass(frozen=True)
 class JobLogLine:
-    """A line of a job's log."""
+    """A line of a job's log, as its page shows it."""
 
     at: str
     level: str

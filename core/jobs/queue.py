@@ -111,7 +111,7 @@ def count_queue_metrics(db: Database) -> QueueMetrics:
 
 
 def _count_finished_jobs(session: Session) -> _CachedQueueCounts:
-    """Count finished jobs, models and versions."""
+    """Count finished jobs by state, models, and versions by status."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
     ).scalar_one()
@@ -123,6 +123,6 @@ def _count_finished_jobs(session: Session) -> _CachedQueueCounts:
 
 
 def _count_jobs_by_state(session: Session, states: list[str]) -> dict[str, int]:
-    """Count jobs in each of these states."""
+    """Count the jobs in each of the given states."""
     query = select(Job.state, func.count()).where(Job.state.in_(states)).group_by(Job.state)
     return {state: count for state, count in session.execute(query)}

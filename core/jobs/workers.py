@@ -22,7 +22,9 @@ Status = Literal["up", "none", "device lost"]
 
 @dataclass(frozen=True)
 class WorkerDevice:
-    """A device for jobs: cpu or cuda, number of CUDA devices, and any problem with its use."""
+    """Device on which a worker runs jobs: cpu or cuda, number of CUDA devices, and any problem with
+    it.
+    """
 
     kind: str
     gpus: int = 0

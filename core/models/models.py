@@ -302,7 +302,7 @@ def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str,
 
 
 def _build_model_response(session: Session, catalogue: MethodCatalogue, model: Model) -> ModelOut:
-    """Return a model as responses show it."""
+    """Return a model in the JSON form of the API, with facts read for it."""
     named = read_aliases(session, [model.id]).get(model.id, {})
     return model_to_json(
         catalogue, model, named, attention.list_attention_items(session, [model]).get(model.id, [])
@@ -357,7 +357,7 @@ def model_to_json(
 
 
 def _unregister_model_downloads(session: Session, model: Model) -> None:
-    """Unregister the downloads of a model, so that they are built again on request.
+    """Forget the exported downloads of a model's versions, so that they are built again on request.
 
     A download states the threshold of confident predictions, which has changed.
     """

@@ -286,7 +286,7 @@ def is_name_free(session: Session, owner_id: str, name: str) -> bool:
 
 
 def require_free_name(session: Session, owner_id: str, name: str) -> None:
-    """Check that the owner has no model of this name.
+    """Check that the owner has no other model of this name.
 
     Raises:
         NameTaken: there is one.

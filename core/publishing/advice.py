@@ -212,7 +212,7 @@ def _read_keys_of_given_advice(session: Session, model: Model, version: Version)
 def _read_last_accuracies(
     session: Session, model: Model, version: Version
 ) -> list[VersionAccuracy]:
-    """Return the accuracies of the last three versions of the lineage, the oldest first.
+    """Return the accuracies of the last three versions in the model's lineage, the oldest first.
 
     A version without held-out images ends the search.
     """
@@ -235,8 +235,9 @@ def _read_last_accuracies(
 def _find_larger_base_model(
     session: Session, model: Model, tasks: Sequence[Task]
 ) -> LargerBaseModel | None:
-    """Return the newest other model on the base for photos whose head learned all of these
-    batches."""
+    """Return the owner's newest other model on the larger base that has learned all of these
+    batches.
+    """
     of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
     query = select(Model.id, Model.name, Model.base, Model.head, Model.scenario).where(*of_owner)
     candidates = {

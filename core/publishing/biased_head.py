@@ -58,7 +58,8 @@ def _is_baseline_better_than_head(baseline: BaselineResult) -> bool:
 def _format_biased_head_advice(
     model: Model, version: int, result: JobResult, part_types: Collection[str]
 ) -> str:
-    """Return the request that helps. Another method needs a model of its own.
+    """Return advice on a biased head: the request that helps. Another method needs a model of its
+    own.
 
     It knows nothing of the earlier tasks, so it cannot continue this one.
     """

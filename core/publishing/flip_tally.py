@@ -35,7 +35,7 @@ class PredictionFlipTally:
         positive: Mask,
         counted: Mask,
     ) -> None:
-        """Add a task's images to the counts of lost and gained predictions, by their true class.
+        """Count a task's images whose prediction turned wrong or right, by their true class.
 
         Args:
             part: held-out images of the task.

@@ -156,7 +156,7 @@ def _read_comparison_rows(
 def _read_prediction_digests(
     session: Session, model: Model, numbers: set[int]
 ) -> dict[int, dict[int, str]]:
-    """Return the digests of stored predictions by version and task."""
+    """Return the digests of stored predictions, by version and task."""
     query = select(
         VersionTaskResult.version, VersionTaskResult.task, VersionTaskResult.answers
     ).where(
@@ -268,7 +268,7 @@ class _FlipComparison:
         return PredictedTaskImages(task, task if is_apart else 0, names, ranked)
 
     def _list_prediction_classes(self, version: _ReferenceVersion, task: int) -> list[str]:
-        """Return the classes that a version's rows on a task stand for."""
+        """Return the classes that the rows of a version's predictions on a task mean."""
         if self._facts.model.scenario == "task":
             head = version.manifest.find_head_entry(task)
             return list(head.classes) if head is not None else []
@@ -277,8 +277,8 @@ class _FlipComparison:
     def _read_predicted_rows(
         self, version: _ReferenceVersion, part: PredictedTaskImages
     ) -> tuple[Rows, int] | None:
-        """Return a version's predictions on a task and its number of classes, or None if they
-        cannot be compared.
+        """Read a version's predictions on a task and its number of classes; None if they cannot be
+        compared.
         """
         old_names = self._list_prediction_classes(version, part.task)
         # Rows are compared as numbers, which fits only if both versions count the classes alike.

@@ -94,7 +94,7 @@ class _MeasuredTask:
 
 
 def find_production_number(session: Session, model_id: str) -> int | None:
-    """Return the number of the version in production."""
+    """Return the number of a model's version in production."""
     return session.scalar(
         select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION)
     )

@@ -94,7 +94,7 @@ def publish_job_result(
 
 
 def _find_published_version(db: Database, claim: JobClaim) -> JobVersionStatus | None:
-    """Return the version that the job has made already, or None."""
+    """Return the version that the job has already made, or None."""
     with db.read() as session:
         query = select(Version.number, Version.status).where(Version.job_id == claim.job_id)
         row = session.execute(query).one_or_none()

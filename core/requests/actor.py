@@ -141,7 +141,8 @@ def build_valid_key_condition(key_id: str, now: float) -> ColumnElement[bool]:
 
 
 def require_valid_key(session: Session, actor: Actor, now: float) -> None:
-    """Refuse to commit a change if the key has been revoked or has expired since the request began.
+    """Raise an error before the commit if the caller's key was revoked or has expired since the
+    request began.
 
     Args:
         session: session of the transaction that commits the change.
@@ -158,7 +159,7 @@ def require_valid_key(session: Session, actor: Actor, now: float) -> None:
 
 
 def make_key_expired_meanwhile_error() -> NotAuthenticated:
-    """Return the error for a key that ended while its request was under way."""
+    """Return the error for an access key that expired or was revoked during its request."""
     return NotAuthenticated(
         "The key was revoked or has expired while this request was under way: nothing of it "
         "was done."

@@ -86,12 +86,12 @@ def _choose_job_device(job: Job, offer: WorkerResources) -> str:
 
 
 def _return_query_without_row_locks(query: Select[Job]) -> Select[Job]:
-    """Return the query unchanged: on SQLite, a writing transaction is alone."""
+    """Return a claim's query unchanged, because SQLite has only one writer at a time."""
     return query
 
 
 def _add_row_lock(query: Select[Job]) -> Select[Job]:
-    """Return the query with a PostgreSQL lock on the jobs that it selects.
+    """Add a PostgreSQL row lock to a claim's query of jobs.
 
     Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
     that changed between the read and the lock, but not other rows. A retry or a held task since

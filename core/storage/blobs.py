@@ -168,7 +168,7 @@ class Blobs:
         return True
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of a blob or of a range of it.
+        """Return chunks of a blob's bytes, or of a range of them.
 
         The blob is verified first. The exception is a whole blob that is not on a local disk, which
         is verified while it is read.

@@ -194,7 +194,9 @@ class FolderStore:
         self.remove_incomplete_objects()
 
     def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
-        """Remove files older than `older_s` seconds that crashed writers left in `.incoming/`."""
+        """Remove incomplete files older than `older_s` seconds that crashed writers left in
+        `.incoming/`.
+        """
         oldest = time.time() - older_s
         if not self._incoming.is_dir():
             return  # no writer has made the folder yet
@@ -215,7 +217,9 @@ class FolderStore:
 
     @contextmanager
     def _open_incoming_file(self) -> Iterator[tuple[Path, BinaryIO]]:
-        """Open a new file in `.incoming/`, which is removed at the end unless it was renamed."""
+        """Open a new file in `.incoming/`, which is removed at the end unless it was renamed into
+        the store.
+        """
         self._incoming.mkdir(parents=True, exist_ok=True)
         temporary = self._incoming / secrets.token_hex(16)
         try:

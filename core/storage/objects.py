@@ -50,7 +50,7 @@ class ObjectStorage(Protocol):
     """Interface of object stores. Every method raises `Unavailable` if the store does not respond."""
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Store a file under `key` and replace any previous object.
+        """Store a file as the object `key` and replace any previous object.
 
         Readers see the old or the new one whole.
 
@@ -63,7 +63,7 @@ class ObjectStorage(Protocol):
         ...
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """Store `data` under `key`, as `put_file` does."""
+        """Store bytes as the object `key`, like `put_file`."""
         ...
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -93,11 +93,12 @@ class ObjectStorage(Protocol):
         ...
 
     def get_local_path(self, key: str) -> Path | None:
-        """Return the object's file in a folder store; None if missing or in another store."""
+        """Return a stored object's file in a folder store; None if missing or in another store."""
         ...
 
     def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """Return a URL to GET the object for `seconds` (1 to 900) without a key; None for a folder.
+        """Return a URL by which an object can be downloaded for `seconds` (1 to 900) without a key;
+        None for a folder.
 
         Args:
             headers: response headers that the URL sets, such as `Content-Disposition`.
@@ -105,7 +106,7 @@ class ObjectStorage(Protocol):
         ...
 
     def check_store_usable(self) -> None:
-        """Raise `Unavailable` within seconds if the store cannot be used now."""
+        """Raise `Unavailable` within seconds if the object store cannot be used now."""
         ...
 
     def create_folder_or_bucket(self) -> None:
@@ -140,6 +141,6 @@ def check_key_prefix(prefix: str) -> str:
 
 
 def require_nonnegative_range(offset: int, length: int | None) -> None:
-    """Raise ValueError for a negative offset or length."""
+    """Raise ValueError for a negative offset or length of a range of bytes."""
     if offset < 0 or (length is not None and length < 0):
         raise ValueError(f"not a range: offset {offset}, length {length}")

@@ -311,7 +311,8 @@ class S3Store:
         return None
 
     def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """Return a URL to GET the object for `seconds` (1 to 900), with these response headers.
+        """Return a URL by which an S3 object can be downloaded for `seconds` (1 to 900), with these
+        response headers.
 
         Raises:
             ValueError: another lifetime, or a header that S3 does not let a URL set.

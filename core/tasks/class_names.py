@@ -128,7 +128,7 @@ class _SimilarNameIndex:
         self._replaced: dict[int, str] = {}
 
     def add_name(self, name: str) -> None:
-        """Add a class name to the index."""
+        """Add a class name to the index of similar names."""
         fold = normalise_spelling(name)
         for stem in list_possible_singular_names(fold):
             self._stems.setdefault(stem, name)
@@ -168,7 +168,7 @@ class _SimilarNameIndex:
         return next(filter(None, map(self._words.get, swapped_words)), None)
 
     def _find_name_by_edit(self, word: str) -> str | None:
-        """Return an indexed name that is one edit away from this word, or None."""
+        """Return an indexed class name that is one edited letter away from this word, or None."""
         # Equal hashes of different texts only cause a needless warning.
         similar = self._shorter.get(hash(word))
         if similar is not None:

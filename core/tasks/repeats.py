@@ -77,7 +77,7 @@ def find_tasks_with_same_content(
 
 
 def build_equal_task_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
-    """Build the SQL condition on tasks of a model that may have the same content as a batch.
+    """Build the SQL condition on a model's tasks that may have the same content as a batch.
 
     Older tasks have no digest of their content and match by their archive; `rank_equal_tasks` then
     removes false matches.

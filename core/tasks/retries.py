@@ -188,7 +188,7 @@ def _relearn_task_by_new_job(again: RelearnRequest) -> Job:
 
 
 def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
-    """Queue the job itself again, under the present recipe and gate of its model."""
+    """Queue a finished job itself again, with the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
     patch = _choose_recipe_override(again)
@@ -253,7 +253,7 @@ def _copy_recipe_without_resources(recipe: RecipeOut) -> dict[str, object]:
 
 
 def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> Job:
-    """Create a new job for a task that already made a version. `action`: name in the audit trail.
+    """Create a new job that learns again a task which already made a version.
 
     Raises:
         WrongState: its training data is gone.

@@ -183,7 +183,7 @@ class BatchSubmission:
         return report
 
     def submit_as_next_task(self) -> SentBatchResponse[Accepted]:
-        """Make the batch the model's next task, unless it repeats one (`core.tasks.repeats`).
+        """Submit the batch as the model's next task, unless it repeats one (`core.tasks.repeats`).
 
         Raises:
             NotFound: the model or the upload is gone.
@@ -506,7 +506,7 @@ class BatchSubmission:
     def _warn_of_repeats(
         self, same: Sequence[TaskWithEqualContent], expected_s: float | None
     ) -> list[str]:
-        """Return the warnings about a repeated batch that is learned all the same."""
+        """Return warnings about a batch that repeats a task and is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
         if not again and repeats.choose_task_that_answers_repeat(same) is not None:
             return []

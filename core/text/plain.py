@@ -33,7 +33,7 @@ _LIMITS = {
 
 
 def describe_json_types(names: Iterable[str]) -> str:
-    """Return JSON Schema types in words, such as `a number or null`."""
+    """Describe JSON Schema types in words, such as `a number or null`."""
     return " or ".join(_KINDS.get(name, name) for name in names)
 
 

@@ -307,7 +307,7 @@ def _find_keys_marked_as_damaged(session: Session, keys: list[str]) -> set[str]:
 
 
 def _drop_file_from_page_cache(path: str) -> None:
-    """Drop a file's pages from memory, so that the disk itself is read.
+    """Drop a file from the system's page cache, so that the disk itself is read.
 
     Pages mapped by a process stay.
     """

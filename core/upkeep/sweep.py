@@ -183,7 +183,7 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
 
 
 def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
-    """Delete the files that were retained to undo an edit whose time is over."""
+    """Delete files that were retained to undo edits, once an edit can no longer be undone."""
     with db.write() as session:
         expired = TaskFileBeforeEdit.until < db.now(session)
         digests = retention.delete_edit_undo_file_rows(session, expired)
@@ -302,7 +302,7 @@ _DELETED_TASKS = (
 
 
 def _delete_replay_data_of_deleted_tasks(db: Database, blobs: Blobs) -> None:
-    """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
+    """Delete replay buffers of older versions that may hold images of tasks whose data was deleted.
 
     The next version is made without its images. Older versions lose theirs when no job can start
     from them by itself: `production` and the lineage head point to others, and no job from them is

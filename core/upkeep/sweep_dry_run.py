@@ -198,7 +198,7 @@ class _DryRunStore:
         self._store.check_store_usable()
 
     def create_folder_or_bucket(self) -> None:
-        """Do nothing: a dry run creates nothing."""
+        """Do nothing, since a dry run creates nothing in the store."""
 
     def remove_incomplete_objects(self, older_s: float = 0.0) -> None:
-        """Do nothing: a dry run removes nothing."""
+        """Do nothing, since a dry run removes nothing from the store."""

@@ -37,7 +37,7 @@ def list_upload_pieces(session: Session, upload_id: str) -> list[StoredUploadPie
 
 
 def delete_upload_rows(session: Session, upload_id: str) -> list[str]:
-    """Delete the rows of an upload and its pieces.
+    """Delete the database rows of an upload and of its pieces.
 
     Return the keys, whose objects are unused after the commit.
     """

@@ -248,7 +248,8 @@ def release_upload_lease(db: Database, writing: LeasedUpload) -> None:
 def require_storage_room_for_piece(
     db: Database, writing: LeasedUpload, size: int | None, terms: UploadLimits
 ) -> None:
-    """Check that the upload's owner has room for a piece of `size` bytes (None if not known yet).
+    """Check that an upload's owner has storage left for a piece of `size` bytes (None if not known
+    yet).
 
     Raises:
         StorageFull, BodyTooLarge: see `core.usage.quota`.
@@ -375,7 +376,7 @@ def _build_upload_progress(row: Upload) -> UploadState:
 
 
 def _build_lease_conditions(writing: LeasedUpload) -> tuple[Any, ...]:
-    """Return the conditions that select the upload while this request has the lease."""
+    """Return the SQL conditions that select an upload while this request has its lease."""
     return Upload.id == writing.id, Upload.fence == writing.fence
 
 

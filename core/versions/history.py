@@ -146,7 +146,7 @@ def _read_forgetting_figure(detail: Mapping[str, Any] | None) -> float | None:
 
 
 def _list_production_moves(session: Session, model: Model) -> list[ProductionMove]:
-    """Return the newest moves of production, newest first."""
+    """Return the newest moves of the alias production, newest first."""
     query = (
         select(AliasMove)
         .where(AliasMove.model_id == model.id, AliasMove.alias == PRODUCTION)

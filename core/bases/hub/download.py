@@ -226,7 +226,7 @@ def _download_from_offset(
 
 
 def _compute_digest(path: Path, size: int, digits: int) -> str:
-    """Return the SHA-256 of a large file, or the SHA-1 by which git names a small one."""
+    """Return the digest of a downloaded file: SHA-256 for a large one, git's SHA-1 for a small one."""
     if digits == _SHA256_DIGITS:
         digest = hashlib.sha256()
     else:

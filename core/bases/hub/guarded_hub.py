@@ -86,7 +86,7 @@ class GuardedHubClient:
         self._open.close()
 
     def fetch_json_document(self, path: str, timeout_s: float) -> Any:
-        """Return the JSON document that the hub responds with.
+        """Request a path of the hub and return the JSON document of the response.
 
         Raises:
             HubResponseRefused: the response is not JSON, or too long.
@@ -117,7 +117,7 @@ class GuardedHubClient:
         *,
         is_followed: bool = True,
     ) -> Iterator[httpx2.Response]:
-        """Yield the response to a request, with its body still unread.
+        """Send a request to the hub and yield the response, with its body still unread.
 
         Args:
             path: path at the hub.
@@ -203,7 +203,7 @@ class GuardedHubClient:
         raise failed
 
     def _resolve_checked_addresses(self, url: httpx2.URL) -> list[IPAddress]:
-        """Return the IP addresses of a URL's host that may be contacted.
+        """Return those IP addresses of a URL's host that may be contacted.
 
         Raises:
             HubResponseRefused: an address of the name is not public.

@@ -21,7 +21,7 @@ class _JobEvent(Document):
         return {"event": self.event, **self.dump_without_event_kind()}
 
     def dump_without_event_kind(self) -> dict[str, Any]:
-        """Return an event's fields except its kind, as they are stored."""
+        """Return a job event's fields except its kind, as they are stored."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 
 

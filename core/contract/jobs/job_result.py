@@ -24,7 +24,7 @@ MeasuredVersion = Literal["base", "parent", "new"]
 
 
 class MeasuredMatrixCell(Document):
-    """One cell of the accuracy matrix: a version on the held-out part of a task.
+    """One cell of the accuracy matrix: a version's result on a task's held-out images.
 
     Attributes:
         version: the version.
@@ -44,14 +44,14 @@ class MeasuredMatrixCell(Document):
 
     @property
     def primary_measure(self) -> float | None:
-        """The problem's primary measure in [0, 1]; None without images."""
+        """Value of the problem's primary measure (such as accuracy) in [0, 1]; None without images."""
         if self.measure is not None:
             return self.measure
         return self.correct / self.total if self.total else None
 
     @property
     def correct_count(self) -> int:
-        """Number of correct predictions: the integer whose share of the images is nearest to the
+        """Number of correct predictions, or the integer whose share of the images is nearest to the
         measure.
 
         The accuracy matrix has counts, which databases list as whole numbers.
@@ -75,14 +75,14 @@ class PredictionsFile(Document):
 
 
 class FeaturesFile(Document):
-    """Features float32 [N, D] of a task's held-out images, as a file of the result's folder."""
+    """File in the job's result folder with the features float32 [N, D] of a task's held-out images."""
 
     task: int
     file: str
 
 
 class LearnedNetworkRecord(Document):
-    """The information to rebuild a network and to know how it was made.
+    """Record of a learned network: all that is needed to rebuild it and to know how it was made.
 
     Attributes:
         steps: training steps.

@@ -62,7 +62,8 @@ class TrainingLoopState(Document):
 
 
 class SnapshotDocument(TrainingLoopState):
-    """`snapshot.json`: the task, the loop's state, and the results so far.
+    """Content of a snapshot's `snapshot.json`: the task, the training loop's state, and the results
+    so far.
 
     Attributes:
         number: number in the run, from 1.

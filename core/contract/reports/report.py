@@ -77,7 +77,7 @@ class ClassNames(TypedDict):
 
 
 class ByteIdenticalImages(TypedDict):
-    """Images with the same bytes: number of those that repeat an earlier one, and the first 100."""
+    """Images with equal bytes in a batch: the number that repeat an earlier one, and the first 100."""
 
     duplicates: int
     duplicate_paths: list[Duplicate]

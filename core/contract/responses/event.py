@@ -130,7 +130,7 @@ class EventPage(TypedDict):
 
 
 class LogLine(TypedDict):
-    """One line of a job's log."""
+    """One line of a job's log, with its time and level."""
 
     id: int
     at: str

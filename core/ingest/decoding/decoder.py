@@ -135,7 +135,7 @@ class _RowRangeDecoder:
         self._write_decoded_rows(start, b"".join(rows), bytes(verdicts), b"".join(digests))
 
     def convert_array_rows(self, start: int, stop: int, at: mmap.mmap) -> None:
-        """Convert the images of rows [start, stop) of an array to the required form."""
+        """Convert the images of rows [start, stop) in an npz's array to squares."""
         # Imported here: loading NumPy takes half of the start, and decoders of files do without.
         import numpy as np
 

@@ -45,7 +45,9 @@ class SquareResizing:
         return SquareResizing(crop, None if interpolation is None else str(interpolation), decoding)
 
     def compute_shorter_side(self, size: int) -> int:
-        """Return the pixels of the shorter side after resizing, before a crop of `size` pixels."""
+        """Return to how many pixels an image's shorter side is resized, before a crop of `size`
+        pixels.
+        """
         return geometry.shorter_side(size, self.crop)
 
     @property

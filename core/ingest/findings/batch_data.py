@@ -47,7 +47,7 @@ def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
 def find_near_duplicates(
     traces: ImageFingerprints, digests_repeat: npt.NDArray[np.bool_]
 ) -> NearDuplicates:
-    """Find near duplicates within a batch.
+    """Find images of a batch that look nearly the same, by perceptual hashes.
 
     Args:
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an

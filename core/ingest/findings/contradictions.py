@@ -67,7 +67,7 @@ class LabelContradictions:
 
     @classmethod
     def from_report(cls, report: BatchReport) -> "LabelContradictions":
-        """Return the contradicting labels in a stored report, so that more can be added."""
+        """Parse the contradicting labels in a stored report, so that more can be added."""
         return cls(
             _ListedContradictions(
                 REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))
@@ -80,7 +80,7 @@ class LabelContradictions:
         )
 
     def to_report(self) -> BatchReport:
-        """Return contradicting labels as fields of a report."""
+        """Return contradicting labels as fields of a batch's report."""
         return {
             "conflicts": self.equal.first,
             "conflicts_count": self.equal.count,
@@ -90,7 +90,7 @@ class LabelContradictions:
 
 
 def digest_image_pixels(images: _Images) -> Digests:
-    """Return BLAKE2b digests of images uint8 [N, S, S, C] as uint8 [N, 16]."""
+    """Return a BLAKE2b digest of each image's pixels: uint8 [N, S, S, C] → uint8 [N, 16]."""
     digests = np.zeros((len(images), DIGEST_BYTES), np.uint8)
     for row, image in enumerate(images):
         digest = blake2b(image.tobytes(), digest_size=DIGEST_BYTES).digest()

@@ -28,7 +28,8 @@ MAX_NAMES_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class ImageFingerprints:
-    """Fingerprints of a task's images, by which equal and similar images are recognised.
+    """Fingerprints of a task's images (digests and perceptual hashes), by which equal and similar
+    images are found.
 
     Attributes:
         train, held_out: perceptual hashes of the two parts.

@@ -8,7 +8,7 @@ BLOCK = 512
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Return whether 512 bytes are a tar header with a valid checksum; all-zero blocks are not."""
+    """Return True if 512 bytes are a tar header with a valid checksum; all-zero blocks are not."""
     digits = block[148:156].strip(b" \0")
     if not digits or not digits.isdigit():
         return False
@@ -65,7 +65,7 @@ def parse_pax_size(text: str, name: str) -> int:
 
 
 def parse_pax_header(body: bytes) -> dict[str, str]:
-    """Parse a pax extended header of a tar entry: key → value.
+    """Parse a tar entry's pax extended header to a dictionary.
 
     Its records are `LENGTH KEY=VALUE\\n`.
 

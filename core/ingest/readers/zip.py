@@ -72,7 +72,7 @@ class ZipReader(UploadReader):
         self._names = names
 
     def with_fallback_name_encoding(self, encoding: str) -> UploadReader:
-        """Return a zip reader that uses an encoding for names that do not state theirs."""
+        """Return a zip reader that decodes entry names of unstated encoding by the given one."""
         return ZipReader(encoding)
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:

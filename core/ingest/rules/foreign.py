@@ -28,8 +28,8 @@ class UnsupportedFileKind(NamedTuple):
         return f"Convert it first: {' ; '.join(self.commands)}"
 
     def format_conversion_advice(self, file: str) -> str:
-        """Return the commands that convert an unsupported file, with its name if a shell reads it
-        unchanged.
+        """Return advice with the commands that convert an unsupported file, with its name if a
+        shell reads it unchanged.
         """
         name, folder = file.rpartition("/")[2], file.rpartition("/")[0] or "."
         # Such a name would have to be quoted, and its quotes differ in a shell and in Python.

@@ -121,7 +121,7 @@ def is_container_folder(folder: str) -> bool:
 
 
 def is_date_folder(folder: str) -> bool:
-    """Return whether a folder is named by a date.
+    """Return True if a folder is named by a date.
 
     Examples are `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024` and `2024-W05`.
     """

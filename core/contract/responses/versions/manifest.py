@@ -203,7 +203,7 @@ class CoveragePoint(TypedDict):
 
 
 class CalibrationOut(TypedDict):
-    """Calibration of probabilities on `images` held-out images.
+    """Calibration of a version's probabilities, measured on `images` held-out images.
 
     The images that a temperature was fitted to are not used to judge it.
 

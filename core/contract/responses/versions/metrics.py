@@ -36,7 +36,7 @@ class TaskAccuracy(TypedDict):
 
 
 class TaskForgetting(TypedDict):
-    """A task's accuracy when it was learned and now, and its forgetting."""
+    """Forgetting of one task: its accuracy when it was learned and now, and the difference."""
 
     task: int
     when_learned: float | None
@@ -45,7 +45,9 @@ class TaskForgetting(TypedDict):
 
 
 class ProbeAccuracy(TypedDict):
-    """Accuracy of the k-NN probe over all tasks together, and by task."""
+    """Accuracy of a k-nearest-neighbour classifier on a version's features, over all tasks and by
+    task.
+    """
 
     accuracy: float | None
     per_task: list[TaskAccuracy]

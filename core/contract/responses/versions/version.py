@@ -27,7 +27,7 @@ class PartOut(FileOut):
 
 
 class CommonVersionFields(TypedDict):
-    """Fields that a version has both by itself and in a list."""
+    """Fields that the response about one version and the items of version lists share."""
 
     id: str
     number: int

@@ -32,7 +32,7 @@ class JsonTextReader:
         return self._text[self._at : self._at + 1]
 
     def read_value(self) -> object:
-        """Return the JSON value at the current position."""
+        """Read and return the JSON value at the current position."""
         self.peek_character()
         # Windows grow: one as long as the text would be copied for each of its entries.
         size = _FIRST_CHARS
