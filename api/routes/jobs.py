@@ -50,7 +50,7 @@ from core.contract.responses.event import (
 )
 from core.contract.responses.job import JobOut, JobPage, TrialsOut
 from core.database.kinds import JobKind
-from core.database.polling import EventRow, JobRow, PollingDatabaseReads
+from core.database.polling import JobEventRow, JobRow, PollingDatabaseReads
 from core.database.states import JobAction, JobState
 from core.errors import Invalid
 from core.jobs import job_response, jobs
@@ -325,7 +325,7 @@ router.head(
 )(download_anytime)
 
 
-def _build_metric_point(event: EventRow) -> Point | None:
+def _build_metric_point(event: JobEventRow) -> Point | None:
     """Return a measurement; None for progress without a loss (decoding, a change of phase)."""
     if event.type == "metric":
         metric = cast(MetricData, event.data)
@@ -347,7 +347,7 @@ def _build_metric_point(event: EventRow) -> Point | None:
     return {"id": event.id, "at": at, "name": name, "step": step, "value": value, "data": data}
 
 
-def event_to_json(event: EventRow) -> EventOut:
+def event_to_json(event: JobEventRow) -> EventOut:
     """Return an event in the API's JSON form."""
     return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
@@ -380,7 +380,7 @@ async def _load_job_response_facts(request: Request, row: JobRow) -> job_respons
         device = job_response.find_missing_cuda_devices(
             row, row.wants_gpus, row.device_seen, time.time()
         )
-    base = job_response.find_base_fetching_job(row)
+    base = job_response.find_base_weights_fetching_job(row)
     if row.stop_task is None or base is not None:
         return job_response.JobResponseFacts(row.outcome, base=base, device=device)
     stop_fields = await _get_polling_reads(request).find_task_stopping_lineage(
@@ -409,7 +409,7 @@ def _get_polling_reads(request: Request) -> PollingDatabaseReads:
 
 async def _read_event_page(
     request: Request, actor: Actor, job: str, page: PageQuery, types: tuple[str, ...]
-) -> tuple[list[EventRow], str | None]:
+) -> tuple[list[JobEventRow], str | None]:
     row = await _find_visible_job(request, actor, job)
     limit, after = page.limit, _decode_event_cursor(page.cursor)
     rows = await _get_polling_reads(request).list_events(row.id, after, limit + 1, types)

@@ -9,7 +9,7 @@ from api.dependencies import ShapeWork
 from api.uploads.body import ReceivedUpload
 from core.admission.admission import AdmissionLimits
 from core.bases import bases
-from core.bases.expected_base import get_cached_base, load_expected_base_tensors
+from core.bases.expected_base import get_cached_expected_base_tensors, load_expected_base_tensors
 from core.contract.base import ExpectedBaseTensors
 from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
@@ -97,7 +97,9 @@ async def load_expected_tensors(
 ) -> ExpectedBaseTensors:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image
-    cached = await to_thread.run_sync(get_cached_base, settings, want.architecture, image)
+    cached = await to_thread.run_sync(
+        get_cached_expected_base_tensors, settings, want.architecture, image
+    )
     if cached is not None:
         return cached
     # Heavy work: shapes come from building the network, in turns between owners.

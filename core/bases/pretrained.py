@@ -198,7 +198,7 @@ def retry_weights_job(
     return requeue_ended_job(session, actor, model, job, max_open_jobs, now)
 
 
-def find_failed_weight_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
+def find_failed_weights_download_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
     """Return, by model id, the jobs that failed to download the weights of the model's base."""
     jobs = {model.base_job: model.id for model in models if model.base_job is not None}
     if not jobs:

@@ -135,7 +135,7 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class EventRow:
+class JobEventRow:
     """One event of a job, as read for polling clients."""
 
     id: int
@@ -334,7 +334,7 @@ class PollingDatabaseReads:
 
     async def list_events(
         self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
-    ) -> list[EventRow]:
+    ) -> list[JobEventRow]:
         """Return at most `limit` events of a job with an id above `after_id`, in order; `types`
         None: of every type.
 
@@ -344,7 +344,9 @@ class PollingDatabaseReads:
         among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
         query = _EVENTS.format(self._mark, self._mark, among, self._mark)
         rows = await self._reader.fetch_rows(query, (job_id, after_id, *(types or ()), limit))
-        return [EventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows]
+        return [
+            JobEventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows
+        ]
 
     async def read_owner_events(
         self, about: OwnerEventFilter, after_id: int, limit: int, types: Sequence[str] | None = None

@@ -161,7 +161,7 @@ class BaseWeightsFetchingJob:
     error: JobError | None
 
 
-def find_base_fetching_job(row: JobRow) -> BaseWeightsFetchingJob | None:
+def find_base_weights_fetching_job(row: JobRow) -> BaseWeightsFetchingJob | None:
     """Return the job that downloads the base weights for which a polled job waits; None: it waits
     for none.
     """
@@ -309,7 +309,7 @@ def find_job_response_facts(
         # Descending, so that the first of several tasks remains.
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = LineageStoppingTask(*stop)
-    bases = _find_base_fetching_jobs(
+    bases = _find_base_weights_fetching_jobs(
         session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
     )
     devices = _find_missing_cuda_devices(session, jobs)
@@ -324,7 +324,7 @@ def find_job_response_facts(
     }
 
 
-def _find_base_fetching_jobs(
+def _find_base_weights_fetching_jobs(
     session: Session, models: set[str]
 ) -> dict[str, BaseWeightsFetchingJob]:
     """Return by model id the job that downloads the weights of the model's base."""

@@ -88,7 +88,7 @@ def find_adopted_classifier(db: Database, actor: Actor, base: object) -> Adopted
     if not isinstance(base, str) or not base.startswith("bas_"):
         return None
     with db.read() as session:
-        row = _find_base_row(session, actor, base)
+        row = _find_visible_base_row(session, actor, base)
         if row is None or "classifier" not in row.architecture:
             return None
         return AdoptedClassifier(row.id, row.sha256, row.architecture)
@@ -196,7 +196,7 @@ def add_versions_of_adopted_classifier(
     session, now = transaction.session, transaction.now
     # First, so that no part is deleted between the check and the commit.
     references.lock_blob_references_against_deletion(session)
-    row = _find_base_row(session, transaction.actor, adopted.id, lock=True)
+    row = _find_visible_base_row(session, transaction.actor, adopted.id, lock=True)
     if row is None or not all(blobs.has(part.sha256) for part in adopted.parts):
         raise _make_adoption_error("base", f"The base {adopted.id!r} is gone: upload it again.")
     session.delete(row)
@@ -296,7 +296,9 @@ def _write_missing_tensors(path: Path, names: Sequence[str], rows: int) -> tuple
     return path, hashlib.sha256(path.read_bytes()).hexdigest(), str
 
 
-def _find_base_row(session: Session, actor: Actor, base: str, *, lock: bool = False) -> Base | None:
+def _find_visible_base_row(
+    session: Session, actor: Actor, base: str, *, lock: bool = False
+) -> Base | None:
     query = select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
     return session.scalar(query.with_for_update() if lock else query)
 

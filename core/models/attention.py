@@ -65,7 +65,7 @@ def list_attention_items(
     by_id = {model.id: model for model in models}
     items = {
         model: [_build_missing_base_item(by_id[model], job)]
-        for model, job in pretrained.find_failed_weight_jobs(session, models).items()
+        for model, job in pretrained.find_failed_weights_download_jobs(session, models).items()
     }
     for id, choices in list_jobs_awaiting_trial_choice(session, list(by_id)).items():
         items.setdefault(id, []).extend(choices)

@@ -101,7 +101,7 @@ def count_version_losses(
     facts = _read_comparison_rows(db, claim, production)
     if facts is None or not _extends_classes_of_production(result.document, facts.production):
         return None
-    return _FlipComparison(blobs, facts, result).count_all_losses()
+    return _PredictionFlipComparison(blobs, facts, result).count_all_losses()
 
 
 def _extends_classes_of_production(
@@ -205,7 +205,7 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
     return {number: manifest for number, manifest in session.execute(query)}
 
 
-class _FlipComparison:
+class _PredictionFlipComparison:
     """Comparison of the new version's predictions with those of earlier versions, task by task."""
 
     def __init__(

@@ -100,7 +100,7 @@ def find_production_number(session: Session, model_id: str) -> int | None:
     )
 
 
-def compare_with_production(
+def compare_version_with_production(
     db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count newly wrong predictions against production as the gate needs them, and compare

@@ -84,7 +84,7 @@ def publish_job_result(
                 blobs,
                 claim,
                 made,
-                negative_flips.compare_with_production(db, blobs, claim, made.folder),
+                negative_flips.compare_version_with_production(db, blobs, claim, made.folder),
             )
         hit_failpoint("publish-committed")
         delete_stored_objects_without_rows(db, blobs, made, former)

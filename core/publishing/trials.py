@@ -48,7 +48,7 @@ def judge_version_of_trial(
     made = store_job_result_files(db, blobs, claim, result)
     judged: TrialMeasurements | None = None
     while judged is None:  # None: production moved while the versions were compared
-        comparison = negative_flips.compare_with_production(db, blobs, claim, made.folder)
+        comparison = negative_flips.compare_version_with_production(db, blobs, claim, made.folder)
         try:
             with db.write() as session:
                 judged = _judge_version(db, session, blobs, claim, made, comparison)

@@ -56,7 +56,7 @@ class TaskWithEqualContent:
     is_held: bool
 
     @property
-    def is_answer_to_repeat(self) -> bool:
+    def is_returned_for_repeated_batch(self) -> bool:
         """True if submitting the batch again returns this task."""
         return self.standing in ANSWERS or self.is_held
 
@@ -117,7 +117,7 @@ def _rank_earlier_task(same: TaskWithEqualContent) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
-    return len(ANSWERS) + (not same.is_answer_to_repeat)
+    return len(ANSWERS) + (not same.is_returned_for_repeated_batch)
 
 
 def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
@@ -141,11 +141,11 @@ def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
-def choose_task_that_answers_repeat(
+def choose_task_returned_for_repeat(
     same: Sequence[TaskWithEqualContent],
 ) -> TaskWithEqualContent | None:
     """Return the task to return for a repeated batch; None if the batch is learned anew."""
-    return same[0] if same and same[0].is_answer_to_repeat else None
+    return same[0] if same and same[0].is_returned_for_repeated_batch else None
 
 
 def find_current_task_job(session: Session, same: TaskWithEqualContent) -> Job:

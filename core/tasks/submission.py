@@ -320,7 +320,7 @@ class BatchSubmission:
         The caller holds the lock on the model's row. A held task is retried if the request names a
         recipe that differs from that of its job.
         """
-        same_task = None if self.batch.again else repeats.choose_task_that_answers_repeat(same)
+        same_task = None if self.batch.again else repeats.choose_task_returned_for_repeat(same)
         if same_task is None:
             return None
         job, is_new = repeats.find_current_task_job(session, same_task), False
@@ -455,7 +455,7 @@ class BatchSubmission:
             past = self._read_model_history(session, self.model)
             model = past.model
             answered = (
-                None if self.batch.again else repeats.choose_task_that_answers_repeat(past.same)
+                None if self.batch.again else repeats.choose_task_returned_for_repeat(past.same)
             )
             if answered is not None and not plans_known:
                 return None
@@ -508,7 +508,7 @@ class BatchSubmission:
     ) -> list[str]:
         """Return warnings about a batch that repeats a task and is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
-        if not again and repeats.choose_task_that_answers_repeat(same) is not None:
+        if not again and repeats.choose_task_returned_for_repeat(same) is not None:
             return []
         return repeats.warn_of_repeated_batch(same, again=again, size=size, expected_s=expected_s)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import select
 
-from core.database.polling import EventRow, OwnerEventFilter, PollingDatabaseReads
+from core.database.polling import JobEventRow, OwnerEventFilter, PollingDatabaseReads
 from core.database.session import Database
 from core.database.tables import Job, OwnerEvent
 from core.errors import Unavailable
@@ -83,7 +83,7 @@ def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Databa
 
 
 def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
-    async def use(reads: PollingDatabaseReads) -> list[list[EventRow]]:
+    async def use(reads: PollingDatabaseReads) -> list[list[JobEventRow]]:
         every = await reads.list_events("job_1", 0, 100, None)
         return [
             every,
