@@ -1,6 +1,6 @@
 """HTTP: routes, pages and limits, without decisions and without torch."""
 
-from core.platforms import require_platform
+from core.platforms import require_supported_platform
 
 # Before a module is imported that Windows lacks.
-require_platform()
+require_supported_platform()

@@ -84,7 +84,7 @@ from api.server.stopping import StopFlag
 from api.static_files import add_static_files
 from api.uploads.tus import TusVersionMiddleware
 from core.database.migrate import require_current_schema
-from core.database.polling import PollingReads
+from core.database.polling import PollingDatabaseReads
 from core.database.session import REQUEST_STATEMENT_S, Database
 from core.database.tables import Owner
 from core.errors import CannotStart, PerennialError
@@ -270,7 +270,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.store = store
     app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     app.state.doorbell = WorkerNotifier(settings, db)
-    app.state.polling = PollingReads(settings.resolved_database_url)
+    app.state.polling = PollingDatabaseReads(settings.resolved_database_url)
     app.state.uploads = {}
     app.state.predict_line = PredictQueue(settings)
     app.state.predictor = Predictor(settings)

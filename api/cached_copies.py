@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from api.periodic_task import PeriodicTask
 from core.database.session import Database
 from core.errors import PerennialError
-from core.retention.unused import delete_unreferenced_copies
+from core.retention.unused import delete_unreferenced_cached_blobs
 from core.storage import Blobs
 
 log = structlog.get_logger(__name__)
@@ -29,7 +29,7 @@ class CachedCopySweeper(PeriodicTask):
     async def run_once(self) -> None:
         """Delete the copies of blobs that nothing refers to any more."""
         try:
-            await to_thread.run_sync(delete_unreferenced_copies, self._db, self._blobs)
+            await to_thread.run_sync(delete_unreferenced_cached_blobs, self._db, self._blobs)
         # An outage must not end the task: the next round deletes them.
         except (SQLAlchemyError, PerennialError, OSError) as error:
             log.warning("copies of deleted blobs not deleted yet", error=str(error)[:300])

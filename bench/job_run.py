@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.contract.document import Document
-from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart
+from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPartFile
 from core.learning.training import job
 from core.learning.training.control import ControlRequestSource
 
@@ -32,7 +32,7 @@ def fill_in_spec_defaults(spec: Mapping[str, Any]) -> JobSpec:
         name: {
             **spec[name],
             "manifest": {**model, **spec[name]["manifest"]},
-            "parts": [_select_known_fields(LocalPart, part) for part in spec[name]["parts"]],
+            "parts": [_select_known_fields(LocalPartFile, part) for part in spec[name]["parts"]],
         }
         for name in ("parent", "base")
     }

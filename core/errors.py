@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 
 class PerennialError(Exception):
-    """Base of all typed errors. Subclasses set `code`, `title` and `status`."""
+    """Base class of all errors of the service. Subclasses set `code`, `title` and `status`."""
 
     code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
@@ -34,55 +34,57 @@ class PerennialError(Exception):
 
 
 class Invalid(PerennialError):
-    """A request that is well-formed but cannot be fulfilled because of its content."""
+    """Error: a request is well-formed but its content is not valid."""
 
     code, title, status = "invalid", "Invalid request", 422
 
 
 class InvalidRecipe(Invalid):
-    """A recipe with an unknown name, a bad value or a combination that the method excludes."""
+    """Error: a recipe has an unknown name, a bad value or a combination that the method excludes."""
 
     code, title = "invalid-recipe", "Invalid recipe"
 
 
 class NotFound(PerennialError):
-    """An object that does not exist or belongs to another owner."""
+    """Error: an object does not exist or belongs to another owner."""
 
     code, title, status = "not-found", "Not found", 404
 
 
 class Gone(PerennialError):
-    """An object that existed and is no longer retained; the detail says why."""
+    """Error: an object existed and is no longer retained; the detail says why."""
 
     code, title, status = "gone", "Kept no longer", 410
 
 
 class NotAuthenticated(PerennialError):
-    """A request without a key, or with an unknown, revoked or expired one."""
+    """Error: a request has no key, or an unknown, revoked or expired one."""
 
     code, title, status = "not-authenticated", "Not authenticated", 401
 
 
 class NotAllowed(PerennialError):
-    """A call that the key's scope does not cover."""
+    """Error: the scope of the caller's key does not cover the request."""
 
     code, title, status = "not-allowed", "Not allowed", 403
 
 
 class NameTaken(PerennialError):
-    """A name that another object of the same owner has."""
+    """Error: another object of the same owner already has this name."""
 
     code, title, status = "name-taken", "Name already taken", 409
 
 
 class NameAmbiguous(PerennialError):
-    """A name that objects of several owners have; `extra["models"]` lists id and owner of each."""
+    """Error: objects of several owners have this name; `extra["models"]` lists id and owner of
+    each.
+    """
 
     code, title, status = "name-ambiguous", "Name of several objects", 409
 
 
 class WrongState(PerennialError):
-    """An action that the object's current state does not allow.
+    """Error: the object's current state does not allow the action.
 
     `extra["state"]` names the state.
     """
@@ -91,7 +93,7 @@ class WrongState(PerennialError):
 
 
 class OffsetMismatch(PerennialError):
-    """A request that resumes an upload at a wrong offset.
+    """Error: a request resumes an upload at a wrong offset.
 
     `extra` has the upload's `offset` and `length` in bytes.
     """
@@ -100,19 +102,21 @@ class OffsetMismatch(PerennialError):
 
 
 class UploadIncomplete(PerennialError):
-    """An upload that lacks bytes needed now; `extra` has its `offset` and `length` in bytes."""
+    """Error: an upload lacks bytes that are needed now; `extra` has its `offset` and `length` in
+    bytes.
+    """
 
     code, title, status = "upload-incomplete", "Upload incomplete", 409
 
 
 class UploadLocked(PerennialError):
-    """An upload to which another request is writing; try again when that request has ended."""
+    """Error: another request is writing to the upload; try again when it has ended."""
 
     code, title, status = "upload-locked", "Upload in use", 423
 
 
 class ChecksumMismatch(PerennialError):
-    """A piece of an upload that does not match its Upload-Checksum.
+    """Error: a piece of an upload does not match its Upload-Checksum.
 
     The status is defined by tus.
     """
@@ -121,95 +125,95 @@ class ChecksumMismatch(PerennialError):
 
 
 class UnsupportedTusVersion(PerennialError):
-    """A request in a version of tus that is not supported."""
+    """Error: a request uses a version of the tus protocol that is not supported."""
 
     code, title, status = "protocol-version", "Version of tus not supported", 412
 
 
 class IdempotencyInFlight(PerennialError):
-    """An idempotency key whose first request is still being processed."""
+    """Error: the first request with this idempotency key is still being processed."""
 
     code, title, status = "idempotency-in-flight", "First request still in flight", 409
 
 
 class IdempotencyMismatch(PerennialError):
-    """An idempotency key that was used with a different request."""
+    """Error: the idempotency key was already used with a different request."""
 
     code, title, status = "idempotency-mismatch", "Idempotency key reused", 422
 
 
 class BadRequest(PerennialError):
-    """Bytes that are not an HTTP request, or are an ambiguous one."""
+    """Error: the received bytes are not an HTTP request, or an ambiguous one."""
 
     code, title, status = "bad-request", "Bad request", 400
 
 
 class RequestHeadTooLarge(PerennialError):
-    """A request head, or data between the chunks of its body, that exceeds the limit."""
+    """Error: a request's head, or data between the chunks of its body, exceeds the limit."""
 
     code, title, status = "head-too-large", "Head of the request too large", 431
 
 
 class RequestHeadTimeout(PerennialError):
-    """A request head that was not complete in time."""
+    """Error: a request's head was not complete in time."""
 
     code, title, status = "head-timeout", "Head of the request too slow", 408
 
 
 class BodyTooLarge(PerennialError):
-    """A body that exceeds the limit."""
+    """Error: a request's body exceeds the limit in bytes."""
 
     code, title, status = "body-too-large", "Body too large", 413
 
 
 class BodyTimeout(PerennialError):
-    """A body that arrives too slowly."""
+    """Error: a request's body arrives too slowly."""
 
     code, title, status = "body-timeout", "Body too slow", 408
 
 
 class TooManyRequests(PerennialError):
-    """A caller that makes too many requests at once or has reached a quota; try again later."""
+    """Error: the caller makes too many requests or has reached a quota; try again later."""
 
     code, title, status = "too-many-requests", "Too many requests", 429
 
 
 class StorageFull(TooManyRequests):
-    """An owner whose stored bytes have reached their limit; `extra` has `used` and `limit`."""
+    """Error: the owner's stored bytes have reached their limit; `extra` has `used` and `limit`."""
 
     code, title, status = "storage-full", "Storage quota reached", 429
 
 
 class BodyTruncated(PerennialError):
-    """A body from a client that disconnected, or sent fewer or more bytes than declared."""
+    """Error: a request's body has fewer or more bytes than declared, or its client disconnected."""
 
     code, title, status = "body-truncated", "Body incomplete", 400
 
 
 class DigestMismatch(PerennialError):
-    """A body whose digest is not the one that the client declared."""
+    """Error: the digest of a request's body is not the one that the client declared."""
 
     code, title, status = "digest-mismatch", "Digest mismatch", 422
 
 
 class UnsupportedType(PerennialError):
-    """A content type that is unknown or contradicts the first bytes."""
+    """Error: the content type is unknown or contradicts the first bytes of the body."""
 
     code, title, status = "unsupported-type", "Unsupported content type", 415
 
 
 class ArchiveInvalid(PerennialError):
-    """An archive that cannot be read: broken, empty, or of no known layout."""
+    """Error: an uploaded archive cannot be read: broken, empty, or of no known layout."""
 
     code, title, status = "archive-invalid", "Archive unusable", 422
 
 
 class ArchiveHeldOutOnly(ArchiveInvalid):
-    """An archive with held-out images alone, where nothing waits for them."""
+    """Error: an archive has only held-out images, and no adopted classifier waits to be measured."""
 
 
 class ArchiveHostile(PerennialError):
-    """An archive that attacks its reader.
+    """Error: an uploaded archive is built to attack its reader.
 
     Examples are paths, links, overlaps, bombs, wrong sizes, duplicates, nested archives and
     pickles.
@@ -219,31 +223,31 @@ class ArchiveHostile(PerennialError):
 
 
 class ArchiveTooLarge(PerennialError):
-    """An archive that exceeds a limit (entries, unpacked bytes, classes)."""
+    """Error: an uploaded archive exceeds a limit (entries, unpacked bytes, classes)."""
 
     code, title, status = "archive-too-large", "Archive too large", 413
 
 
 class LabelsInvalid(PerennialError):
-    """Labels that the model or the format does not allow."""
+    """Error: labels of a batch that the model or the format does not allow."""
 
     code, title, status = "labels-invalid", "Labels not allowed", 422
 
 
 class JobTooLarge(PerennialError):
-    """A network or job beyond the service's limits; `extra` has `needed` and `limit`."""
+    """Error: a network or job exceeds the service's limits; `extra` has `needed` and `limit`."""
 
     code, title, status = "job-too-large", "Job too large", 422
 
 
 class BaseInvalid(PerennialError):
-    """An uploaded base whose header, names, shapes or dtypes do not fit the architecture."""
+    """Error: an uploaded base's header, tensor names, shapes or types do not fit the architecture."""
 
     code, title, status = "base-invalid", "Base unusable", 422
 
 
 class WeightsUnavailable(PerennialError):
-    """Pretrained weights that cannot be fetched.
+    """Error: pretrained weights cannot be downloaded.
 
     Reasons are no network, a missing file, too many bytes, or bytes with another digest.
     """
@@ -252,13 +256,13 @@ class WeightsUnavailable(PerennialError):
 
 
 class ExportUnavailable(PerennialError):
-    """A requested export format that is unknown or not available for this version."""
+    """Error: an export format is unknown or not available for this version."""
 
     code, title, status = "export-unavailable", "Export unavailable", 422
 
 
 class WebhooksUnavailable(PerennialError):
-    """A service without a key to derive webhook secrets from.
+    """Error: the service has no key to derive webhook secrets from.
 
     The detail tells an operator what to do.
     """
@@ -267,7 +271,8 @@ class WebhooksUnavailable(PerennialError):
 
 
 class PredictionsMissing(PerennialError):
-    """A comparison of versions whose predictions are not retained image by image.
+    """Error: versions cannot be compared, because their predictions are not retained image by
+    image.
 
     `extra["missing"]` lists version and task of each.
     """
@@ -276,31 +281,31 @@ class PredictionsMissing(PerennialError):
 
 
 class AnytimeUnavailable(PerennialError):
-    """A job without a state to download now; the detail says if there will be one."""
+    """Error: a job has no intermediate state to download now; the detail says if there will be one."""
 
     code, title, status = "anytime-unavailable", "No anytime state", 409
 
 
 class ImageInvalid(PerennialError):
-    """Images sent for prediction that cannot be decoded."""
+    """Error: an image sent for prediction cannot be decoded."""
 
     code, title, status = "image-invalid", "Image unusable", 422
 
 
 class Unavailable(PerennialError):
-    """A part of the service (database, store, predict helper) that does not respond; try again."""
+    """Error: a part of the service (database, store, predict helper) does not respond; try again."""
 
     code, title, status = "unavailable", "Temporarily unavailable", 503
 
 
 class TooManyConnections(Unavailable):
-    """A service, or one client address, that has reached its limit of open connections."""
+    """Error: the service, or one client address, has reached its limit of open connections."""
 
     code, title = "too-many-connections", "Too many connections"
 
 
 class ServiceDiskFull(Unavailable):
-    """A full disk of the service. Nothing can be stored until there is room again."""
+    """Error: the service's disk is full. Nothing can be stored until there is room again."""
 
     code, title, status = "no-space", "No room on the service's disk", 507
 
@@ -309,13 +314,13 @@ class ServiceDiskFull(Unavailable):
 
 
 class DatabaseCorrupt(PerennialError):
-    """A damaged database file; `/readyz` describes the damage."""
+    """Error: the database file is damaged; `/readyz` describes the damage."""
 
     code, title, status = "database-corrupt", "Database damaged", 500
 
 
 class CannotStart(Unavailable):
-    """A process that lacks a requirement to start.
+    """Error: a process cannot start because it lacks a requirement.
 
     Requirements are file descriptors, a writable data directory and a sound database file.
     """
@@ -324,19 +329,19 @@ class CannotStart(Unavailable):
 
 
 class SchemaOutdated(Unavailable):
-    """A database schema older than the code; run `perennial migrate` first."""
+    """Error: the database schema is older than the code; run `perennial migrate` first."""
 
     code, title = "schema-outdated", "Database schema outdated"
 
 
 class StoreCorrupt(PerennialError):
-    """A stored object that is missing or whose bytes do not match its digest."""
+    """Error: a stored object is missing or its bytes do not match its digest."""
 
     code, title, status = "store-corrupt", "Stored object damaged", 500
 
 
 class Rejected(PerennialError):
-    """A batch that proved unusable when it was decoded.
+    """Error that ends a job: its batch proved unusable when it was decoded.
 
     This is the client's fault and never retried.
 
@@ -347,7 +352,8 @@ class Rejected(PerennialError):
 
 
 class BatchHeldForFindings(Rejected):
-    """A batch that is not learned because of findings in its data, as its recipe demands.
+    """Error that ends a job: its batch is not learned because of findings in its data, as its
+    recipe demands.
 
     The recipe says `"data_report": "hold"`. The batch is retained for a retry.
     """
@@ -356,7 +362,7 @@ class BatchHeldForFindings(Rejected):
 
 
 class LeaseLost(PerennialError):
-    """A worker's lease on a job that ran out.
+    """Error: the worker's lease on a job ran out.
 
     Another worker may own the job: stop, write nothing more.
     """

@@ -68,7 +68,7 @@ DEVICE_ERROR = "device-error"
 
 
 def hit_failpoint(point: str) -> None:
-    """In tests: kill this process, or send it a signal, if the named point is armed."""
+    """Kill this process, or send it a signal, if a test has armed the named point of failure."""
     if _FOLDER is None:
         return
     armed = Path(_FOLDER, point)
@@ -82,7 +82,7 @@ def hit_failpoint(point: str) -> None:
 
 
 def raise_device_error_in_test() -> None:
-    """In tests: raise RuntimeError with the message in the file `device-error`, if it exists."""
+    """Raise RuntimeError with the text of the file `device-error`, if a test has written it."""
     if _FOLDER is None:
         return
     armed = Path(_FOLDER, DEVICE_ERROR)

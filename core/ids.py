@@ -13,7 +13,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own", "upl", "whk", "dlv", "edt")
 _PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[{_ALPHABET}]{{26}}")
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
-"""For JSON Schemas, whose `$` is the end of the text. In Python, use `is_plain_name`.
+"""For JSON Schemas, whose `$` is the end of the text. In Python, use `has_name_form`.
 
 Python's `$` also matches before a final line break.
 """
@@ -33,16 +33,18 @@ def new_id(prefix: str) -> str:
 
 
 def is_id(text: str, prefix: str | None = None) -> bool:
-    """Return whether `text` has the form of an id, with a given prefix if one is named."""
+    """Return True if `text` has the form of an id, with a given prefix if one is named."""
     return bool(_PATTERN.fullmatch(text)) and (prefix is None or text.startswith(f"{prefix}_"))
 
 
-def is_plain_name(text: str) -> bool:
-    """Return whether `text` has the form of a name: lower-case ASCII, at most 63 characters."""
+def has_name_form(text: str) -> bool:
+    """Return True if `text` has the form of a name: lower-case ASCII, at most 63 characters."""
     return bool(re.fullmatch(NAME_PATTERN, text))
 
 
-def is_name(text: str) -> bool:
-    """Return whether `text` may name a model or an alias: a plain name unlike an id."""
+def is_allowed_model_or_alias_name(text: str) -> bool:
+    """Return True if `text` is allowed as the name of a model or alias: it must not look like an
+    id.
+    """
     # Paths take a name in place of an id, so no name may look like one.
-    return is_plain_name(text) and not text.startswith(tuple(f"{p}_" for p in PREFIXES))
+    return has_name_form(text) and not text.startswith(tuple(f"{p}_" for p in PREFIXES))

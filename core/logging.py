@@ -33,7 +33,7 @@ _SIGNATURE = re.compile(r"(?i)(X-Amz-(?:Signature|Credential|Security-Token)=)[^
 
 
 def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send all logging of this process and its libraries to `stream` as JSON lines.
+    """Send all log records of this process and its libraries to `stream` as JSON lines.
 
     Args:
         service: `api`, `worker` or `launcher`; a field of every line.
@@ -72,7 +72,7 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 # Here and not in `shared`, so that it runs last, also over texts of exceptions.
-                hide_secrets,
+                hide_secrets_in_log_record,
                 # A value that JSON does not have, such as a path, must not cost the line.
                 structlog.processors.JSONRenderer(default=str),
             ],
@@ -92,17 +92,19 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
 
 
-def hide_secrets(
+def hide_secrets_in_log_record(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Replace secret fields, access keys, credentials in URLs and signatures, at any depth."""
+    """Replace secrets (fields, access keys, credentials in URLs, signatures) in a log record, at
+    any depth.
+    """
     for key in list(event):
         event[key] = _hide_secret_value(key, event[key])
     return event
 
 
 def hide_access_keys(text: str) -> str:
-    """Return a text with access keys replaced by `[hidden]`."""
+    """Return a text in which each access key is replaced by `[hidden]`."""
     return _KEY.sub(_HIDDEN, text)
 
 

@@ -39,7 +39,7 @@ def count_usable_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def _read_cpu_quota(cgroup: Path) -> float | None:
-    """Return the quota of a container in CPUs, or None if it has none."""
+    """Return the container's CPU quota in CPUs, or None if it has none."""
     try:
         text = (cgroup / "cpu.max").read_text()
     except OSError:
@@ -56,13 +56,13 @@ def _read_cpu_quota(cgroup: Path) -> float | None:
     return int(quota) / int(period)
 
 
-def may_open_cuda() -> bool:
-    """Return whether a process on this machine could open CUDA, without loading torch."""
+def can_open_cuda() -> bool:
+    """Return True if a process on this machine could open CUDA, without loading torch."""
     return Path("/dev/nvidiactl").exists()
 
 
 def count_gpus(dev: Path = _DEV) -> int:
-    """Return the number of GPUs that a process sees: all, or those in CUDA_VISIBLE_DEVICES."""
+    """Count the GPUs that a process sees: all, or those in CUDA_VISIBLE_DEVICES."""
     try:
         installed = sum(1 for entry in dev.iterdir() if _GPU.fullmatch(entry.name))
     except OSError:

@@ -9,8 +9,8 @@ REFUSED = (
 MACOS = "darwin"
 
 
-def require_platform() -> None:
-    """Check that the service can run on this system.
+def require_supported_platform() -> None:
+    """Exit with a message if the service cannot run on this operating system.
 
     Raises:
         SystemExit: it cannot; the text says what to use instead.
@@ -20,7 +20,7 @@ def require_platform() -> None:
 
 
 def is_safe_to_fork() -> bool:
-    """Return False if a fork of a process that has loaded torch may crash, as on macOS.
+    """Return True if processes that have loaded torch can be forked safely; False on macOS.
 
     Frameworks of macOS, which torch uses, end a forked process that calls them.
     """

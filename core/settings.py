@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 
 class Settings(BaseSettings):
-    """The service's settings. Every field is `PERENNIAL_<FIELD>` in the environment."""
+    """Settings of the service. Every field is `PERENNIAL_<FIELD>` in the environment."""
 
     model_config = SettingsConfigDict(env_prefix="PERENNIAL_", extra="ignore")
 
@@ -241,14 +241,14 @@ class Settings(BaseSettings):
 
     @field_validator("trusted_proxies", "webhook_allow")
     @classmethod
-    def _are_networks(cls, value: str) -> str:
+    def _validate_networks(cls, value: str) -> str:
         for part in filter(None, (part.strip() for part in value.split(","))):
             ipaddress.ip_network(part, strict=False)  # raises ValueError with the reason
         return value
 
     @field_validator("public_url")
     @classmethod
-    def _is_an_address(cls, value: str) -> str:
+    def _validate_address(cls, value: str) -> str:
         parts = urlsplit(value)
         is_address = (
             parts.scheme in ("http", "https")
@@ -263,7 +263,7 @@ class Settings(BaseSettings):
 
     @field_validator("predict_origins")
     @classmethod
-    def _are_origins(cls, value: str, info: ValidationInfo) -> str:
+    def _validate_origins(cls, value: str, info: ValidationInfo) -> str:
         origins = [_parse_origin(part.strip()) for part in value.split(",") if part.strip()]
         # `info.data` has only the fields above, so `auth` must be declared before this field.
         if origins and info.data.get("auth") == "off":
@@ -274,35 +274,35 @@ class Settings(BaseSettings):
 
     @property
     def allowed_origins(self) -> frozenset[str]:
-        """Origins whose pages may request predictions."""
+        """Origins (scheme, host and port) whose web pages may request predictions."""
         return frozenset(filter(None, self.predict_origins.split(",")))
 
     @property
     def resolved_database_url(self) -> str:
-        """The database's URL with its password; SQLite in the data directory by default."""
+        """URL of the database with its password; SQLite in the data directory by default."""
         url = self.database_url or f"sqlite:///{self.data_dir.absolute() / 'perennial.db'}"
         return _add_password(url, self.database_password_file, "DATABASE")
 
     @property
     def resolved_store_url(self) -> str:
-        """The store's URL; a folder of the data directory by default."""
+        """URL of the object store; a folder of the data directory by default."""
         return self.store_url or f"file://{self.data_dir.absolute() / 'store'}"
 
     @property
     def resolved_broker_url(self) -> str:
-        """The broker's URL with its password; empty without a broker."""
+        """URL of the message broker with its password; empty without a broker."""
         return _add_password(self.broker_url, self.broker_password_file, "BROKER")
 
     @property
     def resolved_store_secret_key(self) -> str:
-        """The store's secret key, from the setting or from the file that has it."""
+        """Secret key of the S3 object store, from the setting or from its file."""
         if self.store_secret_key_file is not None:
             return self.store_secret_key_file.read_text().strip()
         return self.store_secret_key.get_secret_value()
 
     @property
     def job_bytes(self) -> int:
-        """Bytes that a job on this machine may use; 0: no limit."""
+        """Bytes of memory that a job on this machine may use; 0: no limit."""
         return (
             3 * measure_machine_memory() // 4
             if self.job_memory_bytes is None
@@ -311,23 +311,23 @@ class Settings(BaseSettings):
 
     @property
     def admitted_job_bytes(self) -> int:
-        """Largest memory estimate in bytes with which a job is admitted; 0: no limit."""
+        """Largest memory estimate in bytes with which a job is accepted; 0: no limit."""
         return self.job_bytes if self.is_embedded or self.job_memory_bytes is not None else 0
 
     @property
     def is_embedded(self) -> bool:
-        """True without a broker: everything is on one machine, and the worker polls."""
+        """True without a message broker: everything is on one machine, and the worker polls."""
         return not self.broker_url
 
     def make_folder(self, name: str) -> Path:
-        """Return a private folder below the data directory (`spool`, `work` …), made if missing."""
+        """Return a private folder in the data directory (`spool`, `work` …), created if missing."""
         path = self.data_dir.absolute() / name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
 
 def _parse_origin(text: str) -> str:
-    """Return an origin as browsers send it: in lower case, without its scheme's default port.
+    """Return a web origin as browsers send it: in lower case, without its scheme's default port.
 
     Raises:
         ValueError: the text is not an origin, or stands for several.
@@ -352,7 +352,7 @@ def _parse_origin(text: str) -> str:
 
 
 def _add_password(url: str, file: Path | None, what: str) -> str:
-    """Return a URL with the password from a file, without the file's final line break.
+    """Return a URL with the password read from a file.
 
     Raises:
         ValueError: the URL already has a password or has no host, or the file is empty. The message

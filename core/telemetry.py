@@ -121,7 +121,9 @@ DELIVERY_SECONDS = Histogram(
 
 
 def select_metrics_registry() -> CollectorRegistry:
-    """Return the metrics to serve: this process's, or the sums over all that share the folder."""
+    """Return the Prometheus registry to serve: this process's, or sums over all processes that
+    share the folder.
+    """
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return _registry
     # A new one each time: in the process's own registry, its values would count twice.
@@ -131,12 +133,12 @@ def select_metrics_registry() -> CollectorRegistry:
 
 
 def render_metrics() -> bytes:
-    """Return the metrics in Prometheus's text format."""
+    """Render the service's metrics in Prometheus's text format."""
     return generate_latest(select_metrics_registry())
 
 
 def serve_metrics(host: str, port: int) -> None:
-    """Serve the metrics at `http://host:port/metrics` from a thread, without authentication.
+    """Serve Prometheus metrics at `http://host:port/metrics` from a thread, without authentication.
 
     They name no model, so they need no key.
 

@@ -42,7 +42,7 @@ def _migrate_by_command_line() -> None:
     try:
         with migrate.begin_exclusive_transaction(db) as connection:
             if _is_upgrade():
-                copy = migrate.prepare_upgrade(connection, settings.data_dir)
+                copy = migrate.prepare_schema_upgrade(connection, settings.data_dir)
                 if copy is not None:
                     print(migrate.COPIED.format(copy))
             _run_migrations(connection)

@@ -98,7 +98,11 @@ def test_no_schema_of_a_recipe_has_a_pattern() -> None:
 
 
 def test_a_name_with_a_line_break_is_no_name() -> None:
-    assert is_name("prod") and not is_name("prod\n") and not is_plain_name("prod\n")
+    assert (
+        is_allowed_model_or_alias_name("prod")
+        and not is_allowed_model_or_alias_name("prod\n")
+        and not has_name_form("prod\n")
+    )
 
 
 def test_a_pattern_of_a_schema_ends_at_the_end_of_the_text() -> None:

@@ -95,7 +95,7 @@ ENTRIES = (
         "again and now passes",
           "", TELLS),
     AdviceRow("biased-head", ("core/publishing/biased_head.py:_format_biased_head_advice",
-          "core/publishing/biased_head.py:_describe_remedy_request"),
+          "core/publishing/biased_head.py:_describe_biased_head_remedy"),
           "features tell classes apart better than the head by more than 5 points and chance",
           f"Send the next batch with `rebalance`: POST {M}/tasks with Perennial-Recipe: "
           '{"rebalance": {"epochs": 5}}.',
@@ -106,7 +106,7 @@ ENTRIES = (
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
           f'"reason": "…"}}.',
           FOLLOWED + "test_going_back_from_collapsed_features_brings_the_accuracy_back"),
-    AdviceRow("rebase", ("core/publishing/advice.py:_advise_rebase",),
+    AdviceRow("rebase", ("core/publishing/advice.py:_advise_move_to_larger_base",),
           "accuracy fell over three versions, or a model on a larger base does better",
           f'Move the model to the base for photos: POST {M}/rebase {{"base": '
           f'"perennial/efficientnet-lite0"}}.',
@@ -116,7 +116,7 @@ ENTRIES = (
           f'Once both are learned, merge them with POST {M}/edits {{"operations": [{{"merge": '
           f'{{"from": ["dgo", "dog"], "into": "dog"}}}}]}}.',
           "tests/ui/test_edits.py::test_classes_are_merged_after_a_plan_by_the_page"),
-    AdviceRow("confused", ("core/publishing/advice.py:_advise_more_images",
+    AdviceRow("confused", ("core/publishing/advice.py:_advise_more_images_of_classes",
                        "core/publishing/advice.py:_advise_on_worst_class"),
           "a version takes two classes for each other, or accuracy falls and the base is the "
           "larger one",
@@ -154,11 +154,11 @@ ENTRIES = (
                      "core/ingest/rules/levels.py:_build_error"),
           "folders or files can be read in several ways", "Say so with ?layout=folders.",
           RULES + "test_what_can_be_read_in_several_ways_is_asked_for"),
-    AdviceRow("names-pattern", ("core/ingest/rules/choice.py:offer_file_name_pattern",), "file names begin "
+    AdviceRow("names-pattern", ("core/ingest/rules/choice.py:build_file_name_pattern_remedy",), "file names begin "
         "with labels",
           "?names_pattern=%7Blabel%7D_%7Bnumber%7D takes them.",
           TABLES + "test_a_pattern_that_nearly_all_names_fit_is_offered"),
-    AdviceRow("label-file", ("core/ingest/rules/label_files.py:program_advice",),
+    AdviceRow("label-file", ("core/ingest/rules/label_files.py:reading_program_advice",),
           "a batch in an archive contains a label file",
           "Unpacked, the command line reads it.",
           "not followed: programs get the command that reads a folder too"),
@@ -169,7 +169,7 @@ ENTRIES = (
           "a table has several columns that may be the label, or there are several tables",
           "If it is the label, say ?label=width; to take folders as classes, ?layout=folders.",
           TABLES + "test_what_an_option_settles_is_a_remedy"),
-    AdviceRow("bad-entries", ("core/ingest/rules/tables/resolving.py:_require_enough_entries_resolved",),
+    AdviceRow("bad-entries", ("core/ingest/rules/tables/resolving.py:_require_few_unreadable_entries",),
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
@@ -237,7 +237,7 @@ ENTRIES = (
     AdviceRow("recipe", ("core/models/models.py:change_model",), "a recipe is weak in a scenario, or loses "
         "memory", "", TELLS),
     AdviceRow("base-fits", ("core/bases/base_advice.py:make_error",
-          "core/bases/base_advice.py:format_creation_request",
+          "core/bases/base_advice.py:format_model_creation_request",
                         "core/bases/base_advice.py:_advise_on_network_stem",
                         "core/bases/base_advice.py:explain_architecture_mismatch_of_base"), "an uploaded base fits "
                             "another architecture",
@@ -281,7 +281,7 @@ ENTRIES = (
           "a model with a head for each task is edited",
           "Correct the batch and send it again.",
           "not followed: it is sending a batch, as every journey of tests/e2e does"),
-    AdviceRow("former-name", ("core/ingest/layout.py:replace_former_names",),
+    AdviceRow("former-name", ("core/ingest/layout.py:replace_former_class_names",),
           "a batch has a class that was dropped from the model, or a former name of a class", "", TELLS),
     AdviceRow("relearn", ("core/tasks/retries.py:_relearn_task_by_new_job",
                         "core/tasks/settling.py:_explain_why_not_relearnable"),
@@ -290,7 +290,7 @@ ENTRIES = (
           "not followed: the request that it names is followed by `missing`"),
     AdviceRow("uploads", ("core/uploads/uploads.py:_require_upload_allowed",
                       "core/uploads/uploads.py:_make_missing_upload_error",
-                      "core/uploads/whole_uploads.py:find_whole_upload",
+                      "core/uploads/whole_uploads.py:find_complete_upload",
                       "core/uploads/whole_uploads.py:read_upload_bytes"),
           "an upload is missing or unfinished, or there are too many", "GET /v1/uploads lists all.",
           "not followed: the client resumes uploads by itself, tests/client/test_large_batches.py"),

@@ -307,9 +307,9 @@ def _report_service_errors() -> Iterator[None]:
 
 def _exit_on_unsupported_platform() -> None:
     """End with a sentence on a system without the service, before a module that it lacks is loaded."""
-    from core.platforms import require_platform
+    from core.platforms import require_supported_platform
 
-    require_platform()
+    require_supported_platform()
 
 
 def _run_housekeeping_command(*arguments: str) -> int:

@@ -29,9 +29,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from core.bases.base_advice import (
-    find_fitting_architecture,
-    format_creation_request,
-    format_upload_query,
+    find_architecture_fitting_base_file,
+    format_base_upload_query,
+    format_model_creation_request,
 )
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.learning.networks import ImageSpec, describe_expected_base, get_architectures
@@ -106,7 +106,7 @@ def _suggest_fitting_options(
     }
     family = get_architectures()[architecture["name"]].family
     image: ImageOut = {"size": image_size, "channels": 3}
-    fitting = find_fitting_architecture(
+    fitting = find_architecture_fitting_base_file(
         cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes
     )
     # The files of torchvision have three channels; other advice would not help.
@@ -173,8 +173,8 @@ def main(arguments: list[str]) -> None:
     print(f"{chosen.out}: {len(tensors)} tensors, {size:,} bytes of {chosen.arch}")
     image: ImageOut = {"size": chosen.image_size, "channels": 3}
     choice = cast(ArchitectureChoice, architecture)
-    print(f"upload it: POST /v1/bases?{format_upload_query(choice, image)}")
-    print(f"a model that fits: {format_creation_request(choice, image)}")
+    print(f"upload it: POST /v1/bases?{format_base_upload_query(choice, image)}")
+    print(f"a model that fits: {format_model_creation_request(choice, image)}")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from torch import Tensor
 from core.contract.architecture import Normalisation
 from core.errors import PerennialError
 from core.ingest.ingest import IngestOptions, ingest_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.registry import FORMATS
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.learning.data.dataset import Dataset
@@ -244,7 +244,7 @@ def decode_labelled_archive(
     options = IngestOptions(
         image.size,
         image.channels,
-        Limits(),
+        ArchiveLimits(),
         allowed_classes=network.list_classes(task),
         held_out_share=0.0,
     )

@@ -1,6 +1,6 @@
 """Processes that claim jobs, start their children and supervise them."""
 
-from core.platforms import require_platform
+from core.platforms import require_supported_platform
 
 # Before a module is imported that Windows lacks.
-require_platform()
+require_supported_platform()

@@ -99,7 +99,7 @@ class Worker:
             {
                 # A notification may be lost with the broker, and nothing else would repeat it.
                 "ring": lambda: [
-                    ring(job_id) for job_id in sweep.find_jobs_never_announced_to_workers(self.db)
+                    ring(job_id) for job_id in sweep.find_long_waiting_claimable_jobs(self.db)
                 ],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device_if_due,
@@ -134,7 +134,7 @@ class Worker:
                 "choose": lambda: [
                     ring(job_id) for job_id in choose_best_of_overdue_trials(self.db)
                 ],
-                "usage": lambda: usage_sums.measure_outdated_owners(self.db),
+                "usage": lambda: usage_sums.measure_usage_of_outdated_owners(self.db),
                 "reserve on the disk": lambda: reserve.make_disk_reserve_file(
                     settings.data_dir, settings.reserve_bytes
                 ),
@@ -298,7 +298,7 @@ class Worker:
         """Take the jobs of dead workers on this host, and remove their folders."""
         job_ids: list[str] = []
         self._folder.remove_dead_workers_folders(
-            lambda worker: job_ids.extend(claims.take_back_worker_jobs(self.db, worker))
+            lambda worker: job_ids.extend(claims.take_back_jobs_of_dead_worker(self.db, worker))
         )
         for job_id in self._count_taken_back_jobs(job_ids):
             ring(job_id)

@@ -69,7 +69,7 @@ class ExpiredJobReaper:
             self._answered_at = now
             if now + slow_s - self.answers_since < self._grace_s:
                 return []
-            return claims.take_back_expired_jobs(self._db, now)
+            return claims.take_back_jobs_with_expired_lease(self._db, now)
         except SQLAlchemyError:
             # After an outage, living workers get half a lease to renew before their jobs are taken.
             self.answers_since = None

@@ -42,7 +42,7 @@ from core.errors import (
 )
 from core.files import disk, reserve
 from core.requests.actor import Actor
-from core.text.nearest import suggest_nearest_path
+from core.text.nearest import suggest_nearest_field_path
 
 MAX_JSON_BYTES = 1 << 20
 JSON_BODY_S = 30.0
@@ -161,7 +161,7 @@ class _GuardedApp:
             await working.take_work_slot()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
-                reserve.remove_disk_reserve_if_full(data_dir)
+                reserve.remove_disk_reserve_if_disk_full(data_dir)
             await self._serve_checked_route(
                 actor,
                 scope,
@@ -230,7 +230,7 @@ class _GuardedApp:
         for name, value in pairs:
             if name not in self.query:
                 allowed = sorted(self.query)
-                meant = suggest_nearest_path(name, allowed)
+                meant = suggest_nearest_field_path(name, allowed)
                 raise Invalid(
                     f"Unknown query parameter {name[:60]!r}; {meant}this call has: "
                     f"{', '.join(allowed) or 'none'}.",

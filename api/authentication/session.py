@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from api.server.loopback import find_request_header, is_loopback_host, parse_host_name
 from core.errors import NotAllowed
-from core.keys.sessions import LIFE_S, combine_session_token_and_place
+from core.keys.sessions import LIFE_S, combine_session_token_and_host
 
 SECURE = "__Host-perennial"
 """Name of the cookie under https."""
@@ -39,7 +39,7 @@ def find_session_token(scope: Scope) -> str | None:
     if not cookie:
         return None
     require_request_from_own_page(scope)
-    return combine_session_token_and_place(cookie, read_host_and_port(scope))
+    return combine_session_token_and_host(cookie, read_host_and_port(scope))
 
 
 def read_host_and_port(scope: Scope) -> str:

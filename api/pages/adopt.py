@@ -92,7 +92,8 @@ async def _store_and_adopt_classifier(
     classes = parse_requested_classes(asked, file, settings)
     network = bases.BaseNetwork(**vars(wanted), expected=expected, classes=classes)
     limits = NewModelLimits(
-        AdmissionLimits.from_settings(settings), pretrained.PretrainedTerms.from_settings(settings)
+        AdmissionLimits.from_settings(settings),
+        pretrained.PretrainedWeightsPolicy.from_settings(settings),
     )
 
     def create_adopting_model() -> str:

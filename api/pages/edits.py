@@ -21,7 +21,7 @@ from api.pages.parts.render import get_root_path, render_page
 from api.routes.edits import Number as EditNumber
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
-from core.admission.admission import AdmissionLimits, JobLimits
+from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.edit import EditPlanOut
 from core.contract.responses.model import ModelOut
 from core.contract.responses.task_image import Split
@@ -337,7 +337,7 @@ async def submit_edit(
                 f"The model goes on from version {found['line_head']} now; the plan was for "
                 f"version {shown}. Look at the plan again."
             )
-        limits = JobLimits(
+        limits = NewJobLimits(
             service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
         )
         asked = accept.EditRequest(found["id"], choice.build_operations(), reason, shown)

@@ -19,8 +19,8 @@ from api.dependencies import Config, Db, Write
 from api.pages.submit import PATH
 from api.schemas.common import ModelPath
 from core.errors import ArchiveInvalid, Invalid
-from core.ingest.first_look import ImageHead, check_image_heads
-from core.ingest.limits import Limits
+from core.ingest.first_look import ImageFirstBytes, check_image_first_bytes
+from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.names import is_clearly_no_image, is_junk_path
 from core.requests.actor import require_visible_model
 
@@ -83,23 +83,26 @@ async def check_first_images_of_batch(
     except (ValidationError, binascii.Error):
         raise Invalid("This is no list of files as the page sends it.") from None
     verdict = await to_thread.run_sync(
-        _check_first_images_are_readable, images, sent_heads.files, Limits.from_settings(settings)
+        _check_first_images_are_readable,
+        images,
+        sent_heads.files,
+        ArchiveLimits.from_settings(settings),
     )
     return JSONResponse(verdict)
 
 
 def _check_first_images_are_readable(
-    images: list[tuple[str, int, bytes]], files: int, limits: Limits
+    images: list[tuple[str, int, bytes]], files: int, limits: ArchiveLimits
 ) -> dict[str, str]:
     """Return a refusal and a warning about the images, each empty if there is none."""
-    image_heads: list[ImageHead] = [
+    image_heads: list[ImageFirstBytes] = [
         # Names appear in the sentences of the result.
-        ImageHead(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
+        ImageFirstBytes(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
         for name, size, data in images
         if not (is_junk_path(name) or is_clearly_no_image(name))
     ]
     # The page may not know the number of files.
-    impression = check_image_heads(max(files, len(image_heads)), image_heads, limits)
+    impression = check_image_first_bytes(max(files, len(image_heads)), image_heads, limits)
     try:
         impression.require_enough_readable_images()
     except ArchiveInvalid as error:

@@ -32,8 +32,8 @@ from core.contract.responses.model import ModelOut
 from core.contract.responses.model_change import NewModel
 from core.contract.responses.task import TaskOut
 from core.errors import Invalid, NameTaken, PerennialError
-from core.ids import is_name
-from core.ingest.limits import Limits
+from core.ids import is_allowed_model_or_alias_name
+from core.ingest.limits import ArchiveLimits
 from core.jobs import jobs
 from core.models import model_deletion, models
 from core.models.new_model import NewModelLimits as ModelLimits
@@ -84,7 +84,7 @@ async def learn_uploaded_archive(request: Request, actor: Write, service: Servic
     settings = service.settings
     upload = UploadReception(request, actor, TERMS, service.db, settings, None)
     try:
-        head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
+        head = upload.check_request_head(ArchiveLimits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("Pictures are sent by the form of this page, as multipart/form-data.")
         with upload.take_place_for_upload_in_progress():
@@ -137,13 +137,13 @@ def clean_model_name(text: str) -> str:
     Return `DEFAULT_NAME` if too little of it is left.
     """
     name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:60]
-    return name if is_name(name) else DEFAULT_NAME
+    return name if is_allowed_model_or_alias_name(name) else DEFAULT_NAME
 
 
 def _create_first_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> ModelOut:
     limits = ModelLimits(
         AdmissionLimits.from_settings(service.settings),
-        pretrained.PretrainedTerms.from_settings(service.settings),
+        pretrained.PretrainedWeightsPolicy.from_settings(service.settings),
     )
     model = models.create_model(service.load_use_case_resources(), actor, new_model, None, limits)[
         0

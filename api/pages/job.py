@@ -12,7 +12,7 @@ from api.pages.parts.job_result import SUSPECTS, read_job_result
 from api.pages.parts.render import get_root_path, render_page
 from api.schemas.common import JobPath
 from core.admission import recipe_preview
-from core.admission.admission import AdmissionLimits, JobLimits
+from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.responses.job import JobOut
 from core.database.states import TRANSITIONS, JobAction, JobState
 from core.errors import BatchHeldForFindings, Invalid
@@ -83,7 +83,7 @@ async def apply_job_action(
                 actor,
                 job,
                 recipe,
-                JobLimits(settings.max_open_jobs, AdmissionLimits.from_settings(settings)),
+                NewJobLimits(settings.max_open_jobs, AdmissionLimits.from_settings(settings)),
             )
         if verb == JobAction.CHOOSE:
             _, fresh = choosing.choose_trial(

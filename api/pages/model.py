@@ -184,7 +184,7 @@ async def promote_version(
     inputs = await forms.read_form_values(request)
     # The version on the page: if production has moved since, the change is refused.
     version = forms.read_form_number(inputs, "version")
-    decision = aliases.AliasMoveDecision(
+    decision = aliases.RequestedAliasMove(
         forms.read_form_reason(inputs), _parse_shown_production(inputs)
     )
 
@@ -201,7 +201,7 @@ async def roll_production_back(
     """Move production back to an earlier version."""
     inputs = await forms.read_form_values(request)
     version = forms.read_form_number(inputs, "version") if inputs.get("version") else None
-    decision = aliases.AliasMoveDecision(
+    decision = aliases.RequestedAliasMove(
         forms.read_form_reason(inputs), _parse_shown_production(inputs)
     )
 

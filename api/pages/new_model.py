@@ -15,7 +15,7 @@ from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
 from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.gate import GateLimits
 from core.contract.patch import ArchitectureIn
 from core.contract.responses.model import ModelOut, Scenario
@@ -71,7 +71,7 @@ def show_new_model_form(
 ) -> Response:
     """Show the form that creates a model."""
     del actor
-    photos = pretrained.PretrainedTerms.from_settings(settings).photos
+    photos = pretrained.PretrainedWeightsPolicy.from_settings(settings).photos
     return _render_model_form(request, catalogue(), photos, inputs)
 
 
@@ -84,7 +84,7 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
     db = service.db
     catalogue_value = await to_thread.run_sync(service.catalogue)
     bounds = AdmissionLimits.from_settings(service.settings)
-    terms = pretrained.PretrainedTerms.from_settings(service.settings)
+    terms = pretrained.PretrainedWeightsPolicy.from_settings(service.settings)
 
     def create_model_from_form() -> ModelOut:
         new_model = _parse_model_form(inputs)
@@ -194,7 +194,7 @@ def _build_field_error(field: str, message: str) -> Invalid:
 
 def _render_model_form(
     request: Request,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     photos: bool,
     inputs: dict[str, str],
     error: PerennialError | None = None,

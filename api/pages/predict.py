@@ -146,7 +146,7 @@ async def redirect_to_export(
     db, max_open_jobs = service.db, service.settings.max_open_jobs
 
     def request_export() -> str:
-        download = exports.RequestedDownload(model, version, format)
+        download = exports.RequestedExport(model, version, format)
         if exports.find_stored_export(db, service.blobs, actor, download) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
         job, fresh = export_jobs.request_export(

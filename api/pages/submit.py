@@ -32,7 +32,7 @@ from api.uploads.upload import UploadReception
 from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.registry import FORMATS
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
@@ -147,7 +147,7 @@ async def check_upload(
         *(service.bell, service.catalogue, trials.asked),
     )
     whole = await to_thread.run_sync(
-        whole_uploads.find_whole_upload, db, actor, inputs.get("upload", "")
+        whole_uploads.find_complete_upload, db, actor, inputs.get("upload", "")
     )
     with upload.take_place_for_upload_in_progress():
         async with receive_joined_upload_pieces(
@@ -193,7 +193,7 @@ async def submit_or_check_plain_form(
         lambda: recipe_form.build_recipe_form(db, catalogue_value, actor, model_response, {})
     )
     try:
-        head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
+        head = upload.check_request_head(ArchiveLimits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("A batch is sent by the form of this page, as multipart/form-data.")
         with upload.take_place_for_upload_in_progress():

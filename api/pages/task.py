@@ -14,7 +14,7 @@ from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
-from core.admission.admission import AdmissionLimits, JobLimits
+from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.responses.task import TaskOut
 from core.contract.responses.task_image import Split
 from core.database.session import Database
@@ -124,7 +124,7 @@ async def settle_task(
             model,
             n,
             recipe,
-            JobLimits(settings.max_open_jobs, AdmissionLimits.from_settings(settings)),
+            NewJobLimits(settings.max_open_jobs, AdmissionLimits.from_settings(settings)),
         )
         return job_response["id"] if fresh else None
 

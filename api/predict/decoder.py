@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from core.errors import Invalid, Unavailable
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import write_all_bytes_to_descriptor
 from core.processes import helper_process
 from core.processes.messages import read_framed_message, write_framed_message
@@ -88,7 +88,7 @@ class ImageDecoder:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._limits = Limits.from_settings(settings)
+        self._limits = ArchiveLimits.from_settings(settings)
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 

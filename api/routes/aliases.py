@@ -25,7 +25,7 @@ def set_alias(
     """Point an alias at a version. `production` stays on an older version until `…/follow` is
     called.
     """
-    decision = aliases.AliasMoveDecision(body.reason)
+    decision = aliases.RequestedAliasMove(body.reason)
     moved = aliases.set_alias(db, actor, model, alias, body.version, decision)
     return _build_move_response(moved, bell)
 
@@ -62,7 +62,7 @@ def roll_back_alias(
 ) -> Response:
     """Point an alias at an earlier target; `production` stays there until `…/follow` is called."""
     request = body or RollbackIn()
-    decision = aliases.AliasMoveDecision(request.reason)
+    decision = aliases.RequestedAliasMove(request.reason)
     moved = aliases.roll_alias_back(db, actor, model, alias, decision, request.version)
     return _build_move_response(moved, bell)
 

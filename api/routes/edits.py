@@ -10,7 +10,7 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.edits import EditIn, UndoIn
-from core.admission.admission import AdmissionLimits, JobLimits
+from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.edit import ClassAliasPage, EditOut, EditPage, EditPlanOut
 from core.edits import accept, listing, purge, undo
 from core.edits.accept import EditRequest
@@ -49,7 +49,7 @@ def submit_edit(
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_for_idempotency(model, body.model_dump_json())
         repeat = idempotency.IdempotentRequest("POST /v1/models/{model}/edits", key, mark)
-    limits = JobLimits(
+    limits = NewJobLimits(
         service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
     )
     request = EditRequest(model, body.operations, body.reason, body.parent, repeat)

@@ -21,7 +21,7 @@ from api.event_stream import (
 )
 from api.problems import describe_problem_responses
 from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
-from core.database.polling import EventFilter, OwnerEventRow, PollingReads
+from core.database.polling import OwnerEventFilter, OwnerEventRow, PollingDatabaseReads
 from core.database.session import Database
 from core.requests.actor import Actor, find_model
 from core.requests.pages import decode_cursor, encode_cursor
@@ -73,7 +73,7 @@ async def stream_owner_events(
     last_event_id: LastEventId = None,
 ) -> Response:
     """List events of your jobs, versions and aliases, oldest first."""
-    reads: PollingReads = request.app.state.polling
+    reads: PollingDatabaseReads = request.app.state.polling
     about = await to_thread.run_sync(_select_visible_events, db, actor, filters.model)
     types, limit, cursor = filters.types, page.limit, page.cursor
     # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
@@ -96,16 +96,16 @@ async def stream_owner_events(
     return build_json_response(event_page)
 
 
-def _select_visible_events(db: Database, actor: Actor, model: str | None) -> EventFilter:
+def _select_visible_events(db: Database, actor: Actor, model: str | None) -> OwnerEventFilter:
     """Return the selection of events that the caller may see. Raises NotFound."""
     if model is None:
-        return EventFilter(owner_id=None if actor.is_admin else actor.owner_id)
+        return OwnerEventFilter(owner_id=None if actor.is_admin else actor.owner_id)
     with db.read() as session:
-        return EventFilter(model_id=find_model(session, actor, model).id)
+        return OwnerEventFilter(model_id=find_model(session, actor, model).id)
 
 
 async def _poll_owner_events(
-    reads: PollingReads, about: EventFilter, types: tuple[str, ...] | None, after: int
+    reads: PollingDatabaseReads, about: OwnerEventFilter, types: tuple[str, ...] | None, after: int
 ) -> NewEvents:
     rows = await reads.read_owner_events(about, after, PAGE, types)
     stream_events = [StreamEvent(row.id, row.type, _event_to_json(row)) for row in rows]

@@ -35,7 +35,7 @@ from api.event_stream import (
 from api.problems import describe_problem_responses
 from api.schemas.common import JobPath
 from api.schemas.jobs import Choice, Retry
-from core.admission.admission import AdmissionLimits, JobLimits
+from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.responses.event import (
     EventOut,
     EventPage,
@@ -50,7 +50,7 @@ from core.contract.responses.event import (
 )
 from core.contract.responses.job import JobOut, JobPage, TrialsOut
 from core.database.kinds import JobKind
-from core.database.polling import EventRow, JobRow, PollingReads
+from core.database.polling import JobEventRow, JobRow, PollingDatabaseReads
 from core.database.states import JobAction, JobState
 from core.errors import Invalid
 from core.jobs import job_response, jobs
@@ -170,7 +170,9 @@ def retry_job(job: JobPath, actor: Write, service: Service, body: Retry | None =
         actor,
         job,
         override,
-        JobLimits(service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)),
+        NewJobLimits(
+            service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
+        ),
     )
     if fresh:
         service.bell.notify_workers(job_json["id"])
@@ -323,7 +325,7 @@ router.head(
 )(download_anytime)
 
 
-def _build_metric_point(event: EventRow) -> Point | None:
+def _build_metric_point(event: JobEventRow) -> Point | None:
     """Return a measurement; None for progress without a loss (decoding, a change of phase)."""
     if event.type == "metric":
         metric = cast(MetricData, event.data)
@@ -345,19 +347,19 @@ def _build_metric_point(event: EventRow) -> Point | None:
     return {"id": event.id, "at": at, "name": name, "step": step, "value": value, "data": data}
 
 
-def event_to_json(event: EventRow) -> EventOut:
+def event_to_json(event: JobEventRow) -> EventOut:
     """Return an event in the API's JSON form."""
     return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
 
 async def _poll_job_events(
-    reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int
+    reads: PollingDatabaseReads, job_id: str, types: tuple[str, ...] | None, after: int
 ) -> NewEvents:
     """Read the events of a job after an id; the stream ends once the job has finished."""
     # Read the job first: if it finished after the page was read, its last events could be missed.
     job = await reads.find_job(job_id)
     if job is None:
-        raise jobs.make_missing_error(job_id)
+        raise jobs.make_missing_job_error(job_id)
     # All types: the position then moves past events that the client does not ask for.
     rows = await reads.list_events(job_id, after, PAGE, None)
     new_events = [
@@ -375,12 +377,20 @@ async def _load_job_response_facts(request: Request, row: JobRow) -> job_respons
     it."""
     device = None
     if row.wants_gpus is not None:
-        device = job_response.find_missing_device(row, row.wants_gpus, row.device_seen, time.time())
-    base = job_response.find_base_fetching_job(row)
+        device = job_response.find_missing_cuda_devices(
+            row, row.wants_gpus, row.device_seen, time.time()
+        )
+    base = job_response.find_base_weights_fetching_job(row)
     if row.stop_task is None or base is not None:
         return job_response.JobResponseFacts(row.outcome, base=base, device=device)
-    stop_fields = await _get_polling_reads(request).find_stopping_task(row.model_id, row.stop_task)
-    stop = None if stop_fields is None else job_response.LineageStop(row.stop_task, *stop_fields)
+    stop_fields = await _get_polling_reads(request).find_task_stopping_lineage(
+        row.model_id, row.stop_task
+    )
+    stop = (
+        None
+        if stop_fields is None
+        else job_response.LineageStoppingTask(row.stop_task, *stop_fields)
+    )
     return job_response.JobResponseFacts(row.outcome, stop, device=device)
 
 
@@ -388,18 +398,18 @@ async def _find_visible_job(request: Request, actor: Actor, job_id: str) -> JobR
     row = await _get_polling_reads(request).find_job(job_id)
     # Hidden jobs look like missing ones, so that ids of other owners cannot be guessed.
     if row is None or not actor.can_see(row.owner_id):
-        raise jobs.make_missing_error(job_id)
+        raise jobs.make_missing_job_error(job_id)
     return row
 
 
-def _get_polling_reads(request: Request) -> PollingReads:
-    reads: PollingReads = request.app.state.polling
+def _get_polling_reads(request: Request) -> PollingDatabaseReads:
+    reads: PollingDatabaseReads = request.app.state.polling
     return reads
 
 
 async def _read_event_page(
     request: Request, actor: Actor, job: str, page: PageQuery, types: tuple[str, ...]
-) -> tuple[list[EventRow], str | None]:
+) -> tuple[list[JobEventRow], str | None]:
     row = await _find_visible_job(request, actor, job)
     limit, after = page.limit, _decode_event_cursor(page.cursor)
     rows = await _get_polling_reads(request).list_events(row.id, after, limit + 1, types)

@@ -44,20 +44,20 @@ from api.uploads.order import (
 )
 from api.uploads.repeat import UploadIdempotency
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
-from core.admission.admission import AdmissionLimits, JobLimits
+from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy, Report
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import Accepted, TaskOut, TaskPage
 from core.errors import Invalid, InvalidRecipe
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import detect_upload_format
 from core.requests import idempotency
 from core.requests.actor import require_visible_model
 from core.tasks import held_out_batch, settling, tasks, validations
-from core.tasks.sent_batch import SentBatch
+from core.tasks.sent_batch import SentBatchResponse
 from core.trials.plan import TrialsRequest
 from core.uploads import whole_uploads
 from core.uploads.whole_uploads import CompleteUpload
@@ -221,7 +221,7 @@ async def submit_batch(
     """Send a batch: it becomes the model's next task, unless the model has one of the same
     content.
     """
-    head = upload.check_request_head(Limits.from_settings(upload.settings).body_bytes)
+    head = upload.check_request_head(ArchiveLimits.from_settings(upload.settings).body_bytes)
     # Starlette decodes headers as Latin-1: this restores the bytes that were sent.
     override = (
         None
@@ -269,7 +269,7 @@ async def _process_resumable_upload(
     it.
 
     Raises:
-        NotFound, UploadIncomplete: see `core.uploads.whole_uploads.find_whole_upload`.
+        NotFound, UploadIncomplete: see `core.uploads.whole_uploads.find_complete_upload`.
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
@@ -292,7 +292,9 @@ async def _process_resumable_upload(
         if repeat.earlier is not None:
             return repeat.find_response_by_body(request)
         await to_thread.run_sync(order.refuse_batch_by_length, None)
-        whole = await to_thread.run_sync(whole_uploads.find_whole_upload, db, actor, fields.upload)
+        whole = await to_thread.run_sync(
+            whole_uploads.find_complete_upload, db, actor, fields.upload
+        )
         async with receive_joined_upload_pieces(
             db, order.store, actor, whole, detect_upload_format, settings
         ) as file:
@@ -334,7 +336,7 @@ def _merge_trial_options(trials: TrialsRequest | None, body: FromUpload) -> Tria
     return asked
 
 
-def _build_accepted_response(done: SentBatch[Any], job: JobOut, bell: Bell) -> Response:
+def _build_accepted_response(done: SentBatchResponse[Any], job: JobOut, bell: Bell) -> Response:
     """Return the task and its job, or the job of a validation; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
         event = "check accepted" if job is done.response else "task accepted"
@@ -410,7 +412,9 @@ def relearn_task(
         model,
         n,
         override,
-        JobLimits(service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)),
+        NewJobLimits(
+            service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
+        ),
     )
     if fresh:
         service.bell.notify_workers(job_response["id"])

@@ -86,7 +86,9 @@ def list_version_results(
     class.
     """
     return build_json_response(
-        versions.list_results(db, actor, model, version, limit=page.limit, cursor=page.cursor)
+        versions.list_version_task_results(
+            db, actor, model, version, limit=page.limit, cursor=page.cursor
+        )
     )
 
 
@@ -122,24 +124,24 @@ async def download_version(
     """
     db, blobs, format = service.db, service.blobs, download.format
 
-    def find_stored_download() -> exports.FinishedDownload | None:
+    def find_stored_download() -> exports.FinishedExportDownload | None:
         with translate_deleted_file_errors(db, actor, model):
             return exports.find_stored_export(
-                db, blobs, actor, exports.RequestedDownload(model, version, format)
+                db, blobs, actor, exports.RequestedExport(model, version, format)
             )
 
-    def build_export() -> exports.FinishedDownload:
+    def build_export() -> exports.FinishedExportDownload:
         with translate_deleted_file_errors(db, actor, model):
             spool = service.settings.make_folder("spool")
             return exports.get_or_build_export(
                 service.load_use_case_resources(),
                 actor,
-                exports.RequestedDownload(model, version, format),
+                exports.RequestedExport(model, version, format),
                 spool,
             )
 
     # Hash the file before any of it is sent, here or by redirect.
-    def build_download_response(file: exports.FinishedDownload) -> Response:
+    def build_download_response(file: exports.FinishedExportDownload) -> Response:
         with translate_deleted_file_errors(db, actor, model):
             redirection = None
             if download.redirect:

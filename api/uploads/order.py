@@ -19,8 +19,8 @@ from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
 from core.edits.listing import read_former_names
 from core.errors import ArchiveHeldOutOnly, Invalid, InvalidRecipe
 from core.ingest.inspect import inspect_archive
-from core.ingest.layout import BatchReading
-from core.ingest.limits import Limits
+from core.ingest.layout import BatchReadingSettings
+from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import parse_reading_option_texts
 from core.jobs.doorbell import WorkerNotifier
@@ -125,14 +125,14 @@ class BatchSubmissionRequest:
         """
         request, settings = self.request, self.upload.settings
         override = self._find_recipe_override(file)
-        limits = Limits.from_settings(settings)
+        limits = ArchiveLimits.from_settings(settings)
         # Read only if the archive needs it, and at most once.
         about = self.upload.db, self.actor, request.model
         former_names = self.former_names
         read_known_classes = cache(
             lambda: batch_report.read_known_classes(*about) | former_names.keys()
         )
-        reading = BatchReading(
+        reading = BatchReadingSettings(
             request.options, read_known_classes, former_names=lambda: former_names
         )
         archive = file.path, file.kind, limits

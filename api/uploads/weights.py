@@ -9,9 +9,9 @@ from api.dependencies import ShapeWork
 from api.uploads.body import ReceivedUpload
 from core.admission.admission import AdmissionLimits
 from core.bases import bases
-from core.bases.expected_base import get_cached_base, load_expected_base_tensors
-from core.contract.base import ExpectedBase
-from core.contract.catalogue import Catalogue
+from core.bases.expected_base import get_cached_expected_base_tensors, load_expected_base_tensors
+from core.contract.base import ExpectedBaseTensors
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import BaseInvalid, Invalid
 from core.ingest.class_list import parse_class_list
@@ -69,7 +69,7 @@ class RequestedBaseNetwork:
 def resolve_requested_base(
     asked: BaseUploadOptions,
     length: int | None,
-    catalogue: Callable[[], Catalogue],
+    catalogue: Callable[[], MethodCatalogue],
     settings: Settings,
 ) -> RequestedBaseNetwork:
     """Return the complete architecture and images; the first use of the catalogue may take seconds.
@@ -94,10 +94,12 @@ def resolve_requested_base(
 
 async def load_expected_tensors(
     want: RequestedBaseNetwork, settings: Settings, work: ShapeWork, owner_id: str
-) -> ExpectedBase:
+) -> ExpectedBaseTensors:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image
-    cached = await to_thread.run_sync(get_cached_base, settings, want.architecture, image)
+    cached = await to_thread.run_sync(
+        get_cached_expected_base_tensors, settings, want.architecture, image
+    )
     if cached is not None:
         return cached
     # Heavy work: shapes come from building the network, in turns between owners.

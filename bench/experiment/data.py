@@ -26,7 +26,7 @@ from bench.experiment.plan import Images, PlanError
 from core.errors import PerennialError
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import IngestOptions, ingest_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.settings import Settings
 from tools import digits
 
@@ -226,7 +226,7 @@ def _read_class_archives(
             archive,
             "zip",
             scratch / str(number),
-            IngestOptions(images.size, images.channels, Limits.from_settings(Settings())),
+            IngestOptions(images.size, images.channels, ArchiveLimits.from_settings(Settings())),
         )
         repeated = sorted(set(names) & set(done.class_list))
         if repeated:

@@ -23,7 +23,7 @@ from bench.experiment import joint
 from bench.experiment.data import Files
 from bench.experiment.plan import Base, DataSet, Images, Method, Patch, Plan, PlanError
 from bench.experiment.readout import HeldOut
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import InvalidRecipe
 from core.learning.catalogue import build_recipe_catalogue

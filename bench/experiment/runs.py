@@ -27,7 +27,7 @@ from bench.experiment.unfinished import (
     write_json_atomically,
 )
 from bench.job_run import run_completed_spec
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import STATISTICS
 from core.learning.data import image_packs
 from core.learning.methods.method import Method
@@ -248,7 +248,7 @@ def run_job_and_evaluate(
     result = json.loads((folder / "result.json").read_text())
     before = {_hash_file(Path(part["path"])) for part in spec["parent"]["parts"]}
     stored = image_packs.restore_method_state(
-        LocalPart(name=part["name"], type=part["type"], path=folder / part["file"])
+        LocalPartFile(name=part["name"], type=part["type"], path=folder / part["file"])
         for part in result["parts"]
     )
     files = [(folder / part["file"], part["type"] in TYPES) for part in result["parts"]]

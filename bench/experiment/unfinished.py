@@ -91,12 +91,12 @@ class PeriodicSnapshots:
         """True if a request is waiting or a snapshot is due."""
         return self._other.has_pending_request or time.monotonic() - self._last > SNAPSHOT_S
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return the request of another control; else, if one is due, a request for a snapshot."""
         asked = self._other.take_request()
         if asked is None:
             self._last = time.monotonic()
-            return ControlRequest.SNAPSHOT
+            return JobControlRequest.SNAPSHOT
         return asked
 
 

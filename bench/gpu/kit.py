@@ -18,7 +18,7 @@ from conformance import SMALL
 from streams import Bench, Learned
 from torch import Tensor
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.learning.methods import registry
 
 __all__ = ["SMALL", "Bench", "Learned"]
@@ -101,9 +101,9 @@ class StepClock:
             self._start, self._end = self._end, time.perf_counter()
         return self._done >= self._warm + self._steps
 
-    def take_request(self) -> ControlRequest:
+    def take_request(self) -> JobControlRequest:
         """Ask the job to stop."""
-        return ControlRequest.STOP
+        return JobControlRequest.STOP
 
     @property
     def mean_step_seconds(self) -> float:

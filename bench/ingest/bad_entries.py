@@ -27,8 +27,8 @@ from PIL import Image
 from core.errors import PerennialError
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.inspect import inspect_archive
-from core.ingest.layout import BatchReading
-from core.ingest.limits import Limits
+from core.ingest.layout import BatchReadingSettings
+from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import ReadingOptions
 from core.settings import Settings
 
@@ -90,8 +90,8 @@ def _iterate_table_rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
 
 def _measure_reading(archive: Path, bad: float, max_bad: float, processes: int, out: Path) -> None:
     limits, reading = (
-        Limits.from_settings(Settings()),
-        BatchReading(ReadingOptions(max_bad=max_bad)),
+        ArchiveLimits.from_settings(Settings()),
+        BatchReadingSettings(ReadingOptions(max_bad=max_bad)),
     )
     start, cpu = time.perf_counter(), time.process_time()
     said = f"{bad:.0%} bad, max_bad={max_bad:g}: "

@@ -26,11 +26,15 @@ from bench.experiment.data import read_idx_array
 from core.ingest.findings import contradictions
 from core.ingest.findings.contradictions import (
     LabelContradictions,
-    add_earlier_contradictions,
+    add_contradictions_with_earlier_tasks,
     digest_image_pixels,
     find_batch_contradictions,
 )
-from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
+from core.ingest.findings.traces import (
+    ImageFingerprints,
+    read_image_fingerprints,
+    write_image_fingerprints,
+)
 from core.statistics import near
 
 IMAGES, PLANTED, TASKS, OF_TASK = 5000, 200, 200, 300
@@ -134,8 +138,10 @@ def print_check_costs(data: Data) -> None:
         paths = list(write_noisy_tasks(Path(folder), images))
 
         def find_contradictions_in_tasks() -> None:
-            tasks = [(number, read_image_traces(path)) for number, path in enumerate(paths)]
-            add_earlier_contradictions(LabelContradictions(), own, tasks, lambda row: images[row])
+            tasks = [(number, read_image_fingerprints(path)) for number, path in enumerate(paths)]
+            add_contradictions_with_earlier_tasks(
+                LabelContradictions(), own, tasks, lambda row: images[row]
+            )
 
         measure_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_in_tasks)
     listed = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
@@ -149,18 +155,18 @@ def write_noisy_tasks(folder: Path, images: Images) -> Iterator[Path]:
         some = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
         noisy = (some + random.integers(-60, 60, some.shape)).clip(0, 255).astype(np.uint8)
         path = folder / str(number)
-        write_image_traces(path, build_traces(noisy, random.integers(0, 100, OF_TASK)))
+        write_image_fingerprints(path, build_traces(noisy, random.integers(0, 100, OF_TASK)))
         yield path
 
 
-def build_traces(images: Images, labels: np.ndarray) -> ImageTraces:
+def build_traces(images: Images, labels: np.ndarray) -> ImageFingerprints:
     """Return traces of images that are all in the training part, with their labels' numbers as
     class names.
     """
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
-    return ImageTraces(
+    return ImageFingerprints(
         near.hash_images_perceptually(images),
         none,
         names,

@@ -37,8 +37,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from bench.job_run import run_completed_spec
 from bench.methods.theory import format_expected_cost
-from core.contract.jobs.control_request import ControlRequest
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.control_request import JobControlRequest
+from core.contract.jobs.job_spec import LocalPartFile
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
@@ -195,9 +195,9 @@ class Bench:
             {"name": part["name"], "type": part["type"], "path": str(result / part["file"])}
             for part in facts["parts"]
         ]
-        held = image_packs.restore_method_state([LocalPart.from_json(part) for part in parts]).get(
-            "buffer"
-        )
+        held = image_packs.restore_method_state(
+            [LocalPartFile.from_json(part) for part in parts]
+        ).get("buffer")
         if held is not None and case.past > 1:  # with its images, as before there were packs
             parts = [part for part in parts if part["type"] != "buffer" or part["name"] == "buffer"]
             copies = {name: t.repeat(case.past, *[1] * (t.dim() - 1)) for name, t in held.items()}
@@ -300,9 +300,9 @@ class Clock:
         taken = len(self._ends) - WARM
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
-    def take_request(self) -> ControlRequest:
+    def take_request(self) -> JobControlRequest:
         """Ask the job to stop."""
-        return ControlRequest.STOP
+        return JobControlRequest.STOP
 
     @property
     def step_durations(self) -> list[float]:
@@ -330,9 +330,9 @@ class Peak:
             self._end_watching()
         return self._step == 2
 
-    def take_request(self) -> ControlRequest:
+    def take_request(self) -> JobControlRequest:
         """Ask the job to stop."""
-        return ControlRequest.STOP
+        return JobControlRequest.STOP
 
     def _begin_watching(self) -> None:
         if self._cuda is None:
@@ -360,7 +360,7 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
             images, labels = _draw_made_up_images(task, 5000)
         else:
             archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
-            options = IngestOptions(32, 3, Limits.from_settings(Settings()))
+            options = IngestOptions(32, 3, ArchiveLimits.from_settings(Settings()))
             done = ingest_archive(archive, "zip", folder / f"cifar-{task}", options)
             images, labels = open_dataset(done.train)
         order = np.random.default_rng(task).permutation(len(labels))

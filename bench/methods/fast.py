@@ -205,7 +205,7 @@ def _read_source_and_target(data: Path, folder: Path) -> tuple[Part, Part]:
 
 def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
     from core.ingest.ingest import IngestOptions, ingest_archive
-    from core.ingest.limits import Limits
+    from core.ingest.limits import ArchiveLimits
     from core.settings import Settings
 
     name = f"classes_{first:02d}-{first + 9:02d}"
@@ -214,7 +214,7 @@ def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
         archive,
         "zip",
         folder / name,
-        IngestOptions(IMAGE["size"], IMAGE["channels"], Limits.from_settings(Settings())),
+        IngestOptions(IMAGE["size"], IMAGE["channels"], ArchiveLimits.from_settings(Settings())),
     )
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from bench.job_run import fill_in_spec_defaults
 from core.admission.admission import JobWorkload, estimate_memory
 from core.admission.network_size import find_network_size
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.jobs.job_event import DoneEvent, JobEvent
 from core.contract.responses.architecture import ImageOut
 from core.recipe.architecture import complete_architecture
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 def measure_and_estimate_memory(
-    catalogue: Catalogue, zygote: ForkServer, folder: Path, network: str, method: str
+    catalogue: MethodCatalogue, zygote: ForkServer, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
     """Return (peak, estimate) of the memory of the second task's job, in bytes."""
     asked, size = NETWORKS[network]

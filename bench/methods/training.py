@@ -254,14 +254,14 @@ def _write_cifar_dataset(data: Path, file: Path) -> None:
     ingest.
     """
     from core.ingest.ingest import IngestOptions, ingest_archive
-    from core.ingest.limits import Limits
+    from core.ingest.limits import ArchiveLimits
     from core.settings import Settings
 
     done = ingest_archive(
         data / "cifar100" / "classes_00-09.zip",
         "zip",
         file.parent / "cifar",
-        IngestOptions(32, 3, Limits.from_settings(Settings())),
+        IngestOptions(32, 3, ArchiveLimits.from_settings(Settings())),
     )
     done.train.rename(file)
 

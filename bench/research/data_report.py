@@ -34,7 +34,7 @@ from bench.job_run import run_completed_spec
 from core.ingest.dataset import open_dataset
 from core.ingest.images import convert_to_square_array
 from core.ingest.ingest import IngestOptions, ingest_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import detect_upload_format
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.evaluation.probe import compute_image_features
@@ -335,7 +335,7 @@ def _read_cifar_archives(data: Path, folder: Path) -> list[Data]:
     """Return the training images of each archive as the service decodes them, and their labels from
     0.
     """
-    limits = Limits.from_settings(Settings(data_dir=folder))
+    limits = ArchiveLimits.from_settings(Settings(data_dir=folder))
     found = []
     for name in ARCHIVES:
         path = data / f"{name}.zip"

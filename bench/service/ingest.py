@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from core.ingest.ingest import IngestOptions, ingest_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.settings import Settings
 
 
@@ -61,7 +61,7 @@ def _measure_pillow_rate(archive: Path) -> float:
 def _measure_ingest_rate(archive: Path, processes: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        options = IngestOptions(32, 3, Limits.from_settings(Settings()), processes=processes)
+        options = IngestOptions(32, 3, ArchiveLimits.from_settings(Settings()), processes=processes)
         done = ingest_archive(archive, "zip", Path(folder), options)
         return (done.n_train + done.n_held_out) / (time.perf_counter() - start)
 

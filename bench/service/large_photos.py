@@ -28,7 +28,7 @@ from PIL import Image
 from core.errors import Rejected
 from core.ingest.decoding.resizing import LATEST, SquareResizing
 from core.ingest.ingest import IngestOptions, ingest_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 
 Image.MAX_IMAGE_PIXELS = None
 SIZE = 224
@@ -147,7 +147,7 @@ def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
             options = IngestOptions(
                 SIZE,
                 3,
-                Limits(),
+                ArchiveLimits(),
                 resizing=SquareResizing(decoding=LATEST),
                 held_out_share=0.0,
                 processes=1,

@@ -31,14 +31,14 @@ from sqlalchemy.orm import Session
 
 from bench.service import load
 from core.contract.figures import VersionFigures
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.contract.manifest import Manifest
 from core.database import migrate
-from core.database.measurements import remove_figures_from_manifest
+from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.tables import Model, Version
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import open_object_store
@@ -179,7 +179,7 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
             assert claim is not None
             _make_up_job_result(folder, last[size], most)
             began = time.perf_counter()
-            publish_result(db, store, claim, folder)
+            publish_job_result(db, store, claim, folder)
             if turn:
                 times.append((time.perf_counter() - began) * 1e3)
     first = statistics.median(taken[0])
@@ -317,7 +317,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
         task_number=number or None,
         status="published",
         gate={"passed": True, "checks": []},
-        manifest=remove_figures_from_manifest(manifest),
+        manifest=replace_manifest_figures_by_null(manifest),
         bytes=988_212,
         bytes_new=12_044,
         created_at=0.0,
@@ -338,10 +338,12 @@ def build_model_id(size: int) -> str:
     return f"mdl_{size:0>26}"
 
 
-def _build_measured_cell(which: str, version: int, task: int) -> MeasuredCell:
+def _build_measured_cell(which: str, version: int, task: int) -> MeasuredMatrixCell:
     correct = 100 + (version * 7 + task) % 50
     per_class = {"cat": [60, 75], "dog": [55, 75]}
-    return MeasuredCell(version=which, task=task, correct=correct, total=150, per_class=per_class)
+    return MeasuredMatrixCell(
+        version=which, task=task, correct=correct, total=150, per_class=per_class
+    )
 
 
 def _build_task_row(size: int, number: int, standing: str | None) -> Json:

@@ -323,10 +323,10 @@ def _list_worker_steps(side: Side) -> dict[str, Callable[[], object]]:
 
     return {
         "claim and give back": claim_and_release_job,
-        "reap": lambda: claims.take_back_expired_jobs(db),
-        "ring": lambda: sweep.find_jobs_never_announced_to_workers(db),
+        "reap": lambda: claims.take_back_jobs_with_expired_lease(db),
+        "ring": lambda: sweep.find_long_waiting_claimable_jobs(db),
         "sweep: rows": lambda: sweep._delete_expired_rows(db, settings),
-        "sweep: snapshots": lambda: sweep._delete_unneeded_states(
+        "sweep: snapshots": lambda: sweep._delete_unneeded_job_states(
             db, store, settings, "snapshot", "snapshots/"
         ),
         "sweep: files of tasks": lambda: task_files.select_tasks_with_files(db),

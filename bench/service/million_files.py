@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 
 from bench.service.fill import MANIFEST
 from bench.service.series import Size, make_id
-from core.contract.jobs.snapshot import StoredAnytimeState
+from core.contract.jobs.snapshot import StoredBestState
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings
@@ -79,4 +79,4 @@ def add_real_files(db: Database, store: ObjectStorage, settings: Settings, size:
         files["manifest.json"] = (hashlib.sha256(manifest).hexdigest(), len(manifest))
         job = session.get_one(Job, ANYTIME_JOB)
         job.state, job.finished_at, job.recipe = "paused", None, {**job.recipe, "anytime": True}
-        job.anytime = StoredAnytimeState(key=key, files=files, fence=1, number=1, step=9, correct=9)
+        job.anytime = StoredBestState(key=key, files=files, fence=1, number=1, step=9, correct=9)

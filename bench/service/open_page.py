@@ -115,7 +115,7 @@ class _Writer(threading.Thread):
                         self.steps += 1
                     else:
                         text = f"This is line {self.lines} of a log that says much and often."
-                        job_log.add_log_line(session, self._job, ("info", text), now)
+                        job_log.add_job_log_line(session, self._job, ("info", text), now)
                         self.lines += 1
             self.written += self._per_second
 

@@ -11,7 +11,7 @@ from perennial.shapes import ResponseObject, Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted(ResponseObject):
-    """A batch that was accepted, and the job that learns it.
+    """Response to an accepted batch: its task, and the job that learns it.
 
     - `repeats`: set if the model has a task with the same content. Then `task` is that task, and
       `job` learns or has learned it. Nothing was added, except for a held task that is retried with
@@ -29,7 +29,7 @@ class Accepted(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepts(ResponseObject):
-    """The combinations that a method accepts.
+    """Combinations of scenario, network and optimizer that a learning method accepts.
 
     - `architectures`: families; null: all.
     - `task_only`: hyper-parameters that must be off outside the task scenario.
@@ -51,7 +51,9 @@ class Accepts(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action(ResponseObject):
-    """A request that settles an item; `body` null: its body is not JSON."""
+    """A suggested request that settles an attention item; `body` null: the request has no JSON
+    body.
+    """
 
     title: str
     method: str
@@ -62,7 +64,7 @@ class Action(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionBody(ResponseObject):
-    """The body of a request that settles an item; a person replaces `…`."""
+    """JSON body of a suggested request; a person replaces each `…` in it."""
 
     version: int | None = None
     reason: str | None = None
@@ -73,7 +75,7 @@ class ActionBody(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adp(ResponseObject):
-    """Anytime Deployment Performance: the mean by task, and the curve."""
+    """Anytime Deployment Performance: the mean accuracy by task, and the curve over training steps."""
 
     mean: dict[str, float]
     curve: list[AdpPoint]
@@ -82,7 +84,9 @@ class Adp(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdpPoint(ResponseObject):
-    """The best validated state by `step`: its step, validation accuracy, and accuracy by task."""
+    """Point of the Anytime Deployment Performance curve: best state by `step`, its validation and
+    task accuracies.
+    """
 
     step: int
     best_step: int
@@ -93,7 +97,7 @@ class AdpPoint(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias(ResponseObject):
-    """An alias.
+    """An alias of a model, such as `production`, and the version that it points to.
 
     For `production` it also says whether the alias follows the lineage, and what its move has cost.
     """
@@ -110,7 +114,7 @@ class Alias(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasMove(ResponseObject):
-    """One move of an alias.
+    """One move of an alias from a version to another.
 
     `cause` is create, publish, set, rollback or follow; `key` is null for a worker.
     """
@@ -127,7 +131,7 @@ class AliasMove(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasMoved(ResponseObject):
-    """A move of an alias to another version.
+    """Data of an owner event: an alias moved to another version.
 
     - `version`: null: the alias was deleted.
     - `previous`: null: the alias is new.
@@ -144,7 +148,7 @@ class AliasMoved(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasState(ResponseObject):
-    """The version that an alias points to."""
+    """The version that an alias points to now."""
 
     alias: str
     version: int
@@ -153,7 +157,7 @@ class AliasState(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alive(ResponseObject):
-    """The process responds."""
+    """Response of the liveness probe: the process responds."""
 
     status: Literal["ok"]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -161,7 +165,9 @@ class Alive(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerChanges(ResponseObject):
-    """Images that only the parent or only the version classifies correctly, and all images."""
+    """Numbers of images that only the parent or only the version classifies correctly, and of all
+    images.
+    """
 
     regressed: int
     improved: int
@@ -171,7 +177,9 @@ class AnswerChanges(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersSetting(ResponseObject):
-    """The share of sure answers that a model promises to be correct, between 0.5 and 1."""
+    """The share of confident ("sure") answers that a model promises to be correct, between 0.5 and
+    1.
+    """
 
     precision: float
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -179,7 +187,7 @@ class AnswersSetting(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture(ResponseObject):
-    """An architecture with its name."""
+    """Catalogue entry of a network architecture, with its name."""
 
     schema: dict[str, Any]
     defaults: dict[str, Any]
@@ -203,8 +211,8 @@ class ArchitectureChoice(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(ResponseObject):
-    """An item in a model that waits for a person: a sentence (`detail`) and the requests that
-    settle it.
+    """An attention item: something in a model that waits for a person, and the requests that settle
+    it.
 
     One of `actions` settles it; the first repairs its cause. `kind`: held, rolled_back, rejected or
     failed, of a task; choosing: the trials of its job wait for a choice; base: the weights of the
@@ -230,7 +238,7 @@ class Attention(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(ResponseObject):
-    """One change.
+    """One entry of the audit trail: a change, and the key that made it.
 
     - `key`: null for a worker.
     - `model`: id of the model concerned; null if there is none.
@@ -249,7 +257,7 @@ class Audit(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditData(ResponseObject):
-    """The recorded details of a change. The action determines the fields.
+    """Recorded details of an audited change. The action determines the fields.
 
     - `retry_of`: the job that failed or whose version was held.
     - `published`: versions that a gate passed because of the change.
@@ -308,7 +316,7 @@ class AuditData(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base(ResponseObject):
-    """An uploaded base.
+    """An uploaded base: weights that models may start from.
 
     - `image`: the images that it was uploaded for; null if they were not given.
     - `normalise`: their statistics; null if they are unknown (then .5 and .25 are used).
@@ -328,7 +336,7 @@ class Base(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseOrigin(ResponseObject):
-    """The base of version 0.
+    """Origin of version 0: the base whose weights it has.
 
     It is an upload (id and digest), another model (id and version), or pretrained weights. Those
     have:
@@ -353,7 +361,9 @@ class BaseOrigin(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseVersion(ResponseObject):
-    """Another model's version. `model` is its id or name, and always its id once stored."""
+    """A version of another model, used as a base. `model` is its id or name, and always its id once
+    stored.
+    """
 
     model: str
     version: int
@@ -362,7 +372,7 @@ class BaseVersion(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline(ResponseObject):
-    """Correct answers of a classifier on the version's features, as [correct, total].
+    """Correct predictions of a simple classifier on the version's features, as [correct, total].
 
     They are five-fold over held-out images.
 
@@ -378,7 +388,7 @@ class Baseline(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCheck(ResponseObject):
-    """Findings of `?validate=full`.
+    """Result of `?validate=full`: findings after decoding all images of the batch.
 
     `valid`: whether a submit would accept the batch; null: the job ended before that was known, and
     `checked` names the basis of the other fields. `n_train`, `n_held_out`: images that would be
@@ -409,7 +419,7 @@ class BatchCheck(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport(ResponseObject):
-    """Findings in a batch: after the submit by names and sizes, after decoding by its images.
+    """Report on a batch: at first from file names and sizes, later from the decoded images.
 
     Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are
     complete. Older tasks lack newer fields. `conflicts`: equal pixels under two classes;
@@ -448,7 +458,7 @@ class BatchReport(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(ResponseObject):
-    """Calibration of probabilities on `images` held-out images.
+    """Calibration of a version's probabilities, measured on `images` held-out images.
 
     The images that a temperature was fitted to are not used to judge it.
 
@@ -471,7 +481,9 @@ class Calibration(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationBin(ResponseObject):
-    """Held-out images with similar probabilities: number, mean probability, correct answers."""
+    """Bin of a calibration curve: number of images, mean predicted probability, correct
+    predictions.
+    """
 
     images: int
     probability: float
@@ -481,7 +493,7 @@ class CalibrationBin(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellMark(ResponseObject):
-    """A cell whose labels or images were changed by an edit after it was counted.
+    """Mark of an accuracy-matrix cell whose labels or images an edit changed after it was counted.
 
     - `counted_again`: true if it was counted by the present labels, from stored predictions; else
       it is what was measured by the former labels.
@@ -512,7 +524,7 @@ class CheckPicture(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassAlias(ResponseObject):
-    """A class name that batches may still use.
+    """A former class name that batches may still use, and the class that it now means.
 
     - `name`: the name in a batch.
     - `to`: the class that it stands for; null: the class was dropped.
@@ -528,7 +540,7 @@ class ClassAlias(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassAliasPage(ResponseObject):
-    """Former class names of a model, by name."""
+    """A page of a model's former class names, ordered by name."""
 
     items: list[ClassAlias]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -536,7 +548,7 @@ class ClassAliasPage(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCount(ResponseObject):
-    """Images of a class.
+    """Numbers of training and held-out images of one class in a batch.
 
     `held_out` of them are not learned from; null: not decided before the batch is decoded.
     """
@@ -548,7 +560,7 @@ class ClassCount(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFlips(ResponseObject):
-    """Counts on the images of one class.
+    """Predictions that changed between two versions, on the images of one class.
 
     `task`: the task of the class in the task scenario, where each task has its own classes.
     """
@@ -565,7 +577,9 @@ class ClassFlips(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassNames(ResponseObject):
-    """Classes of the batch compared with those of the model (task scenario: with each other)."""
+    """Comparison of a batch's class names with those that the model knows (task scenario: with each
+    other).
+    """
 
     new: list[str]
     known: list[str]
@@ -575,7 +589,7 @@ class ClassNames(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassShift(ResponseObject):
-    """Shift of a known class.
+    """Shift of one known class: whether its new images differ from those learned before.
 
     - `images`, `earlier`: numbers of new and earlier images that were compared.
     - `outside`: share of the new ones further from the class's mean than 95 % of the earlier
@@ -617,7 +631,9 @@ class Compare(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedImage(ResponseObject):
-    """A held-out image: task, number, true label, both answers, and path of the picture."""
+    """A held-out image in a comparison of versions: task, number, true label, both predictions and
+    its picture.
+    """
 
     task: int
     index: int
@@ -630,7 +646,7 @@ class ComparedImage(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedImagePage(ResponseObject):
-    """A page of images, ordered by task and number; `total` counts all pages."""
+    """A page of compared images, ordered by task and number; `total` counts all pages."""
 
     items: list[ComparedImage]
     total: int
@@ -640,7 +656,7 @@ class ComparedImagePage(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedVersion(ResponseObject):
-    """One of the two versions."""
+    """One of the two versions in a comparison."""
 
     version: int
     parent: int | None
@@ -651,7 +667,7 @@ class ComparedVersion(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict(ResponseObject):
-    """The same image under two classes: two paths and their labels, in the same order.
+    """The same image under two different labels: its two paths and both labels, in the same order.
 
     The second path is of the batch. `task`: the earlier task of the first. `picture`: the second as
     a small JPEG, a data URL; of the first ten.
@@ -666,7 +682,7 @@ class Conflict(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfusedPair(ResponseObject):
-    """Numbers of images of a class that got a particular wrong answer, for `a` and `b`."""
+    """Numbers of images of a class that versions `a` and `b` predict as a particular wrong class."""
 
     task: int | None
     label: str
@@ -678,7 +694,9 @@ class ConfusedPair(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confusion(ResponseObject):
-    """Images by true label (row) and answer (column), in the order of `labels`, for `a` and `b`."""
+    """Confusion matrices of versions `a` and `b`: images by true label (row) and predicted label
+    (column).
+    """
 
     labels: list[str]
     a: list[list[int]]
@@ -688,7 +706,9 @@ class Confusion(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoveragePoint(ResponseObject):
-    """The surest answers on held-out images: least probability, their number, and correct ones."""
+    """Point of an accuracy–coverage curve: least probability, number of images above it, and
+    correct ones.
+    """
 
     probability: float
     images: int
@@ -698,7 +718,8 @@ class CoveragePoint(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataReport(ResponseObject):
-    """Findings about a batch, as far as they were computed. Lists are bounded, counts are complete.
+    """Report on a batch's images (duplicates, shift, suspect labels), as far as computed. Lists are
+    bounded, counts are complete.
 
     - `imbalance_ratio`: images of the largest class for one of the smallest.
     - `few`: classes with fewer than 5 images, the first 100.
@@ -730,7 +751,7 @@ class DataReport(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Datasets(ResponseObject):
-    """Digests of the task's training and held-out part."""
+    """Digests of the task's training and held-out datasets."""
 
     train: str | None
     held_out: str | None
@@ -739,7 +760,7 @@ class Datasets(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery(ResponseObject):
-    """One event for one webhook.
+    """Delivery of one event to one webhook, with the attempts so far.
 
     - `id`: value of the header webhook-id.
     - `attempts`: attempts so far.
@@ -765,7 +786,7 @@ class Delivery(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDetail(ResponseObject):
-    """A delivery with its payload in the webhook's format.
+    """Delivery of an event to a webhook, with the payload as sent.
 
     `answer`: first 4 kB of the last response's body; null for callers who are not administrators.
     """
@@ -789,7 +810,7 @@ class DeliveryDetail(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(ResponseObject):
-    """A value that differs, by its path, such as `method.name`; null: absent."""
+    """A recipe or manifest value that differs between two versions, by its path; null: absent."""
 
     path: str
     a: Any
@@ -799,7 +820,7 @@ class Difference(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate(ResponseObject):
-    """An image, and the first one with the same bytes."""
+    """An image, and the first image of the batch with the same bytes."""
 
     path: str
     same_as: str
@@ -808,7 +829,8 @@ class Duplicate(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit(ResponseObject):
-    """An edit.
+    """One edit of a model's batches: classes merged, renamed or dropped, labels changed, or images
+    removed.
 
     - `state`: state of its job.
     - `version`: the version that it made; null until then.
@@ -842,7 +864,7 @@ class Edit(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPlan(ResponseObject):
-    """Changes that an edit would make.
+    """Preview of the changes that an edit would make to a model.
 
     - `parent`: version that the edit would start from; send it along, and numbers of images cannot
       mean others.
@@ -870,7 +892,7 @@ class EditPlan(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditedFiles(ResponseObject):
-    """Files of a task before and after an edit."""
+    """Digests of a task's files before and after an edit."""
 
     task: int
     before: FileDigests
@@ -880,7 +902,7 @@ class EditedFiles(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditedImages(ResponseObject):
-    """Numbers of images that an edit changes; null while it is not known."""
+    """Numbers of images that an edit relabels or removes; null while not known."""
 
     relabelled: int | None
     removed: int | None
@@ -898,7 +920,7 @@ class EntryReason(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment(ResponseObject):
-    """Conditions besides its inputs that the numbers of a run depend on.
+    """Hardware and software that a run's numbers depend on, besides its inputs.
 
     - `precision`: format of forward passes in training, float32 or bfloat16.
     - `deterministic`: whether only kernels that give the same bits each time were requested.
@@ -919,7 +941,7 @@ class Environment(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(ResponseObject):
-    """One event; ids rise. The content of `data` depends on `type`."""
+    """One event of a job; ids rise. The content of `data` depends on `type`."""
 
     id: int
     type: Literal["state", "progress", "metric", "log", "snapshot"]
@@ -930,7 +952,7 @@ class Event(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport(ResponseObject):
-    """Request of a job of the kind `export`, and its result once it has succeeded.
+    """Request of an export job, and its result once it has succeeded.
 
     `version`, `format`: of the download; `sha256`, `bytes`: of its file. For ONNX: `opset`;
     `max_difference`: the largest difference of a probability between the graph in ONNX Runtime and
@@ -955,7 +977,7 @@ class ExportReport(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldProblem(ResponseObject):
-    """One wrong field."""
+    """One field of a request that is wrong, and why."""
 
     field: str
     message: str
@@ -964,7 +986,7 @@ class FieldProblem(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File(ResponseObject):
-    """A part that can be downloaded."""
+    """A file of a version that can be downloaded."""
 
     name: str
     type: str
@@ -984,7 +1006,7 @@ class FileDigests(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReason(ResponseObject):
-    """A file of the archive, and the reason why it was left out."""
+    """A file of an uploaded archive that was left out, and why."""
 
     path: str
     reason: str
@@ -993,7 +1015,7 @@ class FileReason(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(ResponseObject):
-    """A finding as a sentence for a person.
+    """A finding about a batch's data, as a sentence for a person.
 
     `holds`: a job whose recipe says `"data_report": "hold"` is held because of it.
     """
@@ -1016,7 +1038,7 @@ class FittingBase(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flips(ResponseObject):
-    """Counts with their significance.
+    """Counts of images on which two versions differ, with statistical significance.
 
     - `nfr`: negative flip rate, negative / n; null without images.
     - `nfr_interval`: its 95 % interval (Wilson); null without images.
@@ -1036,7 +1058,7 @@ class Flips(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint(ResponseObject):
-    """Memory that a method uses while it learns; a job's memory is estimated from it.
+    """Memory that a method uses while it learns, from which a job's memory is estimated.
 
     - `copies`: copies of the weights.
     - `copies_with`: hyper-parameter → value → copies used instead.
@@ -1060,7 +1082,7 @@ class Footprint(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast(ResponseObject):
-    """The forecast rise of the earlier tasks' mean loss, the measured rise, and both by task."""
+    """Predicted rise of the earlier tasks' mean loss, the measured rise, and both by task."""
 
     predicted: float | None
     measured: float | None
@@ -1070,7 +1092,7 @@ class Forecast(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formats(ResponseObject):
-    """Supported formats.
+    """File formats that the service supports for uploads and downloads.
 
     - `uploads`: media types of batches.
     - `downloads`: values of `?format=`.
@@ -1083,7 +1105,9 @@ class Formats(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate(ResponseObject):
-    """A model's gate: its limits; null: no limit. `GateIn` defines each of them."""
+    """The limits that a version must meet before it is published; null: no limit. `GateIn` defines
+    each.
+    """
 
     max_forgetting: float | None
     min_new_task: float | None
@@ -1102,7 +1126,7 @@ class Gate(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck(ResponseObject):
-    """The result of one check of the gate.
+    """Result of one check of the publication gate on a version.
 
     - `value`: null if the figure is undefined (the check passes) or not a finite number (it fails).
     - `limit`: null if there is no limit.
@@ -1145,7 +1169,7 @@ class GateCheck(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimits(ResponseObject):
-    """The limits that a request sets; null: no limit.
+    """Limits of a model's gate that a request sets; null removes a limit.
 
     `checks` sets those of all checks against production.
     """
@@ -1168,7 +1192,9 @@ class GateLimits(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenAnswer(ResponseObject):
-    """A version's answer for an image and its probability in [0, 1]; null: not a finite number."""
+    """A version's predicted class for an image, and its probability in [0, 1]; null: not a finite
+    number.
+    """
 
     label: str
     probability: float | None
@@ -1177,7 +1203,7 @@ class GivenAnswer(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPoint(ResponseObject):
-    """A weight of the trained network in a merge, and the validation accuracy with it."""
+    """A tried merge of old and new weights: the share of the new ones, and the validation accuracy."""
 
     weight: float
     accuracy: float
@@ -1195,7 +1221,7 @@ class HeadClasses(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadInit(ResponseObject):
-    """Initialisation of rows for new classes."""
+    """Recipe block for the head: how the rows of new classes are initialised."""
 
     init: str | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -1203,7 +1229,8 @@ class HeadInit(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image(ResponseObject):
-    """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
+    """Image settings of a model: images of `size` × `size` pixels with 1 (grey) or 3 (RGB)
+    channels.
 
     - `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1];
       absent: all of it up to 96 pixels, 224/256 above.
@@ -1222,7 +1249,7 @@ class Image(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageError(ResponseObject):
-    """The reason why an image has no prediction.
+    """Reason why one image of a prediction request has no prediction.
 
     `code` is that of a problem, `/problems/<code>`.
     """
@@ -1234,8 +1261,8 @@ class ImageError(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(ResponseObject):
-    """A piece of long work: `learn` learns one task, `validate` only checks a batch, `fetch`
-    downloads the weights that a model begins with.
+    """A job: `learn` learns a task, `validate` only checks a batch, `fetch` downloads a model's
+    initial weights.
 
     `task`: null if no task is learned; `report`: the findings of a check, once the job is over;
     `outcome`: published or held, for its version; `waiting_for`: the reason why a queued job waits;
@@ -1281,7 +1308,7 @@ class JobError(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMoved(ResponseObject):
-    """A job's change of state.
+    """Data of an owner event: a job changed its state.
 
     - `version`: the version that it made.
     - `outcome`: whether that was published or held.
@@ -1297,7 +1324,7 @@ class JobMoved(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key(ResponseObject):
-    """A key without its secret. `bound`: null unless its scope is predict."""
+    """An access key without its secret. `bound`: null unless its scope is predict."""
 
     id: str
     name: str
@@ -1314,7 +1341,7 @@ class Key(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyBound(ResponseObject):
-    """Limits of a key of scope predict.
+    """Model, alias and daily limits of an access key of scope predict.
 
     - `model`: current name of its model.
     - `alias`: the only alias that it may use.
@@ -1334,7 +1361,8 @@ class KeyBound(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnnProbe(ResponseObject):
-    """Correct answers of the k-NN probe as [correct, total].
+    """Correct predictions of a k-nearest-neighbour classifier on the version's features, as
+    [correct, total].
 
     - `all`, `tasks`: over all tasks, and by task.
     - `before`: of base and parent on the new task.
@@ -1348,7 +1376,9 @@ class KnnProbe(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastDelivery(ResponseObject):
-    """The newest attempted delivery. `status`: HTTP status of the response; null: no response."""
+    """The newest attempted delivery of a webhook. `status`: HTTP status of the response; null: no
+    response.
+    """
 
     id: str
     type: str
@@ -1360,7 +1390,7 @@ class LastDelivery(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastJob(ResponseObject):
-    """The newest job of a model.
+    """The newest job of a model, in short.
 
     `at`: time when it ended; if it has not, when it began, and before that when it was created.
     """
@@ -1373,7 +1403,7 @@ class LastJob(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(ResponseObject):
-    """A task that is not compared, and the reason.
+    """A task that a comparison of versions leaves out, and the reason.
 
     Reasons are that `versions` were not measured on it or have no answers, or that its images are
     deleted.
@@ -1388,7 +1418,7 @@ class Left(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedBase(ResponseObject):
-    """A base in a list, with the models that start from it."""
+    """An uploaded base in a list, with the models that start from it."""
 
     id: str
     sha256: str
@@ -1442,7 +1472,7 @@ class ListedModel(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogData(ResponseObject):
-    """A line of the log. `level`: info, warning or error."""
+    """Data of a job event: a line of the job's log. `level`: info, warning or error."""
 
     level: str
     message: str
@@ -1451,7 +1481,7 @@ class LogData(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine(ResponseObject):
-    """One line of a job's log."""
+    """One line of a job's log, with its time and level."""
 
     id: int
     at: str
@@ -1462,7 +1492,7 @@ class LogLine(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAlike(ResponseObject):
-    """A new class and the one that it resembles: known to the model, or in the same batch."""
+    """A new class name, and the similar name (in the model or the same batch) that may be meant."""
 
     label: str
     like: str
@@ -1471,7 +1501,7 @@ class LookAlike(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostTask(ResponseObject):
-    """A task that production was taught before its move and is not now.
+    """A task that the production version knew before production moved, and does not know now.
 
     `training_data_until`: end of the time in which it can be learned again, while `can_relearn`.
     """
@@ -1488,7 +1518,7 @@ class LostTask(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(ResponseObject):
-    """The parts of a version and everything it was made from.
+    """Manifest of a version: its parts, and everything it was made from.
 
     Version 0 lacks some fields, and so do versions older than a field.
 
@@ -1551,7 +1581,7 @@ class Manifest(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestPart(ResponseObject):
-    """A safetensors blob of the version."""
+    """A part of the version (backbone, head …) in its manifest: a safetensors blob."""
 
     name: str
     type: str
@@ -1562,7 +1592,7 @@ class ManifestPart(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixColumn(ResponseObject):
-    """A learned task: its name, classes, and number of held-out images."""
+    """Column of the accuracy matrix: a learned task with its classes and number of held-out images."""
 
     task: int
     name: str | None
@@ -1573,7 +1603,9 @@ class MatrixColumn(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRow(ResponseObject):
-    """A version: the task that it learned and its parent; both are null for version 0."""
+    """Row of the accuracy matrix: a version, the task that it learned and its parent; both null for
+    version 0.
+    """
 
     version: int
     task: int | None
@@ -1584,7 +1616,7 @@ class MatrixRow(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Me(ResponseObject):
-    """The caller.
+    """The caller: key, owner, scope and limits, with facts about the service.
 
     - `key`: id of the key; null if the service requires none.
     - `owner`: name of the key's owner.
@@ -1602,7 +1634,7 @@ class Me(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured(ResponseObject):
-    """Counts of a measurement beside its number; which fields are present depends on its name.
+    """Counts behind a measured number; which fields are present depends on the number's name.
 
     `result`: correct predictions of a version (base, parent, new) on a task, by class [correct,
     total]; `accuracy_change`: images that the parent gets right and the new version does not, and
@@ -1634,7 +1666,8 @@ class Measured(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(ResponseObject):
-    """Stored images and state of the version that `production` names; empty if there are none.
+    """Replay memory of the production version: stored images and method state; empty if there are
+    none.
 
     `items` counts stored images. Features are not images; their part counts them.
     """
@@ -1648,8 +1681,8 @@ class Memory(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(ResponseObject):
-    """After training, weights move on a straight line back to the start, by `weight` or by the rule
-    `within`; the other is null.
+    """Recipe block: after training, weights are interpolated with the initial ones, by `weight` or
+    by the rule `within`; the other is null.
     """
 
     weight: float | None = None
@@ -1659,7 +1692,7 @@ class Merge(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(ResponseObject):
-    """A method with its name."""
+    """Catalogue entry of a learning method, with its name."""
 
     schema: dict[str, Any]
     defaults: dict[str, Any]
@@ -1698,7 +1731,7 @@ class MethodChoice(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodList(ResponseObject):
-    """All methods, and optimizers and presets.
+    """Catalogue of all learning methods, optimizers and presets.
 
     - `optimizers`: a sentence for each name.
     - `presets`: a recipe patch for each name.
@@ -1714,7 +1747,7 @@ class MethodList(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodState(ResponseObject):
-    """The method that made the version.
+    """The learning method that made the version, with its state.
 
     - `state`: its numbers by type of state and name.
     - `predicts_with`: types of state that it needs for inference.
@@ -1729,7 +1762,7 @@ class MethodState(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricData(ResponseObject):
-    """A measurement while learning: a number, its counts, or both."""
+    """Data of a job event: a measurement during the job, as a number, its counts, or both."""
 
     name: str
     value: float | None
@@ -1740,7 +1773,8 @@ class MetricData(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics(Table):
-    """The accuracy matrix, and figures along the ancestors of `version`; null: undefined.
+    """Response with the accuracy matrix, and figures along the ancestors of `version`; null:
+    undefined.
 
     A row is a version, including held ones; a column is a task. `definitions` defines each figure
     of the summary by name. A window has only its rows, columns and cells, but `summary` covers
@@ -1759,7 +1793,7 @@ class Metrics(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mislabelled(ResponseObject):
-    """A known class whose labels look swapped or wrong.
+    """A known class whose labels in the batch look swapped or wrong.
 
     - `said`: the version that the job starts from predicts this class for `images` of the `of`
       training images with the label.
@@ -1778,7 +1812,7 @@ class Mislabelled(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model(ResponseObject):
-    """A model; `recipe` is resolved.
+    """A model with its settings; `recipe` is complete.
 
     Look at `attention` first: it lists what waits for a person. The next task starts from version
     `line_head`. `production` names that version while `production_follows`; after a rollback it
@@ -1831,7 +1865,7 @@ class Model(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBytes(ResponseObject):
-    """Bytes in the store.
+    """Bytes that a model takes in the store, by kind of data.
 
     They comprise parts of versions, waiting archives, retained datasets with the versions' answers
     on them, and downloads.
@@ -1846,7 +1880,7 @@ class ModelBytes(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRef(ResponseObject):
-    """A model by id and name."""
+    """A reference to a model: its id and name."""
 
     id: str
     name: str
@@ -1855,7 +1889,7 @@ class ModelRef(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary(ResponseObject):
-    """Overview of a model in a list.
+    """Overview of a model in a list: production version, accuracy and newest job.
 
     - `production`: number of the version in production; null: none. `acc`, `forgetting` (`GET
       …/metrics` defines them) and `bytes` refer to it; null or 0: not measured.
@@ -1879,7 +1913,7 @@ class ModelSummary(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUsage(ResponseObject):
-    """Usage of a model. A deleted model is listed until its files are removed.
+    """Storage usage of a model. A deleted model is listed until its files are removed.
 
     `jobs`: number of jobs by state.
     """
@@ -1897,7 +1931,7 @@ class ModelUsage(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedModel(ResponseObject):
-    """One of several models with the same name, with its owner's name."""
+    """One of several models that share a name, with its owner's name."""
 
     id: str
     owner: str
@@ -1906,7 +1940,7 @@ class NamedModel(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near(ResponseObject):
-    """The number of images with a near duplicate, and the first 20."""
+    """Near duplicates within a batch: the number of images that have one, and the first 20 pairs."""
 
     count: int
     examples: list[NearPair]
@@ -1915,7 +1949,7 @@ class Near(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearDuplicates(ResponseObject):
-    """Images that look the same although their bytes differ.
+    """Near duplicates of a batch's images: images that look the same although their bytes differ.
 
     - `within`: images that repeat an earlier one of the batch.
     - `held_out`: held-out images that are in the training part, too, equal bytes included.
@@ -1933,7 +1967,7 @@ class NearDuplicates(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearEarlier(ResponseObject):
-    """Images of the batch with a near duplicate in an earlier task.
+    """Near duplicates of the batch's images in one earlier task.
 
     `held_out` of them are used for training and resemble a held-out image of that task, so that the
     accuracy on it is overestimated.
@@ -1948,7 +1982,7 @@ class NearEarlier(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearPair(ResponseObject):
-    """An image and one that looks the same; null: its path is not retained."""
+    """A pair of images that look the same; a path is null if it is not retained."""
 
     path: str | None
     like: str | None
@@ -1957,7 +1991,8 @@ class NearPair(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkDescription(ResponseObject):
-    """The network that a method made of the architecture's network.
+    """The network that a method made from the architecture, such as one with adapters or several
+    experts.
 
     Its family determines the fields.
 
@@ -1985,7 +2020,7 @@ class NetworkDescription(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewKey(ResponseObject):
-    """A key with its secret, which is shown only once."""
+    """A new access key with its secret, which is shown only once."""
 
     id: str
     name: str
@@ -2027,7 +2062,7 @@ class NewWebhook(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation(ResponseObject):
-    """Statistics of pixels in [0, 1], one per channel, that standardise a network's inputs."""
+    """Mean and standard deviation of each channel, by which pixels in [0, 1] are standardised."""
 
     mean: list[float]
     std: list[float]
@@ -2036,7 +2071,8 @@ class Normalisation(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Olor(ResponseObject):
-    """After each step, weights move part of the way back to those that the run started from.
+    """Recipe block of OLOR: after each step, weights move part of the way back to the run's initial
+    weights.
 
     `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null:
     `iota1` counts.
@@ -2054,8 +2090,8 @@ class Olor(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer(ResponseObject):
-    """`lr` is the peak rate; `head_lr` null: the same for the head. `clip` bounds the gradient's
-    norm.
+    """Recipe block of the optimizer. `lr` is the peak learning rate; `head_lr` null: the same for
+    the head; `clip` bounds the gradient's norm.
     """
 
     name: str | None = None
@@ -2083,7 +2119,9 @@ class Overruled(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerBytes(ResponseObject):
-    """Sums over an owner's models, uploaded bases, and uploads that no task has used yet."""
+    """Bytes that an owner takes in the store: models, uploaded bases, and uploads that no task has
+    used yet.
+    """
 
     versions: int
     archives: int
@@ -2096,7 +2134,7 @@ class OwnerBytes(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerEvent(ResponseObject):
-    """One event.
+    """One event of an owner's models: a job, a version or an alias changed.
 
     Ids increase. `type` determines the fields of `data`; `model` and `job` are ids.
     """
@@ -2112,7 +2150,7 @@ class OwnerEvent(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLimits(ResponseObject):
-    """Limits of one owner in each API process; null: no limit.
+    """Request limits of one owner in each API process; null: no limit.
 
     - `max_body_bytes`: size of one upload.
     - `max_uploads`: simultaneous uploads.
@@ -2131,7 +2169,9 @@ class OwnerLimits(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerUsage(ResponseObject):
-    """Usage of an owner. `models` counts those that are not deleted; `jobs` counts by state."""
+    """Storage usage of an owner. `models` counts those that are not deleted; `jobs` counts by
+    state.
+    """
 
     models: int
     tasks: int
@@ -2145,7 +2185,7 @@ class OwnerUsage(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(ResponseObject):
-    """One stored part.
+    """A stored part of a version: name, type, digest and size.
 
     - `shared_with`: lowest earlier version with the same bytes.
     - `deleted_at`: time when the model's memory, and this part's bytes with it, were deleted.
@@ -2162,7 +2202,8 @@ class Part(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMemory(ResponseObject):
-    """One type of part: `buffer`, `exemplars`, `features`, or `own` for the method's other state.
+    """Replay memory of one type: `buffer`, `exemplars`, `features`, or `own` for the method's other
+    state.
 
     - `bytes`: size of the part and of the packs with its images, including images that it has
       dropped.
@@ -2182,7 +2223,7 @@ class PartMemory(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point(ResponseObject):
-    """One measurement while learning: a number, or structured data."""
+    """One measurement on a job's curves: a number, or structured data."""
 
     id: int
     at: str
@@ -2195,7 +2236,7 @@ class Point(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predict(Table):
-    """One item per image, in the order sent.
+    """Response to a prediction request: one item per image, in the order sent.
 
     - `answers`: threshold of sure answers, if the model promises a precision.
     - `engine`: `onnxruntime` if the version's graph predicted all images. It gives the same labels
@@ -2213,7 +2254,8 @@ class Predict(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(ResponseObject):
-    """The most probable label of one image, and the `top_k` most probable ones, greatest first.
+    """Prediction for one image: the most probable label, and the `top_k` most probable ones, best
+    first.
 
     `sure`: whether the label is sure, if the model promises a precision; null: held-out images do
     not show it for any answer.
@@ -2229,7 +2271,9 @@ class Prediction(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAccuracy(ResponseObject):
-    """Accuracy of the k-NN probe over all tasks together, and by task."""
+    """Accuracy of a k-nearest-neighbour classifier on a version's features, over all tasks and by
+    task.
+    """
 
     accuracy: float | None
     per_task: list[TaskAccuracy]
@@ -2238,7 +2282,7 @@ class ProbeAccuracy(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(ResponseObject):
-    """An error and what to do about it (RFC 9457).
+    """An error response: what is wrong and what to do about it (RFC 9457).
 
     Optional fields belong to particular problems.
     """
@@ -2270,7 +2314,7 @@ class Problem(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(ResponseObject):
-    """Progress of a job; null: not known yet.
+    """Progress of a running job; null: not known yet.
 
     `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds
     that the whole job is expected to take from then on; `eta_s`: seconds left of the phase. `step`
@@ -2290,7 +2334,8 @@ class Progress(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressData(ResponseObject):
-    """Progress of a phase. `images`: so far; `loss`: mean since the last report.
+    """Data of a job event: progress of a phase. `images`: so far; `loss`: mean since the last
+    report.
 
     `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then
     on, null: not known. Of several reports written at once, only the last one has these two.
@@ -2309,7 +2354,7 @@ class ProgressData(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRequest(ResponseObject):
-    """The request that deletes what older versions hold of removed images."""
+    """The request that deletes what older versions still hold of images that an edit removed."""
 
     method: str
     path: str
@@ -2318,7 +2363,7 @@ class PurgeRequest(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomInit(ResponseObject):
-    """Random weights: a pure function of architecture, image and seed."""
+    """Origin of random initial weights: a pure function of architecture, image and seed."""
 
     kind: str
     seed: int
@@ -2327,7 +2372,7 @@ class RandomInit(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready(ResponseObject):
-    """State of the service's dependencies.
+    """Response of the readiness probe: the state of each dependency of the service.
 
     A broker that is down only slows the service, and a full store still serves its objects.
 
@@ -2347,8 +2392,8 @@ class Ready(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance(ResponseObject):
-    """After training, the head alone learns from equally many images of each class; `lr` null: its
-    rate.
+    """Recipe block: after training, the head alone learns from equally many images of each class;
+    `lr` null: its rate.
     """
 
     epochs: int | None = None
@@ -2358,7 +2403,7 @@ class Rebalance(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebase(ResponseObject):
-    """A rebase: `new` is to replace `old`.
+    """A rebase: model `new`, relearned on another base, is to replace model `old`.
 
     - `state`: open until production moves, then finished.
     - `ready`: every task has arrived and is measured, so that `missing` is empty.
@@ -2381,7 +2426,7 @@ class Rebase(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebaseMissing(ResponseObject):
-    """A condition that is missing before production can move, and what to do.
+    """A condition that is missing before production can move to the new model, and what to do.
 
     `task`: the task concerned; null: another reason.
     """
@@ -2393,7 +2438,8 @@ class RebaseMissing(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebaseSide(ResponseObject):
-    """One of the two models.
+    """One of the two models in a rebase (a model relearned on another base): the old or the new
+    one.
 
     - `version`: the version in production; null: none.
     - `deleted`: the model is deleted.
@@ -2410,7 +2456,8 @@ class RebaseSide(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebaseTask(ResponseObject):
-    """A task that production of the old model was taught.
+    """A task of the old model's production version, with the accuracy of the old and new model on
+    it.
 
     - `arrival`: relearned: from retained images; sent: its archive (`sha256`) is a task of the new
       model; send_again: it must be sent again, with the same `duplicates_policy`.
@@ -2441,7 +2488,7 @@ class RebaseTask(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebaseTotals(ResponseObject):
-    """Totals over the tasks that are compared image by image, each archive once."""
+    """Totals of a rebase over the tasks that are compared image by image, each archive once."""
 
     old: Share | None
     new: Share | None
@@ -2451,7 +2498,9 @@ class RebaseTotals(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(ResponseObject):
-    """Recipe of a task; GET /v1/methods has the schema. An older recipe may lack newer fields."""
+    """Recipe by which a task is learned; GET /v1/methods has the schema. An older recipe may lack
+    newer fields.
+    """
 
     preset: str | None = None
     method: MethodChoice | None = None
@@ -2480,7 +2529,7 @@ class Recipe(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeLanguage(ResponseObject):
-    """Fields of a recipe beside its method: their JSON Schema, the defaults, and optional blocks.
+    """Fields of a recipe beside its method: JSON Schema, defaults and optional blocks.
 
     `olor` stands for `optimizer.olor`.
     """
@@ -2524,7 +2573,7 @@ class RecipePatch(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats(ResponseObject):
-    """The task that a batch repeats: queued, running, learned or held; a submit responds with it.
+    """An existing task with the same content as the batch; submitting the batch returns that task.
 
     `version`: the version it made; null: none yet.
     """
@@ -2537,7 +2586,7 @@ class Repeats(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(ResponseObject):
-    """Findings of `?validate=only` in the archive's directory."""
+    """Result of `?validate=only`: findings in the archive's directory, without decoding images."""
 
     sha256: str
     bytes: int
@@ -2562,7 +2611,8 @@ class Report(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources(ResponseObject):
-    """Placement of a job: device any, cpu or cuda, and the minimum number of CUDA devices.
+    """Recipe block: the device that a job needs (any, cpu or cuda), and its minimum number of CUDA
+    devices.
 
     `resume`: same continues an interrupted job only on the kind of device that it was begun on; any
     continues it anywhere.
@@ -2576,7 +2626,9 @@ class Resources(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback(ResponseObject):
-    """Sum of OLOR's shares over the run's steps: first moving layer, and mean of all layers."""
+    """Sum over steps of the shares by which OLOR moved weights back: first moving layer, and mean
+    of all layers.
+    """
 
     first: float
     mean: float
@@ -2585,7 +2637,7 @@ class Rollback(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service(ResponseObject):
-    """The service. `auth`: whether it requires keys."""
+    """Facts about the service: version, formats and whether it requires keys (`auth`)."""
 
     version: str
     formats: Formats
@@ -2595,7 +2647,7 @@ class Service(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share(ResponseObject):
-    """Correct answers among held-out images.
+    """Correct predictions among a number of held-out images.
 
     - `accuracy`: correct / total.
     - `interval`: its 95 % interval (Wilson).
@@ -2610,7 +2662,7 @@ class Share(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift(ResponseObject):
-    """New images compared with held-out images of earlier tasks.
+    """Distribution shift: a batch's new images compared with the held-out images of earlier tasks.
 
     The comparison uses the features of the version that the job starts from.
 
@@ -2633,7 +2685,7 @@ class Shift(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotData(ResponseObject):
-    """Position of the run when its snapshot was stored."""
+    """Data of a job event: the position of the run when its snapshot was stored."""
 
     stage: int | None
     epoch: int | None
@@ -2643,7 +2695,7 @@ class SnapshotData(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(ResponseObject):
-    """Paths of this service, and other information for the first steps."""
+    """Entry document of the API: its paths, and other information for the first steps."""
 
     name: str
     version: str
@@ -2661,7 +2713,7 @@ class Start(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateData(ResponseObject):
-    """A change of state, with its details.
+    """Data of a job event: the job's new state, with details.
 
     `attempt`: the attempt that began; `reason`: why it was given back, lost or stopped; `strikes`:
     attempts lost since the last snapshot; `error`: why the job ended; `version`, `outcome`,
@@ -2682,7 +2734,7 @@ class StateData(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReading(ResponseObject):
-    """Way to read a batch, stored so that its job reads it as the submit did.
+    """Options by which an archive is read, stored so that the job reads it as the request did.
 
     It has the options of the request, the labels known to the model that decided between two
     readings, and former class names that were read as present ones.
@@ -2696,7 +2748,7 @@ class StoredReading(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(ResponseObject):
-    """The figures of a version, defined in `definitions` beside it; null: undefined.
+    """Summary figures of a version, defined in `definitions` beside it; null: undefined.
 
     Lists follow the version's ancestors, from the first on. `adp_mean`: for each of them by task;
     null if its job did not measure it.
@@ -2743,7 +2795,7 @@ class Summary(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sure(ResponseObject):
-    """The promise of a model, and how a version keeps it.
+    """A model's promise about its confident answers, and whether a version keeps it.
 
     An answer is sure if its probability is `threshold` or more.
 
@@ -2764,7 +2816,7 @@ class Sure(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect(ResponseObject):
-    """A training image whose label looks wrong.
+    """A training image whose label looks wrong, and the class that it looks like.
 
     - `index`: position in the training part.
     - `score`: ratio of the suggested label's probability to that of the given label.
@@ -2780,7 +2832,7 @@ class Suspect(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(ResponseObject):
-    """One uploaded batch.
+    """A task: one uploaded batch of a model, with its state and accuracy.
 
     - `accuracy_now`: accuracy of the newest published version; null if not measured on it.
     - `standing`: queued, running, held, learned, rolled_back, skipped, discarded, rejected, failed
@@ -2816,7 +2868,7 @@ class Task(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAccuracy(ResponseObject):
-    """An accuracy on a task's held-out part."""
+    """A version's accuracy on one task's held-out images."""
 
     task: int
     accuracy: float | None
@@ -2825,7 +2877,7 @@ class TaskAccuracy(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFlips(ResponseObject):
-    """Flips on the held-out images of one task."""
+    """Predictions that changed between two versions, on the held-out images of one task."""
 
     n: int
     both_right: int
@@ -2842,7 +2894,7 @@ class TaskFlips(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskForecast(ResponseObject):
-    """The forecast rise of a task's mean loss, and the loss before and after."""
+    """Predicted rise of one earlier task's mean loss, and the loss before and after."""
 
     predicted: float | None
     before: float
@@ -2852,7 +2904,7 @@ class TaskForecast(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskForgetting(ResponseObject):
-    """A task's accuracy when it was learned and now, and its forgetting."""
+    """Forgetting of one task: its accuracy when it was learned and now, and the difference."""
 
     task: int
     when_learned: float | None
@@ -2863,7 +2915,7 @@ class TaskForgetting(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskImage(ResponseObject):
-    """One image of a part: its number from 0, its label, and its path in the batch.
+    """One image of a task: its number from 0, its label, and its path in the batch.
 
     `path`: null for tasks of earlier releases, and where it was deleted.
     """
@@ -2876,7 +2928,7 @@ class TaskImage(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskImagePage(ResponseObject):
-    """A page of the images of one part, by rising number.
+    """A page of a task's training or held-out images, by rising number.
 
     `total`: number in the whole part, or in the requested class.
     """
@@ -2889,7 +2941,7 @@ class TaskImagePage(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMemory(ResponseObject):
-    """Stored images, or rows of features, of one task, and their number per class."""
+    """Replay memory of one task: number of stored images or feature rows, and number per class."""
 
     task: int
     items: int
@@ -2899,8 +2951,8 @@ class TaskMemory(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult(ResponseObject):
-    """A version's result on the held-out images of one task: the number of correct predictions,
-    and of all images.
+    """A version's result on one task's held-out images: the numbers of correct predictions and of
+    all images.
 
     `per_class`: label → [correct, total].
     """
@@ -2914,7 +2966,8 @@ class TaskResult(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Temperature(ResponseObject):
-    """The divisor of logits that makes their softmax a probability, and its source.
+    """Temperature: the divisor of logits before the softmax that calibrates probabilities, and its
+    source.
 
     It was fitted to `images` that were held out, or to training images that were each left out; or
     it is the parent's, or none (1).
@@ -2928,7 +2981,8 @@ class Temperature(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial(ResponseObject):
-    """A candidate of a batch; figures are null until it is measured.
+    """A trial: one of several recipes that a job learns a batch with; figures are null until it is
+    measured.
 
     `held_out`: number of held-out images that `acc` rests on; `images`: training images that its
     version keeps.
@@ -2955,7 +3009,7 @@ class Trial(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPlan(ResponseObject):
-    """A candidate that a submission would try, with the reason for it."""
+    """A recipe that submitting the batch would try, with the reason for it."""
 
     trial: int
     recipe: RecipePatch
@@ -2965,7 +3019,9 @@ class TrialPlan(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialScore(ResponseObject):
-    """The score that candidates are compared by; `images`: number of images that it rests on."""
+    """Score by which the trials of a batch are compared; `images`: number of images that it rests
+    on.
+    """
 
     source: Literal["selection", "left-out"]
     value: float
@@ -2976,7 +3032,7 @@ class TrialScore(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trials(ResponseObject):
-    """The candidates of a job.
+    """All trials of a job: the recipes that it compares for one batch.
 
     `chosen`: the one whose version is published; `until`: time at which the best is chosen;
     `max_seconds`: seconds of the job after which no further one begins.
@@ -3005,7 +3061,7 @@ class UnmeasuredClass(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable(ResponseObject):
-    """An unusable image; the other images of its request still get predictions."""
+    """Item for an unusable image of a prediction request; the other images still get predictions."""
 
     name: str | None
     error: ImageError
@@ -3014,7 +3070,9 @@ class Unusable(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateNorm(ResponseObject):
-    """Euclidean norm of the change from the parent; `relative`: relative to the norm before."""
+    """Euclidean norm of the change of weights from the parent; `relative`: relative to the norm
+    before.
+    """
 
     backbone: float | None
     head: float | None
@@ -3024,7 +3082,8 @@ class UpdateNorm(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload(ResponseObject):
-    """An upload of which `offset` of `length` bytes have arrived. It expires at `expires_at`.
+    """A resumable upload of which `offset` of `length` bytes have arrived. It expires at
+    `expires_at`.
 
     `filename`: name in its Upload-Metadata; null: none.
     """
@@ -3040,7 +3099,7 @@ class Upload(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(ResponseObject):
-    """The verdict of a version's gate.
+    """The gate's verdict on a version: passed or held, with the result of each check.
 
     - `overruled`: set if a person promoted the version against its checks.
     - `visible`: losses that the checks could have detected; absent if none of them compares images.
@@ -3055,7 +3114,8 @@ class Verdict(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version(ResponseObject):
-    """An immutable version.
+    """A version of a model: manifest, parts, gate verdict and accuracies. It never changes, except
+    for its note.
 
     - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the
       model learned, by ascending number. `/metrics` names the columns: rejected tasks have none.
@@ -3086,7 +3146,7 @@ class Version(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionItem(ResponseObject):
-    """A version in a list, with the fields of constant size. The version itself has the others.
+    """A version in a list, with the fields of constant size; the version itself has all fields.
 
     - `passed`: verdict of its gate.
     - `mean_accuracy`: over the tasks that it was measured on; null: none.
@@ -3111,7 +3171,7 @@ class VersionItem(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionMade(ResponseObject):
-    """A published or held version; a held one may be published later."""
+    """Data of an owner event: a version was published or held; a held one may be published later."""
 
     version: int
     task: int | None
@@ -3133,7 +3193,7 @@ class Visibility(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingFor(ResponseObject):
-    """Reason why a queued job waits.
+    """Reason why a queued job does not start yet.
 
     `kind`: held, failed or rejected, for a task that stops the model's lineage; base, for weights
     of the model's base that are not there yet; device, for a CUDA device that no reporting worker
@@ -3155,7 +3215,7 @@ class WaitingFor(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(ResponseObject):
-    """A webhook without its secret.
+    """A webhook (URL that receives events), without its secret.
 
     - `format`: standard: payloads as they are; slack, teams: messages with the same content.
     - `model`: id of the only model that it reports; null: all models.
@@ -3187,7 +3247,8 @@ class Webhook(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookData(ResponseObject):
-    """Ids, numbers and the gate's verdict. The type of the event determines the fields.
+    """Data of a webhook event: ids, numbers and the gate's verdict. The type of the event
+    determines the fields.
 
     - `model`: id of the model.
     - `name`: name of the model at the time of the event.
@@ -3219,7 +3280,7 @@ class WebhookData(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookPayload(ResponseObject):
-    """The body of a delivery; `timestamp` is the time of the event."""
+    """JSON body that is sent to a webhook; `timestamp` is the time of the event."""
 
     type: str
     timestamp: str
@@ -3229,7 +3290,7 @@ class WebhookPayload(ResponseObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WouldSay(ResponseObject):
-    """Predictions for images of a new class by the version that the job starts from.
+    """Predictions of the parent version for the images of a new class.
 
     - `said`: the most frequent prediction.
     - `images`: number of images with that prediction, out of `of`.

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from perennial.errors import BadAnswer
 from perennial.guard import quote_shell_word
 from perennial.steps import (
-    ApiStep,
+    ApiRequestForAdvice,
     drop_request_forms_from_text,
     replace_query_parameters,
     replace_requests_in_sentence,
@@ -204,7 +204,7 @@ def _format_numbers_of_gate_check(check: GateCheck) -> str:
 def format_action_command(action: Action, model: str) -> str:
     """Return the command for a request; a request without a command stays a request."""
     body = {} if action.body is None else action.body.to_dict()
-    step = ApiStep(action.method, action.path, body=body)
+    step = ApiRequestForAdvice(action.method, action.path, body=body)
     return _find_command_of_request(step, model) or make_text_one_line(
         f"{action.method} {action.path}"
     )
@@ -238,7 +238,7 @@ def replace_requests_by_commands(text: str) -> str:
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
 
-    def render_request_as_command(step: ApiStep) -> str | None:
+    def render_request_as_command(step: ApiRequestForAdvice) -> str | None:
         pattern = _find_command_of_request(step, None)
         return None if pattern is None else f"`{pattern}`"
 
@@ -258,7 +258,7 @@ def _format_rollback_command(match: re.Match[str]) -> str:
         return match[0]
 
 
-def _find_command_of_request(step: ApiStep, model: str | None) -> str | None:
+def _find_command_of_request(step: ApiRequestForAdvice, model: str | None) -> str | None:
     try:
         return step.format_as_command(quote_shell_word, model)
     except BadAnswer:  # the name contains characters that no shell may receive: keep the request

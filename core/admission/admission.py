@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.admission.network_size import NetworkSize, find_network_size
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.projection import count_random_features
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.contract.responses.catalogue import Footprint, MethodEntry
@@ -54,7 +54,7 @@ _MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 
 @dataclass(frozen=True)
 class JobWorkload:
-    """Workload of a job beyond its recipe.
+    """Amount of data that a job works on: the number of tasks and of training images.
 
     Attributes:
         tasks: number of the model's tasks, including the one of the job.
@@ -70,7 +70,9 @@ FIRST = JobWorkload()
 
 @dataclass(frozen=True)
 class AdmissionLimits:
-    """Limits on the parameters of a network and on the bytes of a job; 0 means no limit."""
+    """Limits that a job is checked against before it is queued: parameters of its network and bytes
+    of memory; 0 means no limit.
+    """
 
     max_parameters: int = 0
     job_bytes: int = 0
@@ -81,7 +83,7 @@ class AdmissionLimits:
         return AdmissionLimits(settings.max_parameters, settings.admitted_job_bytes)
 
     def check_network_size(
-        self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut
+        self, catalogue: MethodCatalogue, architecture: ArchitectureChoice, image: ImageOut
     ) -> None:
         """Check that a network has no more parameters than allowed.
 
@@ -96,7 +98,7 @@ class AdmissionLimits:
 
     def check_job(
         self,
-        catalogue: Catalogue,
+        catalogue: MethodCatalogue,
         architecture: ArchitectureChoice,
         image: ImageOut,
         recipe: RecipeOut,
@@ -150,8 +152,9 @@ ANY = AdmissionLimits()
 
 
 @dataclass(frozen=True)
-class JobLimits:
-    """Limits on another job.
+class NewJobLimits:
+    """Limits that a new job must meet: its owner's unfinished jobs, and its network's size and
+    memory.
 
     Attributes:
         max_open_jobs: unfinished jobs that its owner may have; 0 for no limit.
@@ -162,12 +165,12 @@ class JobLimits:
     admission: AdmissionLimits = ANY
 
 
-NO_LIMITS = JobLimits()
+NO_LIMITS = NewJobLimits()
 
 
 @dataclass(frozen=True)
 class JobMemoryEstimate:
-    """A job's memory as a sum; `explain_memory_estimate` puts it in words."""
+    """Estimated memory of a job as a sum of parts; `explain_memory_estimate` puts it in words."""
 
     method: str
     parameters: int
@@ -180,34 +183,34 @@ class JobMemoryEstimate:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all copies of the weights."""
+        """Bytes of all copies of the network's weights that a job holds in memory."""
         return int(self.parameters * FLOAT_BYTES * self.copies)
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes of the activations of a batch."""
+        """Bytes of the activations of one training batch in a job's memory."""
         return self.images * self.activations * FLOAT_BYTES
 
     @property
     def second_moment_bytes(self) -> int:
-        """Bytes of one task's second moments of features, stored as a triangle."""
+        """Bytes of one task's matrix of second moments of features, stored as a triangle."""
         return self.columns * (self.columns + 1) // 2 * DOUBLE_BYTES
 
     @property
-    def solve_bytes(self) -> int:
-        """Bytes of the matrices that a closed-form solve holds at once, and of its evaluation
-        examples.
+    def closed_form_solve_bytes(self) -> int:
+        """Bytes of the matrices that solving a closed-form classifier holds at once, with its
+        evaluation examples.
         """
         return (SOLVING * self.columns + JUDGING * LEFT_OUT) * self.columns * DOUBLE_BYTES
 
     @property
     def closed_form_memory_bytes(self) -> int:
-        """Bytes of the second moments of all tasks and of the solve for a closed-form classifier."""
-        return self.tasks * self.second_moment_bytes + self.solve_bytes
+        """Bytes that a closed-form classifier needs: second moments of all tasks, and the solve."""
+        return self.tasks * self.second_moment_bytes + self.closed_form_solve_bytes
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the job's whole memory."""
+        """Estimated bytes of a job's whole memory."""
         return (
             self.weight_bytes
             + self.activation_bytes
@@ -217,11 +220,11 @@ class JobMemoryEstimate:
         )
 
     def explain_memory_estimate(self) -> str:
-        """Return the estimate as a sentence that shows the arithmetic."""
+        """Return a job's memory estimate as a sentence that shows the arithmetic."""
         sums = (
             f"sums of {self.tasks:,} tasks × {_format_megabytes(self.second_moment_bytes)} ({self.columns:,} "
             f"columns) and their solution "
-            f"{_format_megabytes(self.solve_bytes)} = {_format_gigabytes(self.closed_form_memory_bytes)}; "
+            f"{_format_megabytes(self.closed_form_solve_bytes)} = {_format_gigabytes(self.closed_form_memory_bytes)}; "
             if self.columns
             else ""
         )
@@ -239,7 +242,7 @@ class JobMemoryEstimate:
 def estimate_memory(
     entry: MethodEntry, size: NetworkSize, image: ImageOut, recipe: RecipeOut, work: JobWorkload
 ) -> JobMemoryEstimate:
-    """Estimate the memory of a job.
+    """Estimate the bytes of memory that a job needs.
 
     Args:
         entry: catalogue entry of the method; its `footprint` describes its memory.
@@ -289,7 +292,7 @@ def estimate_memory(
 
 
 def _suggest_smaller_job(estimate: JobMemoryEstimate) -> str:
-    """Suggest a change that makes the job smaller."""
+    """Suggest a change of the recipe that reduces a job's memory."""
     # Smaller images or batches do not help where second moments take most of the memory.
     if 2 * estimate.closed_form_memory_bytes > estimate.total_bytes:
         return (

@@ -14,7 +14,7 @@ from sqlalchemy import Select, SQLColumnExpression, select
 from sqlalchemy.orm import Session
 
 from core.contract.base import ADOPTED
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.recipe import RecipeOut
 from core.database.kinds import JobKind
 from core.database.states import UNFINISHED, JobState
@@ -34,7 +34,7 @@ _MEMORY = {
 
 
 @dataclass(frozen=True)
-class NextTaskStart:
+class NextTaskStartingPoint:
     """Starting point of the next task: method block, network family and types of memory.
 
     The method's name is `ADOPTED` for a classifier that came with its model. `name` and `instead`
@@ -50,11 +50,11 @@ class NextTaskStart:
 
 @dataclass(frozen=True)
 class NextTaskPredecessors:
-    """Rows that decide what a model's next task starts from.
+    """The version and the last open job that decide what a model's next task starts from.
 
     Attributes:
         head: see `core.lineage.lineage.find_version_next_task_starts_from`.
-        job: the last job whose version the task will follow, see `select_last_open_job`; None
+        job: the last job whose version the task will follow, see `build_last_open_job_query`; None
         without one.
     """
 
@@ -62,7 +62,7 @@ class NextTaskPredecessors:
     job: Job | None
 
 
-def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str]:
+def build_last_open_job_query(model_id: str | SQLColumnExpression[str]) -> Select[str]:
     """Return the query for a model's last unfinished job that will make a version."""
     # Jobs without a place learn no task, and one that is being cancelled leaves no version.
     states = sorted(UNFINISHED - {JobState.CANCELLING})
@@ -75,8 +75,12 @@ def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str
     return newest.correlate(Model)
 
 
-def warn_of_next_task(
-    session: Session, catalogue: Catalogue, model: Model, head: Version | None, recipe: RecipeOut
+def list_warnings_of_next_task_recipe(
+    session: Session,
+    catalogue: MethodCatalogue,
+    model: Model,
+    head: Version | None,
+    recipe: RecipeOut,
 ) -> list[str]:
     """Return warnings about learning the model's next task with a resolved recipe.
 
@@ -84,41 +88,42 @@ def warn_of_next_task(
         head: see `core.lineage.lineage.find_version_next_task_starts_from`.
 
     Raises:
-        InvalidRecipe: see `list_warnings_of_recipe_after_task`.
+        InvalidRecipe: see `list_warnings_of_recipe_change`.
     """
-    last = select(Job).where(Job.id == select_last_open_job(model.id).scalar_subquery())
+    last = select(Job).where(Job.id == build_last_open_job_query(model.id).scalar_subquery())
     before = NextTaskPredecessors(head, session.scalars(last).one_or_none())
-    return list_warnings_of_recipe_after_task(session, catalogue, model, before, recipe)
+    return list_warnings_of_recipe_change(session, catalogue, model, before, recipe)
 
 
-def list_warnings_of_recipe_after_task(
+def list_warnings_of_recipe_change(
     session: Session,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     model: Model,
     before: NextTaskPredecessors,
     recipe: RecipeOut,
 ) -> list[str]:
-    """Return warnings about learning with a resolved recipe after another job's recipe.
+    """Return warnings about learning with a resolved recipe after the preceding version or job of
+    the model.
 
     Raises:
         InvalidRecipe: the method makes another kind of network than the task starts from, or
             changes a hyper-parameter that shapes the network.
     """
-    start = _find_next_task_start(session, catalogue, before, recipe["method"]["name"])
+    start = _find_next_task_starting_point(session, catalogue, before, recipe["method"]["name"])
     return (
         []
         if start is None
-        else list_warnings_of_next_task_start(catalogue, start, recipe, model.scenario)
+        else list_warnings_of_recipe_from_starting_point(catalogue, start, recipe, model.scenario)
     )
 
 
-def list_warnings_of_next_task_start(
-    catalogue: Catalogue, start: NextTaskStart, recipe: RecipeOut, scenario: str
+def list_warnings_of_recipe_from_starting_point(
+    catalogue: MethodCatalogue, start: NextTaskStartingPoint, recipe: RecipeOut, scenario: str
 ) -> list[str]:
     """Return warnings about learning from a starting point with a resolved recipe.
 
     Raises:
-        InvalidRecipe: see `list_warnings_of_recipe_after_task`.
+        InvalidRecipe: see `list_warnings_of_recipe_change`.
     """
     method = recipe["method"]
     hyper: Mapping[str, object] = method
@@ -130,7 +135,7 @@ def list_warnings_of_next_task_start(
             for n, e in sorted(catalogue["methods"].items())
             if e.get("family") == start.family and scenario in e["scenarios"]
         ]
-        raise _make_recipe_error(
+        raise _make_invalid_recipe_error(
             "recipe.method.name",
             f"{method['name']} trains a {family} network, but the next task starts from "
             f"{start.name}, a {start.family} network: a model keeps its family. Use one of "
@@ -141,16 +146,16 @@ def list_warnings_of_next_task_start(
         # An older recipe may lack a hyper-parameter that was added later.
         if name in start.method and start.method[name] != hyper[name]:
             fixed_value = start.method[name]
-            raise _make_recipe_error(
+            raise _make_invalid_recipe_error(
                 f"recipe.method.{name}",
                 f"is {fixed_value} in {start.name}, and shapes the network: leave it",
             )
-    _require_all_classes_kept(start, method["name"], entry.get("inference"), scenario)
+    _require_no_class_lost_by_new_method(start, method["name"], entry.get("inference"), scenario)
     return _warn_of_unused_memory(start, method["name"], frozenset(entry.get("takes", [])))
 
 
-def _require_all_classes_kept(
-    start: NextTaskStart, after: str, inference: str | None, scenario: str
+def _require_no_class_lost_by_new_method(
+    start: NextTaskStartingPoint, after: str, inference: str | None, scenario: str
 ) -> None:
     """Check that a closed-form classifier would not lose classes that another method has learned.
 
@@ -162,14 +167,14 @@ def _require_all_classes_kept(
     """
     before = start.method.get("name")
     if inference == SUMS and before == ADOPTED:
-        raise _make_recipe_error(
+        raise _make_invalid_recipe_error(
             "recipe.method.name",
             f"{after} answers from sums over every batch, and {start.name} was adopted without any: none "
             "of the classes so far would be known. Send no method, or lwf, which needs no image of "
             "them",
         )
     if inference == SUMS and before not in (None, after) and scenario != "data":
-        raise _make_recipe_error(
+        raise _make_invalid_recipe_error(
             "recipe.method.name",
             f"{after} answers from sums over every batch, and {start.name} was learned by "
             f"{before}, which keeps none: none of the classes so far would be known. Take {before} "
@@ -179,9 +184,9 @@ def _require_all_classes_kept(
         )
 
 
-def _find_next_task_start(
-    session: Session, catalogue: Catalogue, before: NextTaskPredecessors, after: str
-) -> NextTaskStart | None:
+def _find_next_task_starting_point(
+    session: Session, catalogue: MethodCatalogue, before: NextTaskPredecessors, after: str
+) -> NextTaskStartingPoint | None:
     """Return the version and method that the next task starts from; None for version 0, which has
     learned nothing.
 
@@ -200,7 +205,7 @@ def _find_next_task_start(
             f"the result of task {last.task_number}",
             entry.get("family", PLAIN) if entry else PLAIN,
         )
-        return NextTaskStart(name, f"cancel job {last.id}", method, family, memory)
+        return NextTaskStartingPoint(name, f"cancel job {last.id}", method, family, memory)
     if head is None or head.number == 0:
         return None
     network, recipe = head.manifest.network, head.manifest.recipe
@@ -215,7 +220,7 @@ def _find_next_task_start(
         )
         types = set(session.scalars(stored_types))
     memory = frozenset(types & _MEMORY.keys())
-    return NextTaskStart(
+    return NextTaskStartingPoint(
         f"version {head.number}",
         None,
         made_by,
@@ -224,7 +229,9 @@ def _find_next_task_start(
     )
 
 
-def _warn_of_unused_memory(start: NextTaskStart, after: str, takes: frozenset[str]) -> list[str]:
+def _warn_of_unused_memory(
+    start: NextTaskStartingPoint, after: str, takes: frozenset[str]
+) -> list[str]:
     """Return a warning if a change of method leaves stored memory unused, or lacks memory that it
     could use.
 
@@ -250,7 +257,7 @@ def _join_memory_type_names(types: frozenset[str]) -> str:
     return " and ".join(_MEMORY[kind] for kind in sorted(types))
 
 
-def _make_recipe_error(field: str, message: str) -> InvalidRecipe:
+def _make_invalid_recipe_error(field: str, message: str) -> InvalidRecipe:
     return InvalidRecipe(
         f"The recipe cannot be used: {field}: {message}.",
         fields=[{"field": field, "message": message}],

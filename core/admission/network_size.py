@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from core.bases.base_advice import SMALL_IMAGE
-from core.contract.pretrained import PretrainedRow
+from core.contract.pretrained import PretrainedWeightsRow
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 
 Hyper = Mapping[str, Any]
@@ -52,7 +52,7 @@ _VITS = {
 
 @dataclass
 class NetworkSize:
-    """Numbers of float32 values in a network.
+    """Size of a network in numbers of float32 values: parameters and activations.
 
     Attributes:
         parameters: trainable values.
@@ -70,7 +70,7 @@ class NetworkSize:
     shared: bool = True
 
     def count_layer_output(self, values: int, times: int = 1) -> None:
-        """Add the `values` activations of a layer's output, `times` over, to the size."""
+        """Add a layer's output of `values` activations, `times` over, to the network's size."""
         self.activations += values * times
         self.widest = max(self.widest, values)
 
@@ -78,9 +78,9 @@ class NetworkSize:
 def find_network_size(
     chosen: ArchitectureChoice,
     image: ImageOut,
-    pretrained: Mapping[str, PretrainedRow] | None = None,
+    pretrained: Mapping[str, PretrainedWeightsRow] | None = None,
 ) -> NetworkSize | None:
-    """Return the size of a complete architecture (`core.recipe.architecture`), or None if unknown.
+    """Return the size of the network that a complete architecture describes, or None if unknown.
 
     Args:
         chosen: architecture with its hyper-parameters.
@@ -129,8 +129,8 @@ def find_network_size(
     return size
 
 
-def _add_timm_size(size: NetworkSize, row: PretrainedRow, pixels: int) -> None:
-    """Add the size of a timm network, as measured at its weights' own image size.
+def _add_timm_size(size: NetworkSize, row: PretrainedWeightsRow, pixels: int) -> None:
+    """Add the size of a timm network to `size`, as measured at its weights' own image size.
 
     Activations scale with the number of pixels.
     """
@@ -141,7 +141,7 @@ def _add_timm_size(size: NetworkSize, row: PretrainedRow, pixels: int) -> None:
 
 
 def _add_mlp_size(size: NetworkSize, hidden: list[int]) -> None:
-    """Add the size of a multilayer perceptron."""
+    """Add the size of a multilayer perceptron to `size`."""
     inputs, size.shared = size.widest, False
     for outputs in hidden:
         size.parameters += inputs * outputs + outputs
@@ -151,7 +151,7 @@ def _add_mlp_size(size: NetworkSize, hidden: list[int]) -> None:
 
 
 def _add_small_cnn_size(size: NetworkSize, pixels: int, channels: int) -> None:
-    """Add the size of the small convolutional network."""
+    """Add the size of the service's small convolutional network to `size`."""
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
         size.parameters += 9 * inputs * outputs + outputs
@@ -191,7 +191,7 @@ def _add_resnet_size(
     pixels: int,
     channels: int,
 ) -> None:
-    """Add the size of a residual network of torchvision's family."""
+    """Add the size of a ResNet of torchvision's family to `size`."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
     side = pixels if small else _halve_feature_map_side(pixels, 1)
     size.count_layer_output(64 * side**2, 2)
@@ -232,7 +232,7 @@ def _add_resnet_size(
 def _add_convnext_size(
     size: NetworkSize, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
 ) -> None:
-    """Add the size of a ConvNeXt."""
+    """Add the size of a ConvNeXt network to `size`."""
     size.parameters += channels * stride**2 * width + 3 * width
     side = pixels // stride
     size.count_layer_output(width * side**2, 2)
@@ -253,7 +253,7 @@ def _add_convnext_size(
 def _add_vit_size(
     size: NetworkSize, encoder: _TransformerEncoderSize, patch: int, pixels: int, channels: int
 ) -> None:
-    """Add the size of a vision transformer."""
+    """Add the size of a vision transformer to `size`."""
     layers, width, mlp = encoder
     # One token is for the class.
     tokens = 1 + (pixels // patch) ** 2
@@ -269,7 +269,7 @@ def _add_vit_size(
 def _add_dne_size(
     size: NetworkSize, architecture: Hyper, patch: int, pixels: int, channels: int
 ) -> None:
-    """Add the size of the first expert of DNE.
+    """Add the size of the first expert network of the method DNE.
 
     Its attention is written out, so the attention weights are kept too.
     """
@@ -288,13 +288,13 @@ def _add_dne_size(
 
 
 def _has_small_stem(architecture: Hyper, pixels: int) -> bool:
-    """Return True if a network has the first layers for small images."""
+    """Return True if a network's first layers (stem) are those for small images."""
     stem = architecture.get("stem", "auto")
     return stem == "small" or (stem == "auto" and pixels <= SMALL_IMAGE)
 
 
 def _choose_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
-    """Return the patch size in pixels."""
+    """Return the patch size in pixels of a vision transformer."""
     chosen = large if pixels > SMALL_IMAGE else 4 if pixels <= SMALL_IMAGE // 2 else 8
     # A patch cannot be larger than its image.
     return min(pixels, architecture.get("patch") or chosen)

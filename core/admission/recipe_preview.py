@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import warn_of_next_task
-from core.contract.catalogue import Catalogue
+from core.admission.applicability import list_warnings_of_next_task_recipe
+from core.contract.catalogue import MethodCatalogue
 from core.contract.patch import RecipePatch
 from core.database.session import Database
 from core.database.tables import Model
@@ -34,10 +34,10 @@ See docs/reference/methods/README.md for measurements.
 """
 
 
-def preview_next_recipe(
-    db: Database, catalogue: Catalogue, actor: Actor, model: str, override: Mapping[str, Any]
+def preview_next_task_recipe(
+    db: Database, catalogue: MethodCatalogue, actor: Actor, model: str, override: Mapping[str, Any]
 ) -> ResolvedRecipe:
-    """Return the complete recipe of the next task with this override, and warnings for a person.
+    """Return the complete recipe with which a model's next task would be learned, and warnings.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -45,13 +45,15 @@ def preview_next_recipe(
     """
     patch = build_stored_recipe_override(catalogue, override)
     with db.read() as session:
-        return _resolve_next_recipe(session, catalogue, find_model(session, actor, model), patch)
+        return _resolve_next_task_recipe(
+            session, catalogue, find_model(session, actor, model), patch
+        )
 
 
 def suggest_retry_recipes(
-    db: Database, catalogue: Catalogue, actor: Actor, model: str
+    db: Database, catalogue: MethodCatalogue, actor: Actor, model: str
 ) -> list[tuple[str, str]]:
-    """Return (description, patch as JSON) of recipes for learning a task of this model again.
+    """Return recipes to suggest for learning a task again, as (description, patch in JSON).
 
     The first is the model's own recipe, `{}`. Recipes that the model cannot use, or that equal
     another one, are left out.
@@ -68,7 +70,7 @@ def suggest_retry_recipes(
         suggested, distinct_recipes = [("the model's own recipe", "{}")], [own_recipe]
         for words, patch in _WORTH_A_TRY:
             try:
-                resolved = _resolve_next_recipe(session, catalogue, row, patch)
+                resolved = _resolve_next_task_recipe(session, catalogue, row, patch)
             except InvalidRecipe:
                 continue
             if resolved.recipe not in distinct_recipes:
@@ -77,10 +79,10 @@ def suggest_retry_recipes(
         return suggested
 
 
-def _resolve_next_recipe(
-    session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch
+def _resolve_next_task_recipe(
+    session: Session, catalogue: MethodCatalogue, model: Model, patch: RecipePatch
 ) -> ResolvedRecipe:
-    """Resolve the recipe of the next task, with all warnings."""
+    """Complete the recipe for a model's next task, with all warnings."""
     resolved = resolve_recipe(
         catalogue,
         model.scenario,
@@ -91,7 +93,7 @@ def _resolve_next_recipe(
     )
     head = lineage.find_version_next_task_starts_from(session, model)
     ahead = describe_next_task_outlook(session, model, head)
-    applied = warn_of_next_task(session, catalogue, model, head, resolved.recipe)
+    applied = list_warnings_of_next_task_recipe(session, catalogue, model, head, resolved.recipe)
     return ResolvedRecipe(
         resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.notes]
     )

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlencode
 
-from core.contract.base import UploadedFor
+from core.contract.base import UploadedBaseDescription
 from core.contract.error import FittingBase
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import BaseInvalid
-from core.text.steps import LEFT_OPEN, ApiStep
+from core.text.steps import LEFT_OPEN, ApiRequestForAdvice
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -43,8 +43,9 @@ _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 
 @dataclass(frozen=True)
-class FittingBaseAdvice:
-    """An architecture and image that a file fits, and the reason it did not fit the requested ones.
+class FittingArchitectureAdvice:
+    """Advice for an uploaded base: an architecture and image size that it fits, and why it did not
+    fit those requested.
 
     Attributes:
         field: field to state in the request, such as `architecture.stem`.
@@ -59,15 +60,16 @@ class FittingBaseAdvice:
     otherwise: str = ""
 
     def make_error(self, fields: Sequence[Mapping[str, str]]) -> BaseInvalid:
-        """Return the error that refuses an uploaded base, with this advice.
+        """Return the error that refuses an uploaded base, with the advice on an architecture that
+        fits.
 
         Args:
             fields: field errors of the tensors.
         """
         detail = (
             f"{self.why} Send the file as POST "
-            f"/v1/bases?{format_upload_query(self.architecture, self.image)} and create the model with "
-            f"{format_creation_request(self.architecture, self.image)}.{self.otherwise}"
+            f"/v1/bases?{format_base_upload_query(self.architecture, self.image)} and create the model with "
+            f"{format_model_creation_request(self.architecture, self.image)}.{self.otherwise}"
         )
         head, _, key = self.field.partition(".")
         chosen: Mapping[str, object] = self.architecture if head == "architecture" else self.image
@@ -76,16 +78,16 @@ class FittingBaseAdvice:
         fits: FittingBase = {
             "architecture": self.architecture,
             "image": self.image,
-            "query": format_upload_query(self.architecture, self.image),
+            "query": format_base_upload_query(self.architecture, self.image),
         }
         return BaseInvalid(detail, fields=named[:20], extra={"fits": fits})
 
 
-def find_fitting_architecture(
+def find_architecture_fitting_base_file(
     architecture: ArchitectureChoice, image: ImageOut, family: str, shapes: Shapes, expected: Shapes
-) -> FittingBaseAdvice | None:
-    """Return the architecture that a file fits if it differs from `expected` in stem or patches
-    alone.
+) -> FittingArchitectureAdvice | None:
+    """Return the architecture that an uploaded file fits, if only the stem or the patch size was
+    stated wrongly.
 
     Args:
         family: family of the architecture.
@@ -105,7 +107,7 @@ def find_fitting_architecture(
     return None
 
 
-def format_upload_query(architecture: ArchitectureChoice, image: ImageOut) -> str:
+def format_base_upload_query(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """Return the query of `POST /v1/bases` for an architecture and image.
 
     An architecture without other settings is given by its name alone.
@@ -121,13 +123,13 @@ def format_upload_query(architecture: ArchitectureChoice, image: ImageOut) -> st
     )
 
 
-def format_creation_request(
+def format_model_creation_request(
     architecture: ArchitectureChoice, image: ImageOut, base: object = LEFT_OPEN
 ) -> str:
     """Format the request that creates a model with an architecture and image, on a base."""
     pixels = {"size": image["size"], "channels": image["channels"]}
     fields = {"name": LEFT_OPEN, "base": base, "architecture": architecture, "image": pixels}
-    return str(ApiStep("POST", "/v1/models", body=fields))
+    return str(ApiRequestForAdvice("POST", "/v1/models", body=fields))
 
 
 def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> str:
@@ -144,9 +146,10 @@ def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> 
 
 
 def explain_architecture_mismatch_of_base(
-    base: UploadedFor, architecture: ArchitectureChoice, image: ImageOut
+    base: UploadedBaseDescription, architecture: ArchitectureChoice, image: ImageOut
 ) -> str:
-    """Say why a model cannot start from a base of another architecture or image, and what to send.
+    """Explain why a model cannot start from a base of another architecture or image, and what to
+    send instead.
 
     Args:
         base: architecture of the base with its `image`.
@@ -156,12 +159,12 @@ def explain_architecture_mismatch_of_base(
     return (
         f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; "
         f"the model has {describe_architecture(architecture, image)}. "
-        f"Create the model with {format_creation_request(base_architecture, base['image'])}, or "
-        f"upload a file that fits the model to POST /v1/bases?{format_upload_query(architecture, image)}."
+        f"Create the model with {format_model_creation_request(base_architecture, base['image'])}, or "
+        f"upload a file that fits the model to POST /v1/bases?{format_base_upload_query(architecture, image)}."
     )
 
 
-def get_base_architecture(base: UploadedFor) -> ArchitectureChoice:
+def get_base_architecture(base: UploadedBaseDescription) -> ArchitectureChoice:
     """Return the architecture that a base was uploaded for, without its images and head."""
     other_fields = ("image", "normalise", "classifier")
     return cast(
@@ -215,7 +218,7 @@ def _format_channels(count: int) -> str:
 
 def _advise_on_network_stem(
     kind: str, architecture: ArchitectureChoice, image: ImageOut, shapes: Shapes, expected: Shapes
-) -> FittingBaseAdvice | None:
+) -> FittingArchitectureAdvice | None:
     name, stems = _STEMS[kind]
     shape, usual = shapes[name], expected[name]
     # Only grey and RGB images and square kernels can be asked for.
@@ -229,7 +232,7 @@ def _advise_on_network_stem(
             f"The file's first layer ({name}) reads {_format_channels(channels)}, the images "
             f"have {usual[1]}."
         )
-        return FittingBaseAdvice(
+        return FittingArchitectureAdvice(
             architecture, {**image, "channels": channels}, "image.channels", why
         )
     large = stem == "standard"
@@ -243,21 +246,23 @@ def _advise_on_network_stem(
     if large and size <= SMALL_IMAGE:
         by_size = _replace_hyper_parameters(architecture, stem="auto")
         if kind == "convnext" and size < _CONVNEXT_STANDARD_NEEDS:
-            return FittingBaseAdvice(by_size, larger, "image.size", why)
+            return FittingArchitectureAdvice(by_size, larger, "image.size", why)
         otherwise = (
             f" Where more pixels are there, {LARGE_IMAGE} are what such a stem was made for: "
-            f"POST /v1/bases?{format_upload_query(by_size, larger)} and "
-            f"{format_creation_request(by_size, larger)}."
+            f"POST /v1/bases?{format_base_upload_query(by_size, larger)} and "
+            f"{format_model_creation_request(by_size, larger)}."
         )
-        return FittingBaseAdvice(
+        return FittingArchitectureAdvice(
             stated, {**image, "channels": channels}, "architecture.stem", why, otherwise
         )
-    return FittingBaseAdvice(stated, {**image, "channels": channels}, "architecture.stem", why)
+    return FittingArchitectureAdvice(
+        stated, {**image, "channels": channels}, "architecture.stem", why
+    )
 
 
 def _advise_on_patch_size(
     architecture: ArchitectureChoice, image: ImageOut, shapes: Shapes
-) -> FittingBaseAdvice | None:
+) -> FittingArchitectureAdvice | None:
     shape, positions = shapes[_PATCHES], shapes[_POSITIONS]
     if len(shape) != 4 or shape[2] != shape[3] or shape[1] not in (1, 3) or len(positions) != 3:
         return None
@@ -274,6 +279,6 @@ def _advise_on_patch_size(
         f"another size, were asked for."
     )
     fitting: ImageOut = {"size": size, "channels": channels}
-    return FittingBaseAdvice(
+    return FittingArchitectureAdvice(
         _replace_hyper_parameters(architecture, patch=patch), fitting, "architecture.patch", why
     )

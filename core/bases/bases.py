@@ -14,11 +14,15 @@ from sqlalchemy import ColumnElement, Text, select, true
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
-from core.bases.base_advice import find_fitting_architecture, get_base_architecture, refuse_pickle
+from core.bases.base_advice import (
+    find_architecture_fitting_base_file,
+    get_base_architecture,
+    refuse_pickle,
+)
 from core.bases.classifier import drop_head_tensors_of_classifier, find_classifier_in_base_file
 from core.bases.expected_base import select_tensors_to_compare_with_expected
-from core.contract.base import Classifier, ExpectedBase, UploadedFor
-from core.contract.catalogue import Catalogue
+from core.contract.base import Classifier, ExpectedBaseTensors, UploadedBaseDescription
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.audit import AuditData
 from core.contract.responses.base import BaseOut, BasePage, ListedBase, ModelRef
@@ -56,7 +60,7 @@ _NAMED, _MOST = 5, 20
 
 @dataclass(frozen=True)
 class BaseNetwork:
-    """The network that a base is uploaded for.
+    """The network that an uploaded base is checked against: its architecture and images.
 
     Attributes:
         architecture: complete architecture.
@@ -69,18 +73,19 @@ class BaseNetwork:
     architecture: ArchitectureChoice
     images: ModelImageSettings
     family: str
-    expected: ExpectedBase
+    expected: ExpectedBaseTensors
     classes: Sequence[str] | None = None
 
 
 def parse_architecture(
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     text: str,
     size: int | None,
     channels: int | None,
     config: BaseImageSettings = UNSAID,
 ) -> tuple[ArchitectureChoice, ModelImageSettings]:
-    """Return the complete architecture that `?architecture=` means, and the images of the base.
+    """Parse the query `?architecture=` of an upload; return the complete architecture and the
+    images of the base.
 
     Args:
         text: name of an architecture, or a JSON object.
@@ -121,7 +126,7 @@ def create_base(
     path: Path,
     repeat: idempotency.IdempotentRequest | None = None,
 ) -> BaseOut:
-    """Check an uploaded file and register it as a base; `path` is moved into the store.
+    """Check an uploaded file of weights and register it as a base; `path` is moved into the store.
 
     Raises:
         BaseInvalid: the file is not safetensors, does not fit this architecture, or has NaN or
@@ -135,7 +140,7 @@ def create_base(
     backbone: Sequence[TensorHeader] = tensors
     if network.classes is not None:
         backbone = drop_head_tensors_of_classifier(tensors, network.expected)
-    _check_fits_architecture(backbone, network)
+    _check_tensors_fit_architecture(backbone, network)
     if network.classes is not None:
         classifier = find_classifier_in_base_file(tensors, network.expected, network.classes)
     limit = settings.max_owner_bytes
@@ -145,14 +150,14 @@ def create_base(
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
         # The lock keeps the sweep from deleting the blob between this check and the commit.
-        references.lock_references_against_deletion(session)
+        references.lock_blob_references_against_deletion(session)
         if not blobs.has(sha256):
             raise Unavailable("The upload was removed before it was registered; send it again.")
         now = db.now(session)
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture=_describe_uploaded_network(
+            architecture=_build_uploaded_base_description(
                 network.architecture, network.images, classifier
             ),
             sha256=sha256,
@@ -172,7 +177,7 @@ def create_base(
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         # Before `take_room`, which locks the owner's row and therefore comes last.
         session.flush()
-        quota.count_accepted_upload(session, actor.owner_id, limit, size)
+        quota.add_accepted_upload_bytes(session, actor.owner_id, limit, size)
     return response
 
 
@@ -195,7 +200,7 @@ def _read_tensor_header(path: Path, network: BaseNetwork) -> list[TensorHeader]:
 
 
 def get_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
-    """Return one base.
+    """Return one uploaded base of weights, as responses show it.
 
     Raises:
         NotFound: there is no such base, or it belongs to another owner.
@@ -224,7 +229,7 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
 
 
 def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
-    """Delete a base, and its bytes unless something else refers to them.
+    """Delete a base of uploaded weights, and its bytes unless something else refers to them.
 
     Raises:
         NotFound: there is no such base, or it belongs to another owner.
@@ -232,13 +237,13 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     """
     with db.write() as session:
         # a new model that names this base either commits first or finds the base gone
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         row = session.get(Base, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
         # Anybody's model keeps the base, but the refusal names only those that the caller sees.
         if _find_dependent_models(session, [row], true())[row.id]:
-            raise _make_in_use_error(
+            raise _make_base_in_use_error(
                 _find_dependent_models(
                     session, [row], actor.build_visible_condition(Model.owner_id)
                 )[row.id]
@@ -248,13 +253,13 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         record_audit_entry(
             session, actor, AuditedChange("base.delete", row.id, data), db.now(session)
         )
-        stored_bytes.mark_measurement_outdated(session, row.owner_id)
+        stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     # After the commit, since the row still counts as a use of the blob until then.
     delete_unreferenced_blobs(db, blobs, [row.sha256])
 
 
-def _make_in_use_error(models: list[ModelRef]) -> WrongState:
-    """Return the refusal to delete a base.
+def _make_base_in_use_error(models: list[ModelRef]) -> WrongState:
+    """Return the error that refuses to delete a base from which models start.
 
     Args:
         models: models that start from the base and that the caller sees.
@@ -291,8 +296,8 @@ def _find_dependent_models(
     return models_by_base
 
 
-def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwork) -> None:
-    """Check that uploaded tensors fit their architecture.
+def _check_tensors_fit_architecture(tensors: Sequence[TensorHeader], network: BaseNetwork) -> None:
+    """Check that an uploaded base's tensors fit the stated architecture.
 
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.
@@ -302,7 +307,7 @@ def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwo
         check_expected_tensors(compared, needed)
     except BaseInvalid as error:
         shapes = {t.name: t.shape for t in compared}
-        fitting = find_fitting_architecture(
+        fitting = find_architecture_fitting_base_file(
             network.architecture,
             network.images.image,
             network.family,
@@ -314,15 +319,15 @@ def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwo
         raise fitting.make_error(error.fields) from None
 
 
-def _describe_uploaded_network(
+def _build_uploaded_base_description(
     architecture: ArchitectureChoice, images: ModelImageSettings, classifier: Classifier | None
-) -> UploadedFor:
+) -> UploadedBaseDescription:
     stored: dict[str, object] = {**architecture, "image": images.image}
     if images.normalise is not None:
         stored["normalise"] = images.normalise
     if classifier is not None:
         stored["classifier"] = classifier
-    return cast(UploadedFor, stored)
+    return cast(UploadedBaseDescription, stored)
 
 
 def _base_to_json(row: Base) -> BaseOut:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from core.contract.base import Classifier, ExpectedBase
+from core.contract.base import Classifier, ExpectedBaseTensors
 from core.errors import BaseInvalid
 from core.files.safetensors_header import TensorHeader
 
@@ -11,9 +11,10 @@ _NAMED = 5
 
 
 def find_classifier_in_base_file(
-    tensors: Sequence[TensorHeader], expected: ExpectedBase, classes: Sequence[str]
+    tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors, classes: Sequence[str]
 ) -> Classifier:
-    """Return the classifier in a file whose backbone fits its architecture.
+    """Return the classifier (backbone and head) in an uploaded file whose backbone fits its
+    architecture.
 
     Its head is one linear layer: a weight with a row for each class, and maybe a bias.
 
@@ -47,7 +48,7 @@ def find_classifier_in_base_file(
 
 
 def drop_head_tensors_of_classifier(
-    tensors: Sequence[TensorHeader], expected: ExpectedBase
+    tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> list[TensorHeader]:
     """Return the tensors of a whole classifier without those of its head."""
     head = {tensor.name for tensor in _find_head_tensors(tensors, expected)}
@@ -55,9 +56,10 @@ def drop_head_tensors_of_classifier(
 
 
 def _find_head_tensors(
-    tensors: Sequence[TensorHeader], expected: ExpectedBase
+    tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> list[TensorHeader]:
-    """Return the tensors that belong to the classifier, by the names of its architecture.
+    """Return the tensors of a file that belong to the head of its classifier, by the names that the
+    architecture uses.
 
     An architecture of this service alone names none: there, it is the last module by name that the
     backbone lacks.
@@ -71,9 +73,9 @@ def _find_head_tensors(
 
 
 def _make_missing_head_error(
-    found: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBase
+    found: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBaseTensors
 ) -> BaseInvalid:
-    """Return the error for a file without a head that can be adopted."""
+    """Return the error for an uploaded classifier whose head cannot be found in the file."""
     prefixes = [name for name in expected["ignored"] if name.endswith(".")]
     names = " or ".join(f"{prefix}weight" for prefix in prefixes[:_NAMED]) or "fc.weight"
     listed = ", ".join(sorted(found)[:_NAMED])

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.contract.base import ExpectedBase, ExpectedTensor
+from core.contract.base import ExpectedBaseTensors, ExpectedTensor
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid, Unavailable
 from core.files.safetensors_header import TensorHeader
@@ -23,13 +23,13 @@ EXPECT_TIMEOUT_S = 60.0
 CACHED_ARCHITECTURES = 200
 
 
-def get_cached_base(
+def get_cached_expected_base_tensors(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
-) -> ExpectedBase | None:
-    """Return the cached tensors of an architecture's base, or None if they are not cached."""
-    path, _ = _locate_cached_expected_tensors(settings, architecture, image)
+) -> ExpectedBaseTensors | None:
+    """Return from the cache the tensors that an architecture's base must have, or None."""
+    path, _ = _locate_expected_tensors_cache_file(settings, architecture, image)
     try:
-        expected: ExpectedBase = json.loads(path.read_bytes())
+        expected: ExpectedBaseTensors = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     return expected
@@ -37,18 +37,18 @@ def get_cached_base(
 
 def load_expected_base_tensors(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
-) -> ExpectedBase:
-    """Return the tensors that a base must have: `tensors`, `optional` and `ignored`.
+) -> ExpectedBaseTensors:
+    """Return the tensors that a base of an architecture must have, from the cache or computed.
 
     Raises:
         Invalid: the architecture cannot be built for this image.
         Unavailable: the learning code does not respond.
     """
-    cached = get_cached_base(settings, architecture, image)
+    cached = get_cached_expected_base_tensors(settings, architecture, image)
     if cached is not None:
         return cached
-    path, request = _locate_cached_expected_tensors(settings, architecture, image)
-    expected = _compute_expected_base(request)
+    path, request = _locate_expected_tensors_cache_file(settings, architecture, image)
+    expected = _compute_expected_base_tensors(request)
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     # Clients choose the architectures, so without a limit they could fill the disk.
     if len(cached_files) >= CACHED_ARCHITECTURES:
@@ -62,9 +62,9 @@ def load_expected_base_tensors(
 
 
 def select_tensors_to_compare_with_expected(
-    tensors: Sequence[TensorHeader], expected: ExpectedBase
+    tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> tuple[list[TensorHeader], dict[str, ExpectedTensor]]:
-    """Return a file's tensors without ignored ones, and the tensors that it must have.
+    """Return a file's tensors without those to ignore, and the tensors that the file must have.
 
     Ignored tensors are left out of the former, absent optional ones out of the latter.
     """
@@ -80,10 +80,12 @@ def select_tensors_to_compare_with_expected(
     return relevant, required
 
 
-def _locate_cached_expected_tensors(
+def _locate_expected_tensors_cache_file(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[Path, str]:
-    """Return the path of the cached list of tensors, and the request for it as JSON."""
+    """Return the cache file for an architecture's expected tensors, and the request to compute them
+    as JSON.
+    """
     # Sorted, so that equal architectures have one file whatever the order of their fields.
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     # With the code's version, since other code may expect other tensors of the same architecture.
@@ -91,7 +93,7 @@ def _locate_cached_expected_tensors(
     return settings.make_folder("catalogue") / f"expected-{name}.json", request
 
 
-def _compute_expected_base(request: str) -> ExpectedBase:
+def _compute_expected_base_tensors(request: str) -> ExpectedBaseTensors:
     try:
         done = helper_process.run_python_module(
             "core.learning.networks.expected", request, EXPECT_TIMEOUT_S
@@ -108,5 +110,5 @@ def _compute_expected_base(request: str) -> ExpectedBase:
         )
     if done.returncode != 0:
         raise Unavailable("The learning code could not be started; try again.")
-    expected: ExpectedBase = json.loads(done.stdout)
+    expected: ExpectedBaseTensors = json.loads(done.stdout)
     return expected

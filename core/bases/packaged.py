@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from core.contract.architecture import Normalisation
-from core.contract.manifest import BaseOrigin, StoredPart
+from core.contract.manifest import BaseOrigin, StoredVersionPart
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid
 from core.lineage.version_zero import Origin
@@ -17,10 +17,12 @@ from core.storage import Blobs
 LICENCE = "apache-2.0"
 
 
-def store_packaged_base(blobs: Blobs, base: object, image: ImageOut) -> None:
-    """Store the blob of a packaged base, if `base` is one and it is not stored yet."""
+def store_packaged_base_blob(blobs: Blobs, base: object, image: ImageOut) -> None:
+    """Store the weights of a base that is packaged with the service, unless they are stored
+    already.
+    """
     if base == packaged_base.PACKAGED and not blobs.has(
-        _describe_backbone_part(image["channels"]).sha256
+        _build_packaged_backbone_part(image["channels"]).sha256
     ):
         # The store takes files, and the weights for grey images exist in memory alone.
         with tempfile.TemporaryDirectory() as folder:
@@ -29,10 +31,11 @@ def store_packaged_base(blobs: Blobs, base: object, image: ImageOut) -> None:
             blobs.put_file(path, move=True)
 
 
-def build_version_zero(
+def build_version_zero_of_packaged_base(
     base: str, architecture: ArchitectureChoice, image: ImageOut
-) -> tuple[StoredPart, Origin, Normalisation]:
-    """Return the part of version 0, its origin for the manifest, and its pixel statistics.
+) -> tuple[StoredVersionPart, Origin, Normalisation]:
+    """Return what version 0 of a model on a packaged base consists of: its part, origin and pixel
+    statistics.
 
     Raises:
         Invalid: there is no such packaged base, or it has another architecture; the message gives
@@ -49,15 +52,15 @@ def build_version_zero(
             f"{json.dumps(architecture)}."
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    part = _describe_backbone_part(image["channels"])
+    part = _build_packaged_backbone_part(image["channels"])
     origin = BaseOrigin(name=base, licence=LICENCE, sha256=part.sha256, bytes=part.bytes)
     return part, {"base": origin}, packaged_base.load_base_normalisation(image["channels"], base)
 
 
 # Cached, since each new model would otherwise read and hash the weights again.
 @cache
-def _describe_backbone_part(channels: int) -> StoredPart:
+def _build_packaged_backbone_part(channels: int) -> StoredVersionPart:
     content = packaged_base.load_base_weights(channels)
-    return StoredPart(
+    return StoredVersionPart(
         name="base", type="base", sha256=hashlib.sha256(content).hexdigest(), bytes=len(content)
     )

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.base import PRETRAINED, ModelBase
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.recipe import RecipeOut
@@ -32,15 +32,15 @@ from core.requests.actor import Actor, UseCaseTransaction
 from core.retention import references
 from core.settings import Settings
 from core.storage import Blobs
-from core.text.nearest import suggest_nearest_path
+from core.text.nearest import suggest_nearest_field_path
 from core.usage import quota
 
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class PretrainedTerms:
-    """Terms of the service for pretrained weights.
+class PretrainedWeightsPolicy:
+    """Limits on the pretrained weights that this service downloads and stores.
 
     Attributes:
         hub: True if the service may fetch from the Hub.
@@ -55,19 +55,19 @@ class PretrainedTerms:
     photos: bool = False
 
     @staticmethod
-    def from_settings(settings: Settings) -> "PretrainedTerms":
+    def from_settings(settings: Settings) -> "PretrainedWeightsPolicy":
         """Return the limits on downloads of pretrained weights that the settings define."""
         photos = settings.default_base == imagenet_base.NAME
-        return PretrainedTerms(
+        return PretrainedWeightsPolicy(
             settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos
         )
 
 
-ANY = PretrainedTerms()
+ANY = PretrainedWeightsPolicy()
 
 
 def find_pretrained_weights(
-    catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase
+    catalogue: MethodCatalogue, architecture: ArchitectureChoice, base: ModelBase
 ) -> PretrainedWeights:
     """Return the pretrained weights that an architecture names, or those of the ImageNet base.
 
@@ -79,7 +79,7 @@ def find_pretrained_weights(
         return _find_imagenet_weights(catalogue, architecture)
     name = architecture.get("model")
     if architecture["name"] != "timm" or not isinstance(name, str):
-        raise _make_base_error(
+        raise _make_pretrained_base_error(
             f"There are no pretrained weights of {architecture['name']} by name. Send "
             '"architecture": {"name": "timm", "model": "…"} with a name of GET /v1/architectures, '
             "or upload "
@@ -88,20 +88,20 @@ def find_pretrained_weights(
         )
     pretrained_rows = catalogue["pretrained"]
     if name not in pretrained_rows:
-        near = suggest_nearest_path(name, pretrained_rows)
-        raise _make_base_error(
+        near = suggest_nearest_field_path(name, pretrained_rows)
+        raise _make_pretrained_base_error(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
     weights = describe_pretrained_weights(name, pretrained_rows[name])
     if not weights.repository:
-        raise _make_base_error(
+        raise _make_pretrained_base_error(
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
         )
     return weights
 
 
 def _find_imagenet_weights(
-    catalogue: Catalogue, architecture: ArchitectureChoice
+    catalogue: MethodCatalogue, architecture: ArchitectureChoice
 ) -> PretrainedWeights:
     """Return the weights of the ImageNet base."""
     if architecture != imagenet_base.ARCHITECTURE:
@@ -113,14 +113,14 @@ def _find_imagenet_weights(
         raise Invalid(message, fields=[{"field": "base", "message": message}])
     problem = imagenet_base.explain_missing_imagenet_base()
     if problem:
-        raise _make_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
+        raise _make_pretrained_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
     return imagenet_base.describe_imagenet_weights(catalogue["pretrained"][imagenet_base.MODEL])
 
 
-def require_room_for_weights(
-    db: Database, actor: Actor, weights: PretrainedWeights, terms: PretrainedTerms
+def require_storage_room_for_weights(
+    db: Database, actor: Actor, weights: PretrainedWeights, terms: PretrainedWeightsPolicy
 ) -> None:
-    """Check that the owner may store the weights, by their approximate size.
+    """Check that the owner has enough storage left for the weights, by their approximate size.
 
     Raises:
         StorageFull, BodyTooLarge: the owner has no room.
@@ -130,15 +130,15 @@ def require_room_for_weights(
     )
 
 
-def add_version_or_fetch_job(
+def add_version_zero_or_fetch_job(
     transaction: UseCaseTransaction,
     blobs: Blobs,
     model: Model,
     weights: PretrainedWeights,
     recipe: RecipeOut,
-    terms: PretrainedTerms,
+    terms: PretrainedWeightsPolicy,
 ) -> None:
-    """Add version 0 of a new model, or the job that will fetch its weights and make it.
+    """Add version 0 of a new model, or a job that downloads its weights and then makes version 0.
 
     Call this last in the transaction.
 
@@ -151,7 +151,7 @@ def add_version_or_fetch_job(
     """
     session, now = transaction.session, transaction.now
     # First, so that a stored blob is not deleted between the look-up and the commit.
-    references.lock_references_against_deletion(session)
+    references.lock_blob_references_against_deletion(session)
     stored = session.get(FetchedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.build_weights_part(weights, stored)
@@ -161,11 +161,11 @@ def add_version_or_fetch_job(
         move_origin = AliasMoveOrigin("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
         version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
-        quota.count_accepted_upload(session, model.owner_id, terms.max_owner_bytes, part.bytes)
+        quota.add_accepted_upload_bytes(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
     # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
-        raise _make_base_error(_explain_upload_by_hand(model, weights))
+        raise _make_pretrained_base_error(_explain_upload_by_hand(model, weights))
     job = build_queued_taskless_job(model, JobKind.FETCH, {}, recipe, now)
     session.add(job)
     model.base_job = job.id
@@ -173,17 +173,16 @@ def add_version_or_fetch_job(
     text = (
         f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
     )
-    job_log.add_log_line(session, job.id, ("info", text), now)
+    job_log.add_job_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now)
     session.flush()
-    quota.require_added_job_allowed(session, model.owner_id, terms.max_open_jobs)
+    quota.require_added_job_within_limit(session, model.owner_id, terms.max_open_jobs)
 
 
 def retry_weights_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Queue a failed or cancelled job that fetches weights again; return False if it is queued
-    already.
+    """Queue a failed or cancelled download of weights again; return False if it is queued already.
 
     Returns:
         True if there is new work to do.
@@ -199,8 +198,8 @@ def retry_weights_job(
     return requeue_ended_job(session, actor, model, job, max_open_jobs, now)
 
 
-def find_failed_weight_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
-    """Return, by model id, the jobs that ended without fetching the weights of the base."""
+def find_failed_weights_download_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
+    """Return, by model id, the jobs that failed to download the weights of the model's base."""
     jobs = {model.base_job: model.id for model in models if model.base_job is not None}
     if not jobs:
         return {}
@@ -210,7 +209,7 @@ def find_failed_weight_jobs(session: Session, models: Sequence[Model]) -> dict[s
 
 
 def _explain_upload_by_hand(model: Model, weights: PretrainedWeights) -> str:
-    """Return the instructions for uploading the weights by hand."""
+    """Return instructions for uploading pretrained weights by hand."""
     query = urlencode(
         {
             "architecture": json.dumps(model.architecture),
@@ -226,7 +225,7 @@ def _explain_upload_by_hand(model: Model, weights: PretrainedWeights) -> str:
     )
 
 
-def _make_base_error(message: str) -> Invalid:
+def _make_pretrained_base_error(message: str) -> Invalid:
     return Invalid(
         message, fields=[{"field": "base", "message": f"{PRETRAINED!r} is not possible here"}]
     )

@@ -177,7 +177,7 @@ def load_version_pair_to_compare(
         ]
         # In portions, since SQLite limits the number of bound values.
         for start in range(0, len(keys), _NAMED):
-            damage.refuse_damaged_objects(session, owner.id, keys[start : start + _NAMED])
+            damage.refuse_damaged_model_objects(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
         return ComparedVersionPair(
             owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out

@@ -11,18 +11,18 @@ Scenario = Literal["data", "task", "class"]
 
 
 class Architecture(Document):
-    """An architecture by its name. Its hyper-parameters are further fields beside the name."""
+    """An architecture's name, with its hyper-parameters as further fields."""
 
     name: str
 
     @property
     def hyper(self) -> dict[str, JsonValue]:
-        """The hyper-parameters by name."""
+        """The architecture's hyper-parameters by name."""
         return self.get_unknown_fields()
 
 
 class ImageSettings(Document):
-    """Square images.
+    """Size and channels of a model's square input images, and the conversion of files to them.
 
     Attributes:
         size: pixels a side.
@@ -42,14 +42,14 @@ class ImageSettings(Document):
 
 
 class Normalisation(Document):
-    """Mean and standard deviation of each channel's values, which are in [0, 1]."""
+    """Mean and standard deviation of each channel, by which pixels in [0, 1] are standardised."""
 
     mean: list[Number]
     std: list[Number]
 
 
 class TaskHeadDescription(Document):
-    """The head of a task in the task scenario.
+    """A task's own output head, in the scenario where each task has one.
 
     Attributes:
         classes: its classes in the order of its outputs.
@@ -61,7 +61,8 @@ class TaskHeadDescription(Document):
 
 
 class NetworkDescription(Document):
-    """The network that a method made of the architecture's network.
+    """The network that a method made from the architecture, such as one with adapters or several
+    experts.
 
     Attributes:
         family: the network's family. Further fields have what the family needs to rebuild it.

@@ -8,7 +8,9 @@ from core.contract.responses.architecture import ArchitectureChoice, ImageOut, N
 
 
 class BaseVersion(TypedDict):
-    """Another model's version. `model` is its id or name, and always its id once stored."""
+    """A version of another model, used as a base. `model` is its id or name, and always its id once
+    stored.
+    """
 
     model: str
     version: int
@@ -27,7 +29,7 @@ ADOPTED_VERSION = 1
 
 
 class Classifier(TypedDict):
-    """The tensors of a base that is a whole classifier.
+    """The head's tensors and the classes of an uploaded base that is a whole classifier.
 
     - `classes`: names of the rows of its head, in their order.
     - `head`: name of the head's module in the file, such as `fc`.
@@ -39,8 +41,8 @@ class Classifier(TypedDict):
     stages: list[list[str]]
 
 
-class UploadedFor(ArchitectureChoice):
-    """The architecture that a base was uploaded for, as stored, with the description of its images.
+class UploadedBaseDescription(ArchitectureChoice):
+    """The architecture that a base was uploaded for, with a description of its images, as stored.
 
     - `image`: images that the base was trained on.
     - `normalise`: their statistics, if they were given.
@@ -59,7 +61,7 @@ class ExpectedTensor(TypedDict):
     dtype: str
 
 
-class ExpectedBase(TypedDict):
+class ExpectedBaseTensors(TypedDict):
     """The tensors that a base of an architecture must have, by name.
 
     - `optional`: names that may be missing.

@@ -3,13 +3,13 @@
 from typing_extensions import TypedDict
 
 from core.contract.patch import RecipePatch
-from core.contract.pretrained import PretrainedRow
-from core.contract.problem import ProblemEntry
+from core.contract.pretrained import PretrainedWeightsRow
+from core.contract.problem import PredictionProblemEntry
 from core.contract.responses.catalogue import ArchitectureEntry, MethodEntry, RecipeLanguage
 
 
-class Catalogue(TypedDict):
-    """Methods, architectures, optimizers (a sentence each) and presets by name, and the recipe.
+class MethodCatalogue(TypedDict):
+    """Catalogue of what a recipe can name: methods, architectures, optimizers and presets.
 
     - `recipe`: the other fields of a recipe.
     - `problems`: what a model can learn to predict, by name.
@@ -20,11 +20,11 @@ class Catalogue(TypedDict):
 
     methods: dict[str, MethodEntry]
     architectures: dict[str, ArchitectureEntry]
-    problems: dict[str, ProblemEntry]
+    problems: dict[str, PredictionProblemEntry]
     optimizers: dict[str, str]
     augmentations: list[str]
     presets: dict[str, RecipePatch]
     recipe: RecipeLanguage
-    pretrained: dict[str, PretrainedRow]
+    pretrained: dict[str, PretrainedWeightsRow]
     unusable: dict[str, str]
     recommended: dict[str, str]

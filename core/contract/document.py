@@ -12,7 +12,7 @@ Number = int | float
 
 
 class Document(BaseModel):
-    """A JSON object with named fields.
+    """Base class of stored JSON objects with named fields; unknown fields are preserved.
 
     Fields that an older version did not write have defaults, and stay absent when the document is
     written again. Unknown fields are preserved.
@@ -23,7 +23,7 @@ class Document(BaseModel):
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Parse a document from its stored JSON.
+        """Parse a stored JSON object to a document.
 
         Raises:
             pydantic.ValidationError: a field is missing or has another type.
@@ -31,16 +31,20 @@ class Document(BaseModel):
         return cls.model_validate(value)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document in its stored form: the fields that were set, with unknown ones."""
+        """Return the document as the JSON object to store: the fields that were set, and unknown
+        ones.
+        """
         # Without defaults, a document that is read and written again has the same bytes.
         return self.model_dump(mode="json", exclude_unset=True)
 
     def fields_to_json(self, names: Collection[str]) -> JsonObject:
-        """Return the named fields that were set, in their stored form."""
+        """Return the named fields that were set, as they are stored in JSON."""
         return self.model_dump(mode="json", exclude_unset=True, include=set(names))
 
     def list_fields_that_are_set(self) -> dict[str, Any]:
-        """Return the fields that were set, as objects, to construct another document."""
+        """Return the fields that were set as objects by name, to construct another document from
+        them.
+        """
         names = type(self).model_fields
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
@@ -50,7 +54,7 @@ class Document(BaseModel):
 
 
 class StrictDocument(Document):
-    """A document without unknown fields.
+    """Base class of JSON documents that refuse unknown fields.
 
     Worker and job process have the same code version, so an unknown field is a mistake.
     """

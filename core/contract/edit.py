@@ -14,7 +14,7 @@ other names alone, or by changed rows of its classifier where neither images nor
 
 
 class EditedTask(Document):
-    """A task before or after an edit.
+    """State of a task's data before or after an edit: its classes and the digests of its files.
 
     Attributes:
         number: number of the task.
@@ -34,7 +34,7 @@ class EditedTask(Document):
     bytes: dict[str, int] = Field(default_factory=dict)
 
 
-class EditedCell(Document):
+class CellBeforeEdit(Document):
     """A cell of the accuracy matrix before an edit changed the labels that it counts."""
 
     version: int
@@ -44,8 +44,8 @@ class EditedCell(Document):
     per_class: dict[str, list[int]]
 
 
-class EditedReport(Document):
-    """Facts that a task's report shows, after an edit.
+class TaskReportAfterEdit(Document):
+    """Facts in a task's report that an edit changes, as they are after the edit.
 
     Attributes:
         classes: number of images of each label.
@@ -61,15 +61,15 @@ class EditedReport(Document):
     removed: list[int] = Field(default_factory=list)
 
 
-class FormerReport(Document):
-    """The report of a task as it was before an edit."""
+class TaskReportBeforeEdit(Document):
+    """The report of a task before an edit, kept so that the edit can be undone."""
 
     task: int
     report: JsonObject
 
 
 class EditJournal(Document):
-    """Changes that an edit made to the rows of its model, from which it can be undone.
+    """Record of what an edit changed in the rows of its model, by which it can be undone.
 
     Attributes:
         before, after: the edited tasks.
@@ -82,15 +82,15 @@ class EditJournal(Document):
 
     before: list[EditedTask] = Field(default_factory=list)
     after: list[EditedTask] = Field(default_factory=list)
-    cells: list[EditedCell] = Field(default_factory=list)
+    cells: list[CellBeforeEdit] = Field(default_factory=list)
     measured_otherwise: list[int] = Field(default_factory=list)
-    reports: list[FormerReport] = Field(default_factory=list)
+    reports: list[TaskReportBeforeEdit] = Field(default_factory=list)
     relabelled: int = 0
     removed: int = 0
 
 
 class EditResult(Document):
-    """The result of an edit's job besides its version, as a file of the result's folder.
+    """Result file of an edit's job, besides the files of its version.
 
     Attributes:
         parent: version that the new one continues.
@@ -112,9 +112,9 @@ class EditResult(Document):
     classes: dict[str, str | None]
     before: list[EditedTask]
     after: list[EditedTask]
-    cells: list[EditedCell]
+    cells: list[CellBeforeEdit]
     measured_otherwise: list[int]
-    reports: dict[int, EditedReport]
+    reports: dict[int, TaskReportAfterEdit]
     removed_paths: list[str]
     relabelled: int
     removed: int
@@ -123,14 +123,14 @@ class EditResult(Document):
 
 
 class EditedImages(TypedDict):
-    """Numbers of images that an edit changes; null while it is not known."""
+    """Numbers of images that an edit relabels or removes; null while not known."""
 
     relabelled: int | None
     removed: int | None
 
 
 class EditPlanOut(TypedDict):
-    """Changes that an edit would make.
+    """Preview of the changes that an edit would make to a model.
 
     - `parent`: version that the edit would start from; send it along, and numbers of images cannot
       mean others.
@@ -163,7 +163,7 @@ class FileDigests(TypedDict):
 
 
 class EditedFiles(TypedDict):
-    """Files of a task before and after an edit."""
+    """Digests of a task's files before and after an edit."""
 
     task: int
     before: FileDigests
@@ -171,14 +171,15 @@ class EditedFiles(TypedDict):
 
 
 class PurgeRequest(TypedDict):
-    """The request that deletes what older versions hold of removed images."""
+    """The request that deletes what older versions still hold of images that an edit removed."""
 
     method: str
     path: str
 
 
 class EditOut(TypedDict):
-    """An edit.
+    """One edit of a model's batches: classes merged, renamed or dropped, labels changed, or images
+    removed.
 
     - `state`: state of its job.
     - `version`: the version that it made; null until then.
@@ -217,7 +218,7 @@ class EditPage(TypedDict):
 
 
 class ClassAliasOut(TypedDict):
-    """A class name that batches may still use.
+    """A former class name that batches may still use, and the class that it now means.
 
     - `name`: the name in a batch.
     - `to`: the class that it stands for; null: the class was dropped.
@@ -231,6 +232,6 @@ class ClassAliasOut(TypedDict):
 
 
 class ClassAliasPage(TypedDict):
-    """Former class names of a model, by name."""
+    """A page of a model's former class names, ordered by name."""
 
     items: list[ClassAliasOut]

@@ -22,21 +22,21 @@ class JobError(TypedDict):
 
 
 class FieldProblem(TypedDict):
-    """One wrong field."""
+    """One field of a request that is wrong, and why."""
 
     field: str
     message: str
 
 
 class AliasState(TypedDict):
-    """The version that an alias points to."""
+    """The version that an alias points to now."""
 
     alias: str
     version: int
 
 
 class NamedModel(TypedDict):
-    """One of several models with the same name, with its owner's name."""
+    """One of several models that share a name, with its owner's name."""
 
     id: str
     owner: str
@@ -51,7 +51,7 @@ class FittingBase(TypedDict):
 
 
 class Problem(TypedDict):
-    """An error and what to do about it (RFC 9457).
+    """An error response: what is wrong and what to do about it (RFC 9457).
 
     Optional fields belong to particular problems.
     """

@@ -3,8 +3,8 @@
 from typing_extensions import TypedDict
 
 
-class FeatureShare(TypedDict):
-    """A linear discriminant on the features of a version and of the ancestor `version`.
+class AncestorFeatureAccuracy(TypedDict):
+    """Accuracy of a linear discriminant on a version's features, and on those of one ancestor.
 
     It is evaluated on the tasks of both, among the classes that the ancestor knows.
 
@@ -21,11 +21,11 @@ class FeatureShare(TypedDict):
     is_good: bool
 
 
-class FeatureCount(TypedDict):
-    """The ancestors that were compared, newest first.
+class AncestorFeatureComparison(TypedDict):
+    """Comparison of a version's feature accuracy with that of its ancestors, newest first.
 
     `missing`: why there is none, in words.
     """
 
-    ancestors: list[FeatureShare]
+    ancestors: list[AncestorFeatureAccuracy]
     missing: str | None

@@ -9,7 +9,7 @@ Counts = tuple[int, int]
 
 
 class UpdateNorm(Document):
-    """Distances from the parent, ≥ 0.
+    """Distance of a version's weights from those of its parent, per part of the network, ≥ 0.
 
     Attributes:
         backbone, head: Euclidean norms of the change.
@@ -22,7 +22,8 @@ class UpdateNorm(Document):
 
 
 class AnswerChangeCounts(Document):
-    """Changes of answers from the parent to the version.
+    """Numbers of held-out images whose prediction became right or wrong from the parent to the
+    version.
 
     Attributes:
         improved: images that only the version classifies correctly.
@@ -36,7 +37,7 @@ class AnswerChangeCounts(Document):
 
 
 class KnnProbeResult(Document):
-    """Correct answers of the k-NN probe.
+    """Correct predictions of a k-nearest-neighbour classifier on a version's features.
 
     Attributes:
         all: over all tasks.
@@ -50,7 +51,8 @@ class KnnProbeResult(Document):
 
 
 class BaselineResult(Document):
-    """Correct answers of a classifier on the version's features.
+    """Correct predictions of a simple classifier on a version's features, for comparison with its
+    head.
 
     Attributes:
         all: on all images.
@@ -64,7 +66,7 @@ class BaselineResult(Document):
 
 
 class AdpCheckpoint(Document):
-    """A point of the ADP curve.
+    """A point of the curve of Anytime Deployment Performance: the best state by one training step.
 
     Attributes:
         accuracy: accuracy by task of the state that was the best validated by `step`.
@@ -80,7 +82,7 @@ class AdpCheckpoint(Document):
 
 
 class AnytimeDeploymentPerformance(Document):
-    """Anytime Deployment Performance.
+    """Anytime Deployment Performance: the mean accuracy of the best states during training.
 
     Attributes:
         mean: mean by task.
@@ -92,7 +94,7 @@ class AnytimeDeploymentPerformance(Document):
 
 
 class LossRise(Document):
-    """The loss of an earlier task: its predicted rise, and its values before and after."""
+    """The predicted rise of an earlier task's loss, and the loss before and after learning."""
 
     after: Number | None = None
     before: Number | None = None
@@ -100,7 +102,7 @@ class LossRise(Document):
 
 
 class LossRiseForecast(Document):
-    """The rise of the earlier tasks' mean loss.
+    """The predicted rise of the earlier tasks' mean loss, caused by learning a new task.
 
     Attributes:
         measured: rise on held-out images, where it could be measured.
@@ -114,7 +116,7 @@ class LossRiseForecast(Document):
 
 
 class OlorRollback(Document):
-    """Sum of OLOR's shares over a task's steps, ≥ 0.
+    """Sum, over a task's steps, of the shares by which the optimizer OLOR moves weights back, ≥ 0.
 
     Attributes:
         first: of the first layer that moves.
@@ -126,7 +128,7 @@ class OlorRollback(Document):
 
 
 class CalibrationBin(Document):
-    """Held-out images with similar probabilities.
+    """Bin of a calibration curve: held-out images with similar predicted probabilities.
 
     Attributes:
         images: number of images.
@@ -140,7 +142,7 @@ class CalibrationBin(Document):
 
 
 class CoveragePoint(Document):
-    """The surest answers on held-out images.
+    """Point of an accuracy–coverage curve: the most confident predictions on held-out images.
 
     Attributes:
         probability: least probability among them.
@@ -154,7 +156,8 @@ class CoveragePoint(Document):
 
 
 class Calibration(Document):
-    """Calibration on held-out images, with temperatures that were not fitted to the same images.
+    """Calibration of a version's probabilities, measured on held-out images that its temperatures
+    were not fitted to.
 
     Attributes:
         error: expected calibration error minus the part due to chance. Without miscalibration it is
@@ -176,7 +179,8 @@ class Calibration(Document):
 
 
 class VersionFigures(Document):
-    """All figures of a version; None or absent where one is not known.
+    """All measured figures of a version, such as drift and calibration; None or absent where one is
+    not known.
 
     Attributes:
         baseline_later: task → row of the head → number of images of the task. `baseline_lda`

@@ -4,7 +4,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from core.contract.losses import Visible
+from core.contract.losses import DetectableLosses
 
 Limit = Literal[
     "max_forgetting",
@@ -21,7 +21,7 @@ Check = Literal[ImageCheck, "features_collapsed"]
 
 
 class GateLimits(TypedDict, total=False):
-    """The limits that a request sets; null: no limit.
+    """Limits of a model's gate that a request sets; null removes a limit.
 
     `checks` sets those of all checks against production.
     """
@@ -43,7 +43,9 @@ class GateLimits(TypedDict, total=False):
 
 
 class GateOut(TypedDict):
-    """A model's gate: its limits; null: no limit. `GateIn` defines each of them."""
+    """The limits that a version must meet before it is published; null: no limit. `GateIn` defines
+    each.
+    """
 
     max_forgetting: float | None
     min_new_task: float | None
@@ -74,7 +76,7 @@ class CheckPicture(TypedDict):
 
 
 class GateCheck(TypedDict):
-    """The result of one check of the gate.
+    """Result of one check of the publication gate on a version.
 
     - `value`: null if the figure is undefined (the check passes) or not a finite number (it fails).
     - `limit`: null if there is no limit.
@@ -114,7 +116,7 @@ class GateCheck(TypedDict):
     pictures: NotRequired[list[CheckPicture]]
 
 
-class Visibility(Visible):
+class Visibility(DetectableLosses):
     """Losses that the held-out images of earlier tasks can reveal; `detail` describes them."""
 
     detail: str
@@ -128,7 +130,7 @@ class Overruled(TypedDict):
 
 
 class Verdict(TypedDict):
-    """The verdict of a version's gate.
+    """The gate's verdict on a version: passed or held, with the result of each check.
 
     - `overruled`: set if a person promoted the version against its checks.
     - `visible`: losses that the checks could have detected; absent if none of them compares images.

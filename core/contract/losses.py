@@ -6,7 +6,7 @@ The gate uses them.
 from typing_extensions import TypedDict
 
 
-class LostImage(TypedDict):
+class NewlyMisclassifiedImage(TypedDict):
     """A held-out image that was classified correctly before and is classified wrongly now.
 
     `index`: position in its task's held-out part.
@@ -20,7 +20,8 @@ class LostImage(TypedDict):
 
 
 class GateClassComparison(TypedDict):
-    """Counts of a class: images, and those correct before, turned wrong, and turned correct.
+    """Counts of one class in a comparison of two versions: images, correct before, turned wrong,
+    and turned correct.
 
     `task`: set in the task scenario, where each task has its own classes.
     """
@@ -34,7 +35,8 @@ class GateClassComparison(TypedDict):
 
 
 class GateComparison(TypedDict):
-    """Counts of one comparison: images that turned wrong (`negative`) and correct (`positive`).
+    """Counts of a comparison of two versions: images that turned wrong (`negative`) and correct
+    (`positive`).
 
     - `against`: the version compared with.
     - `classes`: the worst first.
@@ -47,12 +49,14 @@ class GateComparison(TypedDict):
     negative: int
     positive: int
     classes: list[GateClassComparison]
-    pictures: list[LostImage]
+    pictures: list[NewlyMisclassifiedImage]
     missing: str | None
 
 
 class GateTaskComparison(TypedDict):
-    """Counts of one task in comparison with the best of the last versions."""
+    """Counts of one task's images that turned wrong or correct, against the best of the last
+    versions.
+    """
 
     task: int
     against: int
@@ -62,7 +66,7 @@ class GateTaskComparison(TypedDict):
 
 
 class GateDriftComparison(GateComparison):
-    """Counts by task, the least probable first.
+    """Counts by task of images that turned wrong or correct, the least probable by chance first.
 
     `compared`: number of tasks that were compared.
     """
@@ -71,8 +75,8 @@ class GateDriftComparison(GateComparison):
     compared: int
 
 
-class Visible(TypedDict):
-    """Losses that the compared images can reveal.
+class DetectableLosses(TypedDict):
+    """Sizes of accuracy loss that the compared images can reveal.
 
     - `loss`: smallest share of lost images that is detected in 95 of 100 cases; null: none.
     - `then`: that share with `more` further images; null: no number of them helps.
@@ -85,7 +89,8 @@ class Visible(TypedDict):
 
 
 class GateComparisons(TypedDict):
-    """Comparisons of a version: with production on earlier tasks, and on the batch's own images.
+    """Comparisons of a new version for its gate: with production on earlier tasks and on the
+    batch's own images, and drift.
 
     - `new`: the batch's held-out images of new classes, of which `positive` are correct.
     - `known`: its held-out images of known classes.
@@ -97,4 +102,4 @@ class GateComparisons(TypedDict):
     drifted: GateDriftComparison
     new: GateComparison
     known: GateComparison
-    visible: Visible
+    visible: DetectableLosses

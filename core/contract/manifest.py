@@ -27,7 +27,7 @@ from core.contract.recipe import Recipe
 
 
 class ManifestMethod(Document):
-    """The method that made a version.
+    """The learning method that made a version, with its hyper-parameters and state.
 
     Attributes:
         hyper: hyper-parameters.
@@ -43,14 +43,14 @@ class ManifestMethod(Document):
 
 
 class DatasetDigests(Document):
-    """sha256 of the dataset's parts; None for a part that does not exist."""
+    """SHA-256 digests of a task's training and held-out datasets; None for one that does not exist."""
 
     train: str | None = None
     held_out: str | None = None
 
 
 class Environment(Document):
-    """Conditions besides its inputs that the numbers of a run depend on.
+    """Hardware and software that a run's numbers depend on, besides its inputs.
 
     Versions older than a field lack it.
 
@@ -93,8 +93,8 @@ ORDER = "order"
 later jobs read and then the others. Parts of earlier releases lack it."""
 
 
-class StoredPart(Document):
-    """A safetensors blob of a version.
+class StoredVersionPart(Document):
+    """A part of a version (backbone, head, replay buffer …), stored as a safetensors blob.
 
     Attributes:
         name: name of the part.
@@ -109,15 +109,15 @@ class StoredPart(Document):
     bytes: int
 
 
-class RandomStart(Document):
-    """Origin of weights without a blob: `kind` is random, and they are drawn from `seed`."""
+class RandomWeightsOrigin(Document):
+    """Origin of random initial weights: `kind` is random, and they are drawn from `seed`."""
 
     kind: str
     seed: int
 
 
 class BaseOrigin(Document):
-    """Origin of a model's base.
+    """Origin of a model's base: the weights that its version 0 has.
 
     Attributes:
         id: an uploaded base.
@@ -142,14 +142,18 @@ class BaseOrigin(Document):
 
 
 class ValidationScore(Document):
-    """Images of the validation part: those classified correctly (or their scores' sum), and all."""
+    """Score on the validation images: how many are classified correctly (or the sum of scores), of
+    how many.
+    """
 
     correct: Number
     total: int
 
 
 class AnytimeState(Document):
-    """An unfinished state of a job: the number of training steps, and its validation."""
+    """Mark of an unfinished job's best state: the number of training steps, and its validation
+    score.
+    """
 
     job: str
     step: int
@@ -164,7 +168,8 @@ LEAST_TEMPERATURE_IMAGES = 30
 
 
 class Temperature(Document):
-    """The divisor of logits that makes their softmax a probability.
+    """Temperature: the number by which logits are divided so that their softmax is a calibrated
+    probability.
 
     `source` none means 1, because nothing was measured. Otherwise it was fitted to `images` that
     the version did not learn from: held-out ones, or images each classified without its own
@@ -177,7 +182,7 @@ class Temperature(Document):
 
 
 class Manifest(Document):
-    """The contents and origin of a version, or of an anytime state (`version` is None).
+    """Manifest of a version or of an unfinished job's best state: its contents and its origin.
 
     Version 0 has no recipe, no method and no measurements. Figures are None here, because they are
     rows (`core.database.measurements`). The order of the fields is the order in which they are written.
@@ -212,7 +217,7 @@ class Manifest(Document):
     threads: int | None = None
     code_version: str | None = None
     environment: Environment | None = None
-    parts: list[StoredPart] = Field(default_factory=list)
+    parts: list[StoredVersionPart] = Field(default_factory=list)
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
     changes: dict[str, AnswerChangeCounts] | None = None
@@ -229,7 +234,7 @@ class Manifest(Document):
     steps: int | None = None
     images: int | None = None
     network: NetworkDescription | None = None
-    init: RandomStart | None = None
+    init: RandomWeightsOrigin | None = None
     base: BaseOrigin | None = None
     anytime: AnytimeState | None = None
     temperature: Temperature | None = None
@@ -241,5 +246,5 @@ class Manifest(Document):
         return 1.0 if self.temperature is None else self.temperature.value
 
     def find_head_entry(self, task: int) -> TaskHeadDescription | None:
-        """Return the head of a task, or None."""
+        """Return the manifest's entry for the head of a task, or None."""
         return next((head for head in self.heads or [] if head.task == task), None)

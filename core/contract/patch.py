@@ -16,7 +16,7 @@ from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.recipe import RecipeOut
 
 
-class _SchemaOverride:
+class _JsonSchemaOverride:
     """Marker of a type whose JSON Schema is that of another type, or of its merge patch (RFC 7396).
 
     In a patch, any field may be missing, or null, which resets it; a method may be a string, its
@@ -59,7 +59,7 @@ RecipePatch = TypeAliasType(
     "RecipePatch",
     Annotated[
         dict[str, object],
-        _SchemaOverride(RecipeOut, patch=True),
+        _JsonSchemaOverride(RecipeOut, patch=True),
         Field(
             description="A recipe patch; GET /v1/methods has the schemas. A string for method is "
             "its name, null resets."
@@ -67,5 +67,5 @@ RecipePatch = TypeAliasType(
     ],
 )
 ArchitectureIn = TypeAliasType(
-    "ArchitectureIn", Annotated[dict[str, object], _SchemaOverride(ArchitectureChoice)]
+    "ArchitectureIn", Annotated[dict[str, object], _JsonSchemaOverride(ArchitectureChoice)]
 )

@@ -11,7 +11,7 @@ ResizedBy = Literal["", "dynamic_img_size", "img_size"]
 
 
 class PretrainedWeights(Document):
-    """The weights of one architecture of timm.
+    """Pretrained weights of one timm architecture: repository, licence and image sizes.
 
     Attributes:
         name: architecture and weights as timm names them, such as `resnet18.a1_in1k`.
@@ -46,7 +46,7 @@ class PretrainedWeights(Document):
     smallest: int
     resized_by: ResizedBy
 
-    def accepts_size(self, size: int) -> bool:
+    def accepts_image_size(self, size: int) -> bool:
         """Return whether the network takes images of `size` pixels a side."""
         is_other_size = bool(self.step) and size >= self.smallest and size % self.step == 0
         return size == self.size or is_other_size
@@ -65,8 +65,8 @@ class PretrainedWeights(Document):
         return f"{self.size} pixels, or {self.smallest} and more{multiples}"
 
 
-class PretrainedRow(TypedDict):
-    """Pretrained weights without their name, as in the catalogue and the table."""
+class PretrainedWeightsRow(TypedDict):
+    """Pretrained weights without their name, as a row of the catalogue."""
 
     repository: str
     licence: str
@@ -84,13 +84,13 @@ class PretrainedRow(TypedDict):
     resized_by: ResizedBy
 
 
-class PretrainedTable(TypedDict):
-    """All weights by name, and those that cannot be used, with the reason."""
+class PretrainedWeightsTable(TypedDict):
+    """Table of all pretrained weights by name, and of those that cannot be used, with the reason."""
 
-    weights: dict[str, PretrainedRow]
+    weights: dict[str, PretrainedWeightsRow]
     refused: dict[str, str]
 
 
-def describe_pretrained_weights(name: str, row: PretrainedRow) -> PretrainedWeights:
+def describe_pretrained_weights(name: str, row: PretrainedWeightsRow) -> PretrainedWeights:
     """Describe pretrained weights by their name and their row of the catalogue."""
     return PretrainedWeights(name=name, **row)

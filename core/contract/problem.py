@@ -7,16 +7,16 @@ CLASSIFICATION = "classification"
 """Problem of every document and row that names none: those are older, or have the default."""
 
 
-class MeasureEntry(TypedDict):
-    """Primary measure of a problem, in [0, 1]; `noun` is its name in sentences."""
+class PrimaryMeasureEntry(TypedDict):
+    """The primary measure of a prediction problem, in [0, 1]; `noun` is its name in sentences."""
 
     name: str
     noun: str
     definition: str
 
 
-class ProblemEntry(TypedDict):
-    """A problem.
+class PredictionProblemEntry(TypedDict):
+    """A kind of prediction problem that a model can have, such as classification.
 
     - `response_schema`: JSON Schema of one prediction.
     - `onnx_outputs`: names of an exported network's outputs; empty: it cannot be exported.
@@ -26,7 +26,7 @@ class ProblemEntry(TypedDict):
 
     description: str
     source: str
-    measure: MeasureEntry
+    measure: PrimaryMeasureEntry
     has_classes: bool
     response_schema: dict[str, JsonValue]
     onnx_outputs: list[str]

@@ -7,7 +7,7 @@ NARROW_COLUMNS = 1000
 
 
 def count_random_features(projection: int | None, features: int) -> int:
-    """Return the number of random features of a projection; 0 without one.
+    """Return the number of random features that a recipe's projection has; 0 without a projection.
 
     Args:
         projection: the recipe's value; None chooses by the number of features.

@@ -9,18 +9,20 @@ from core.contract.document import Document, Number
 
 
 class MethodRecipe(Document):
-    """A method by its name, with its hyper-parameters beside it."""
+    """Recipe block of the learning method: its name, with its hyper-parameters beside it."""
 
     name: str
 
     @property
     def hyper(self) -> dict[str, JsonValue]:
-        """The hyper-parameters by name."""
+        """The method's hyper-parameters by name."""
         return self.get_unknown_fields()
 
 
 class OptimizerRecipe(Document):
-    """See `core.learning.recipe.OptimizerRecipe`; `olor` is null where it is off."""
+    """The optimizer's settings in a recipe, see `core.learning.recipe.OptimizerRecipe`; `olor` is
+    null where it is off.
+    """
 
     carry_state: bool = False
     clip: Number | None = None
@@ -36,27 +38,33 @@ class OptimizerRecipe(Document):
 
 
 class HeadRecipe(Document):
-    """Initialisation of rows for new classes: zero or default."""
+    """Recipe block for the head: new classes' rows start from zero or from the default
+    initialisation.
+    """
 
     init: str
 
 
 class RebalanceRecipe(Document):
-    """See `core.learning.recipe.RebalanceRecipe`."""
+    """Recipe block for retraining the head on class-balanced data, see
+    `core.learning.recipe.RebalanceRecipe`.
+    """
 
     epochs: int
     lr: Number | None = None
 
 
 class MergeRecipe(Document):
-    """See `core.learning.recipe.MergeRecipe`: one of the two is null."""
+    """Recipe block for merging the new weights with the old ones, see
+    `core.learning.recipe.MergeRecipe`; one field is null.
+    """
 
     weight: Number | None = None
     within: Number | None = None
 
 
 class ResourcesRecipe(Document):
-    """See `core.learning.recipe.ResourcesRecipe`."""
+    """Recipe block for the devices that a job needs, see `core.learning.recipe.ResourcesRecipe`."""
 
     device: str = "any"
     gpus: int = 1
@@ -64,7 +72,9 @@ class ResourcesRecipe(Document):
 
 
 class Recipe(Document):
-    """Recipe of a task. An older recipe may lack newer fields; `resolve` completes it."""
+    """Recipe by which a task is learned: method, optimizer and more. An older recipe may lack newer
+    fields.
+    """
 
     anytime: bool = False
     augment: str | None = None

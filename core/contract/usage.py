@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 
 class ModelBytes(TypedDict):
-    """Bytes in the store.
+    """Bytes that a model takes in the store, by kind of data.
 
     They comprise parts of versions, waiting archives, retained datasets with the versions' answers
     on them, and downloads.
@@ -17,14 +17,16 @@ class ModelBytes(TypedDict):
 
 
 class OwnerBytes(ModelBytes):
-    """Sums over an owner's models, uploaded bases, and uploads that no task has used yet."""
+    """Bytes that an owner takes in the store: models, uploaded bases, and uploads that no task has
+    used yet.
+    """
 
     bases: int
     uploads: int
 
 
-class ModelCounts(TypedDict):
-    """Rows of a model; `jobs` counts them by state."""
+class ModelUsageCounts(TypedDict):
+    """Numbers of a model's tasks, versions and jobs; `jobs` counts them by state."""
 
     tasks: int
     versions: int
@@ -32,8 +34,8 @@ class ModelCounts(TypedDict):
     bytes: ModelBytes
 
 
-class OwnerSums(TypedDict):
-    """Sums over an owner's models; `models` counts those that are not deleted."""
+class OwnerUsageSums(TypedDict):
+    """Usage of an owner, summed over models; `models` counts those that are not deleted."""
 
     models: int
     tasks: int
@@ -42,14 +44,14 @@ class OwnerSums(TypedDict):
     bytes: OwnerBytes
 
 
-class OwnerMeasured(OwnerSums):
-    """The sums as they are stored; `at` is the time of measurement in seconds since 1970."""
+class StoredOwnerUsage(OwnerUsageSums):
+    """An owner's usage as it is stored; `at` is the time of measurement in seconds since 1970."""
 
     at: float
 
 
-class ModelUsage(ModelCounts):
-    """Usage of a model. A deleted model is listed until its files are removed.
+class ModelUsage(ModelUsageCounts):
+    """Storage usage of a model. A deleted model is listed until its files are removed.
 
     `jobs`: number of jobs by state.
     """
@@ -60,8 +62,10 @@ class ModelUsage(ModelCounts):
     deleted: bool
 
 
-class OwnerUsage(OwnerSums):
-    """Usage of an owner. `models` counts those that are not deleted; `jobs` counts by state."""
+class OwnerUsage(OwnerUsageSums):
+    """Storage usage of an owner. `models` counts those that are not deleted; `jobs` counts by
+    state.
+    """
 
     owner: str
     measured_at: str

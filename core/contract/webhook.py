@@ -27,7 +27,8 @@ TEST = "webhook.test"
 
 
 class WebhookData(TypedDict, total=False):
-    """Ids, numbers and the gate's verdict. The type of the event determines the fields.
+    """Data of a webhook event: ids, numbers and the gate's verdict. The type of the event
+    determines the fields.
 
     - `model`: id of the model.
     - `name`: name of the model at the time of the event.
@@ -57,7 +58,7 @@ class WebhookData(TypedDict, total=False):
 
 
 class WebhookPayload(TypedDict):
-    """The body of a delivery; `timestamp` is the time of the event."""
+    """JSON body that is sent to a webhook; `timestamp` is the time of the event."""
 
     type: str
     timestamp: str

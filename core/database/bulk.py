@@ -29,7 +29,7 @@ from core.database.tables.table import Table
 
 
 def insert_rows(session: Session, table: type[Table], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows that all have the same columns, with finite numbers.
+    """Insert many database rows that all have the same columns and only finite numbers.
 
     PostgreSQL gets them as one document, because its driver would send a statement for each row.
     SQLite gets them as they are, because it does not read every number from a text to the last bit.
@@ -47,7 +47,7 @@ def insert_rows(session: Session, table: type[Table], rows: Sequence[Mapping[str
 
 @cache
 def _build_insert_statement(table: type[Table], names: tuple[str, ...]) -> Insert:
-    """Return a statement that inserts the rows of a JSON document."""
+    """Return an SQL statement that inserts the rows of one JSON document."""
     columns = [column(name, table.__table__.c[name].type) for name in names]
     document = func.json_to_recordset(cast(bindparam("rows", type_=String), JSON))
     # PostgreSQL wants the column types of a record set in the statement.
@@ -55,14 +55,17 @@ def _build_insert_statement(table: type[Table], names: tuple[str, ...]) -> Inser
     return insert(table).from_select(names, select(*(json_rows.c[name] for name in names)))
 
 
-def build_column_aggregates(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
-    """Return SQL expressions that join each column's values to one text, all in the same order.
+def build_joined_column_expressions(
+    *columns: InstrumentedAttribute[Any],
+) -> Sequence[ColumnElement[str]]:
+    """Return SQL expressions that join the values of each column to one text, all in the same
+    order.
 
     No value may be null.
     """
     return [func.aggregate_strings(cast(column, String), ",") for column in columns]
 
 
-def parse_aggregated_lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
-    """Parse the joined texts of `build_column_aggregates` to lists."""
+def parse_joined_columns(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
+    """Parse the joined texts of `build_joined_column_expressions` to lists of values."""
     return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

@@ -17,7 +17,8 @@ KEPT_COPIES = 3
 
 
 def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
-    """Copy a database into a folder, and return the file: a SQLite database, or a custom dump.
+    """Copy a database into a folder before an upgrade, and return the file: a SQLite database, or a
+    PostgreSQL dump.
 
     An earlier copy of the same name is replaced once the new one is complete. Of copies before other
     changes, the newest remain, `KEPT_COPIES` with this one.
@@ -50,7 +51,7 @@ def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
 
 
 def _remove_old_copies(newest: Path) -> None:
-    """Remove copies beyond the newest `KEPT_COPIES`, of which `newest` is one."""
+    """Remove copies of the database beyond the newest `KEPT_COPIES`, of which `newest` is one."""
     other_copies = [
         path
         for path in newest.parent.glob(f"{COPY_PREFIX}*")
@@ -62,7 +63,7 @@ def _remove_old_copies(newest: Path) -> None:
 
 
 def copy_sqlite_database(source: Path, target: Path) -> None:
-    """Make a consistent copy by SQLite's own backup, even while others write.
+    """Make a consistent copy of a SQLite database by its own backup, even while others write.
 
     The copy has no write-ahead log beside it.
     """
@@ -88,7 +89,7 @@ def copy_sqlite_database(source: Path, target: Path) -> None:
 
 
 def _dump_postgresql(url: URL, target: Path) -> None:
-    """Dump by `pg_dump`, whose format a later server and `pg_restore` read; ours would not be.
+    """Dump a PostgreSQL database with `pg_dump`, in the format that `pg_restore` reads.
 
     Raises:
         FileNotFoundError: `pg_dump` is not installed.

@@ -38,8 +38,8 @@ WAITS: ColumnElement[bool] = Delivery.state == WAITING
 
 
 @dataclass(frozen=True)
-class _RecordedEvent:
-    """An event recorded during a transaction."""
+class _RecordedWebhookEvent:
+    """A webhook event that is recorded during a transaction and written at its end."""
 
     type: str
     owner_id: str
@@ -50,7 +50,7 @@ class _RecordedEvent:
     """Version whose gate belongs to the event, as it is when the transaction ends."""
 
 
-def record_job_outcome(
+def record_job_outcome_for_webhooks(
     session: Session,
     job: Job,
     error: str | None,
@@ -58,7 +58,7 @@ def record_job_outcome(
     version: int | None,
     now: float,
 ) -> None:
-    """Record for webhooks that a job has ended.
+    """Record for webhooks that a job has ended, and how.
 
     Args:
         error: kind of the error, if any.
@@ -77,8 +77,8 @@ def record_job_outcome(
     record_webhook_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
 
 
-def record_finished_export(session: Session, job: Job, now: float) -> None:
-    """Record for webhooks that a download is ready."""
+def record_finished_export_for_webhooks(session: Session, job: Job, now: float) -> None:
+    """Record for webhooks that an exported download is ready."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
     if "sha256" in report and "bytes" in report:
@@ -86,7 +86,9 @@ def record_finished_export(session: Session, job: Job, now: float) -> None:
     record_webhook_event(session, "export.ready", job.owner_id, job.model_id, data, now)
 
 
-def record_version_outcome(session: Session, model: Model, version: Version, now: float) -> None:
+def record_version_outcome_for_webhooks(
+    session: Session, model: Model, version: Version, now: float
+) -> None:
     """Record for webhooks that a version was published or held."""
     data: WebhookData = {
         "version": version.number,
@@ -96,33 +98,36 @@ def record_version_outcome(session: Session, model: Model, version: Version, now
     }
     _append_pending_event(
         session,
-        _RecordedEvent(f"version.{version.status}", model.owner_id, model.id, data, now, version),
+        _RecordedWebhookEvent(
+            f"version.{version.status}", model.owner_id, model.id, data, now, version
+        ),
     )
 
 
 def record_webhook_event(
     session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float
 ) -> None:
-    """Record an event of a model, to be sent to the webhooks of its owner after the commit.
+    """Record an event of a model, to be sent to its owner's webhooks after the commit.
 
     Args:
         type: one of `core.contract.webhook.EVENTS`.
         data: facts besides the model.
     """
-    _append_pending_event(session, _RecordedEvent(type, owner_id, model_id, data, now))
+    _append_pending_event(session, _RecordedWebhookEvent(type, owner_id, model_id, data, now))
 
 
-def _append_pending_event(session: Session, event: _RecordedEvent) -> None:
+def _append_pending_event(session: Session, event: _RecordedWebhookEvent) -> None:
     # In the session, so that a rollback forgets the event with its change.
     session.info.setdefault(_RECORDED, []).append(event)
 
 
-def write_recorded_deliveries(session: Session) -> None:
-    """Store recorded events as deliveries to each webhook that is subscribed to them.
+def write_recorded_webhook_deliveries(session: Session) -> None:
+    """Store a transaction's recorded events as deliveries to each webhook that is subscribed to
+    them.
 
     Call this last before the commit.
     """
-    recorded: list[_RecordedEvent] = session.info.pop(_RECORDED, [])
+    recorded: list[_RecordedWebhookEvent] = session.info.pop(_RECORDED, [])
     webhook_ids = _find_webhook_ids(session, recorded) if recorded else []
     if not webhook_ids:
         return
@@ -161,7 +166,7 @@ def add_webhook_delivery(
     *,
     model_id: str | None = None,
 ) -> Delivery:
-    """Add a delivery for a webhook whose row is locked; it is due at once."""
+    """Add a delivery that is due at once, for a webhook whose row is locked."""
     row = Delivery(
         id=new_id("dlv"),
         webhook_id=hook.id,
@@ -180,20 +185,20 @@ def add_webhook_delivery(
     return row
 
 
-def build_test_payload(hook: Webhook, now: float) -> str:
-    """Return the payload of a test delivery."""
+def build_webhook_test_payload(hook: Webhook, now: float) -> str:
+    """Return the JSON payload of a webhook's test delivery."""
     return _encode_webhook_payload(
         {"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}}
     )
 
 
 def count_pending_deliveries(session: Session, owner_id: str) -> int:
-    """Return the number of an owner's waiting deliveries."""
+    """Return how many webhook deliveries of an owner are not sent yet."""
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 
 
-def _find_webhook_ids(session: Session, events: list[_RecordedEvent]) -> list[str]:
-    """Return the ids of webhooks that want any of the events.
+def _find_webhook_ids(session: Session, events: list[_RecordedWebhookEvent]) -> list[str]:
+    """Return the ids of an owner's webhooks that are subscribed to any of the events.
 
     Most transactions have none, and lock nothing.
     """
@@ -206,7 +211,7 @@ def _find_webhook_ids(session: Session, events: list[_RecordedEvent]) -> list[st
     ]
 
 
-def _is_subscribed(hook: Webhook, event: _RecordedEvent) -> bool:
+def _is_subscribed(hook: Webhook, event: _RecordedWebhookEvent) -> bool:
     """Return True if a webhook is subscribed to an event."""
     return (
         hook.owner_id == event.owner_id
@@ -222,8 +227,8 @@ def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
     }
 
 
-def _build_webhook_payload(event: _RecordedEvent, name: str) -> str:
-    """Return the payload of an event as JSON."""
+def _build_webhook_payload(event: _RecordedWebhookEvent, name: str) -> str:
+    """Return the payload of a webhook event as JSON."""
     data: WebhookData = {"model": event.model_id, "name": name, **event.data}
     if event.version is not None:
         gate = event.version.gate

@@ -9,7 +9,7 @@ from core.contract.document import Document
 
 
 class DocumentColumn(TypeDecorator[Document]):
-    """A JSON column whose values are documents of one type; None is stored as SQL NULL."""
+    """Database column of JSON documents of one type; None is stored as SQL NULL."""
 
     impl = JSON(none_as_null=True)
     # Otherwise SQLAlchemy would compile each statement with such a column again.
@@ -20,9 +20,9 @@ class DocumentColumn(TypeDecorator[Document]):
         self.document = document
 
     def process_bind_param(self, value: Document | None, dialect: Dialect) -> Any:
-        """Return the JSON that is stored for a document."""
+        """Convert a document to the JSON that is stored."""
         return None if value is None else value.to_json()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Document | None:
-        """Return the document of a stored JSON value."""
+        """Convert a stored JSON value to a document."""
         return None if value is None else self.document.from_json(value)

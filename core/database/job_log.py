@@ -18,7 +18,7 @@ Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
 
 
-def add_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
+def add_job_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
     """Add a line to a job's log, in the caller's transaction."""
     session.add(Event(job_id=job_id, type="log", data=build_log_event_data(line), at=now))
 
@@ -35,7 +35,7 @@ def build_first_log_lines(task: Task) -> list[Line]:
 
 
 def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
-    """Return the first line of a job that checks a batch and learns nothing."""
+    """Return the first log line of a job that only checks a batch."""
     counts_text = _format_batch_size(images, classes)
     text = (
         f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; "
@@ -45,7 +45,7 @@ def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
 
 
 def build_log_event_data(line: Line) -> LogData:
-    """Return a log line in the form of an event's data."""
+    """Return a line of a job's log in the form of an event's data."""
     level, message = line
     return {"level": level, "message": message}
 
@@ -54,10 +54,10 @@ def _format_batch_size(images: int, classes: int) -> str:
     return f"{format_count(images, 'image')} of {format_count(classes, 'class', 'classes')}"
 
 
-def build_state_log_line(
+def build_job_state_log_line(
     job: Job, before: JobState, action: JobAction, data: StateData
 ) -> Line | None:
-    """Return the log line for a change of state.
+    """Return the job log's line for a change of the job's state.
 
     Return None where the caller logs more itself (decoded, published).
 

@@ -25,16 +25,17 @@ from core.database.tables import Event, Job, TrialFile
 from core.errors import BatchHeldForFindings
 
 
-def build_unfinished_condition(state: Any) -> ColumnElement[bool]:
-    """Return the condition that a column of job states is unfinished, as literals so that
-    `ix_jobs_unfinished` can be used.
+def build_unfinished_job_condition(state: Any) -> ColumnElement[bool]:
+    """Return an SQL condition that a column of job states is unfinished, so written that
+    `ix_jobs_unfinished` is used.
     """
     states = sorted(str(one) for one in UNFINISHED)
     return state.in_(bindparam("unfinished", states, expanding=True, literal_execute=True))  # type: ignore[no-any-return]
 
 
-def is_rejected_for_held_batch(job: Job) -> bool:
-    """Return True if a job was rejected because its recipe held the batch.
+def is_job_rejected_for_findings(job: Job) -> bool:
+    """Return True if a job was rejected because of findings in its batch that its recipe does not
+    accept.
 
     The batch is retained, and a retry may learn it.
     """
@@ -59,7 +60,8 @@ def lock_job(session: Session, job_id: str) -> Job | None:
 def change_job_state(
     session: Session, job: Job, action: JobAction, now: float, data: StateData | None = None
 ) -> JobState:
-    """Apply `action` to a locked job, record the event and its log line, and return the new state.
+    """Apply `action` to a locked job, record the event and its log line, and return the job's new
+    state.
 
     If the state does not change, nothing is written. The log line is written first, because readers
     of a job's events stop at the event that ends it.
@@ -87,10 +89,10 @@ def change_job_state(
     # `rung_at` too: otherwise, the bell of an earlier attempt would delay the next one.
     elif state == JobState.QUEUED:
         job.finished_at = job.rung_at = None
-    log_line = job_log.build_state_log_line(job, former_state, action, data or {})
+    log_line = job_log.build_job_state_log_line(job, former_state, action, data or {})
     if log_line is not None:
-        job_log.add_log_line(session, job.id, log_line, now)
-    _record_state_event(session, job, data or {}, now)
+        job_log.add_job_log_line(session, job.id, log_line, now)
+    _record_job_state_event(session, job, data or {}, now)
     return state
 
 
@@ -101,7 +103,7 @@ def record_job_creation(
     data: StateData | None = None,
     lines: Sequence[job_log.Line] = (),
 ) -> None:
-    """Record a job's first event, that it was added and waits, and its first log lines, at once.
+    """Record the first event and the first log lines of a new job.
 
     Args:
         data: added to the event.
@@ -118,7 +120,7 @@ def record_job_creation(
     owner_events.record_job_event(session, job, data or {}, now)
 
 
-def _record_state_event(session: Session, job: Job, data: StateData, now: float) -> None:
-    """Record a job's new state as an event."""
+def _record_job_state_event(session: Session, job: Job, data: StateData, now: float) -> None:
+    """Record a job's new state among the job's events and those of its owner."""
     session.add(Event(job_id=job.id, type="state", data={**data, "state": job.state}, at=now))
     owner_events.record_job_event(session, job, data, now)

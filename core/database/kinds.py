@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class JobKind(StrEnum):
-    """Values of `Job.kind`."""
+    """Kinds of jobs, as stored in `Job.kind`."""
 
     LEARN = "learn"  # learn a task, at its place in the lineage of its model
     VALIDATE = "validate"  # decode a batch as a submission would, and report; nothing is learned

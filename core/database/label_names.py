@@ -6,7 +6,7 @@ from core.database.tables import Model
 
 
 def list_label_names(model: Model, classes: Iterable[str]) -> list[str]:
-    """Return the labels in the order of their numbers, as `core.ingest.ingest` gives them.
+    """Return the class labels of a task in the order of their numbers in its datasets.
 
     Args:
         classes: labels of the task.

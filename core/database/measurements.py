@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.figures import VersionFigures
 from core.contract.manifest import Manifest
-from core.database.bulk import build_column_aggregates, parse_aggregated_lists
+from core.database.bulk import build_joined_column_expressions, parse_joined_columns
 from core.database.tables import VersionMeasurement
 
 NAMES = tuple(VersionFigures.model_fields)
@@ -32,7 +32,7 @@ LOSSES = "losses"
 """
 FEATURES = "features"
 """Comparison with ancestors' features: the accuracy lost to the best one, and
-`core.contract.features.FeatureCount`.
+`core.contract.features.AncestorFeatureComparison`.
 """
 ADVICE = "advice"
 """Advice given to a version or its ancestors that still holds: `{"given": [conditions]}`."""
@@ -61,7 +61,7 @@ _VALUE = {
 
 @dataclass(frozen=True)
 class MeasurementRow:
-    """A row of the table of measurements.
+    """A row of the database table of measurements: one figure of a version.
 
     `value` is the main figure, and `detail` the document of the manifest if it is not a number.
     """
@@ -75,7 +75,8 @@ class MeasurementRow:
 def build_measurement_rows(
     figures: VersionFigures, without: Collection[int] = ()
 ) -> list[MeasurementRow]:
-    """Return measurement rows of these figures; a figure that is null or missing has none.
+    """Split the figures of a version into rows of the table of measurements; a null or missing
+    figure has none.
 
     Args:
         without: tasks to leave out.
@@ -105,7 +106,7 @@ def build_measurement_rows(
 
 
 def build_measurement_documents(rows: Iterable[MeasurementRow]) -> dict[str, Any]:
-    """Return the documents that these rows of one version come from, by name."""
+    """Join a version's measurement rows to the figures that they come from, by name."""
     summaries: dict[str, Any] = {}
     by_task: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -122,8 +123,8 @@ def build_measurement_documents(rows: Iterable[MeasurementRow]) -> dict[str, Any
     }
 
 
-def remove_figures_from_manifest(manifest: Manifest) -> Manifest:
-    """Return a manifest as it is stored beside its rows: with null in place of each figure."""
+def replace_manifest_figures_by_null(manifest: Manifest) -> Manifest:
+    """Return a manifest in which each figure is null, because figures are stored as rows beside it."""
     # Only fields that are set, so that a figure that was never there does not become null.
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
 
@@ -131,7 +132,7 @@ def remove_figures_from_manifest(manifest: Manifest) -> Manifest:
 def insert_measurement_rows(
     session: Session, model_id: str, version: int, rows: Iterable[MeasurementRow]
 ) -> None:
-    """Write the measurement rows of a version."""
+    """Insert a version's measured figures as rows into the table of measurements."""
     of = {"model_id": model_id, "version": version}
     values = [
         {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail}
@@ -144,7 +145,7 @@ def insert_measurement_rows(
 def read_version_measurements(
     session: Session, model_id: str, numbers: Collection[int], names: Collection[str] = NAMES
 ) -> dict[int, dict[str, Any]]:
-    """Return the measurement documents of some versions of a model, by number and name."""
+    """Read the measured figures of some versions of a model, by version number and name."""
     table = VersionMeasurement
     of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(names))
     rows_by_version: dict[int, list[MeasurementRow]] = {number: [] for number in numbers}
@@ -152,10 +153,12 @@ def read_version_measurements(
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         rows_by_version[version].append(MeasurementRow(*row))
     # Parts by task come as one text: a row for each would dominate the time (`core.database.bulk`).
-    by_task = select(table.version, table.name, *build_column_aggregates(table.task, table.detail))
+    by_task = select(
+        table.version, table.name, *build_joined_column_expressions(table.task, table.detail)
+    )
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
-        details = zip(*parse_aggregated_lists(texts), strict=True)
+        details = zip(*parse_joined_columns(texts), strict=True)
         rows_by_version[version] += [
             MeasurementRow(name, task, None, detail) for task, detail in details
         ]
@@ -165,7 +168,7 @@ def read_version_measurements(
 
 
 def _split_measurements_by_task(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
-    """Split a document into the part about all tasks and the parts by task."""
+    """Split a measurement document into the part about all tasks and the parts by task."""
     if name in _BY_TASK:
         return {}, document
     if name == _CURVES:
@@ -187,7 +190,7 @@ def _split_measurements_by_task(name: str, document: Any) -> tuple[Any, dict[str
 
 
 def _join_measurement_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
-    """Put a document together from the part about all tasks and the parts by task."""
+    """Join the parts of a measurement document: the one about all tasks, and those by task."""
     ordered = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
     if name in _BY_TASK:
         return ordered
@@ -209,6 +212,6 @@ def _join_measurement_document(name: str, summary: Any, by_task: Mapping[str, An
 
 
 def _extract_figure_number(figure: Any, key: str | None) -> float | None:
-    """Return a figure as a number: the value itself, or the one under `key`."""
+    """Return a measured figure as a number: the value itself, or the one under `key`."""
     value = figure.get(key) if isinstance(figure, dict) else figure
     return float(value) if isinstance(value, int | float) else None

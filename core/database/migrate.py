@@ -37,7 +37,7 @@ _REVISION = re.compile(
 
 @cache
 def _read_migration_revisions() -> dict[str, str | None]:
-    """Return every revision in the folder with its predecessor; the files are read as text."""
+    """Return every Alembic revision in the folder with its predecessor; the files are read as text."""
     predecessors: dict[str, str | None] = {}
     for path in (_FOLDER / "versions").glob("*.py"):
         fields = {name: value or None for name, value in _REVISION.findall(path.read_text())}
@@ -48,7 +48,7 @@ def _read_migration_revisions() -> dict[str, str | None]:
 
 @cache
 def find_newest_schema_revision() -> str:
-    """Return the schema revision that this code needs.
+    """Return the newest schema revision, which this code needs.
 
     Raises:
         RuntimeError: the folder has no single newest migration.
@@ -77,7 +77,7 @@ def _read_current_revision(connection: Connection) -> str | None:
 
 @contextmanager
 def begin_exclusive_transaction(db: Database) -> Iterator[Connection]:
-    """Open a transaction that excludes a second migration: BEGIN IMMEDIATE, or an advisory lock."""
+    """Open a transaction that excludes a second migration of the database at the same time."""
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
             connection.execution_options(perennial_begin="IMMEDIATE")
@@ -113,7 +113,7 @@ def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
     from alembic.config import Config
 
     with begin_exclusive_transaction(db) as connection:
-        copy = prepare_upgrade(connection, backups)
+        copy = prepare_schema_upgrade(connection, backups)
         config = Config()
         # Alembic interpolates `%` in its options, and a folder's name may contain one.
         config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
@@ -122,8 +122,8 @@ def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
         return copy
 
 
-def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None:
-    """Check and copy a database before Alembic upgrades it, and rename a former revision.
+def prepare_schema_upgrade(connection: Connection, backups: Path | None) -> Path | None:
+    """Check a database and copy it before Alembic upgrades its schema; rename a former revision.
 
     The arguments, the result and the exceptions are those of `upgrade_schema`. The connection has
     begun an exclusive transaction, so that nothing is written between copy and upgrade.
@@ -158,7 +158,7 @@ def require_current_schema(db: Database) -> None:
 
 
 def _require_upgradable_schema(revision: str | None) -> None:
-    """Check that this code can upgrade a schema.
+    """Check that this code can upgrade a database schema of the given revision.
 
     Raises:
         SchemaOutdated: the schema is too old, or of a newer release.

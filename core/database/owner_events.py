@@ -25,7 +25,7 @@ _LOCKS = 0x6F776E65
 
 
 def record_job_event(session: Session, job: Job, data: StateData, now: float) -> None:
-    """Record a job's new state among the events of its owner.
+    """Record that a job's state changed, among the events of its owner.
 
     Args:
         data: data of the job's own event.
@@ -47,32 +47,32 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
     if JobState(job.state) not in TERMINAL:
         return
     error = data.get("error")
-    deliveries.record_job_outcome(
+    deliveries.record_job_outcome_for_webhooks(
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
     if job.kind == JobKind.EXPORT and job.state == JobState.SUCCEEDED:
-        deliveries.record_finished_export(session, job, now)
+        deliveries.record_finished_export_for_webhooks(session, job, now)
 
 
 def record_version_event(session: Session, model: Model, version: Version, now: float) -> None:
-    """Record among an owner's events that a version was published or held."""
+    """Record that a version was published or held, among the events of its owner."""
     data: OwnerEventData = {
         "version": version.number,
         "task": version.task_number,
         "status": version.status,
     }
     _add_owner_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
-    deliveries.record_version_outcome(session, model, version, now)
+    deliveries.record_version_outcome_for_webhooks(session, model, version, now)
 
 
 def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
-    """Record among an owner's events that an alias was moved or deleted."""
+    """Record that an alias was moved or deleted, among the events of its owner."""
     _add_owner_event(session, (model.owner_id, model.id, None), "alias", moved, now)
     deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
-def write_recorded_events(session: Session) -> None:
-    """Store the owner events that a transaction has recorded.
+def write_recorded_owner_events(session: Session) -> None:
+    """Write the owner events that a transaction has recorded to the database.
 
     Call this last before the commit, when the transaction holds all its other locks.
     """
@@ -87,7 +87,7 @@ def write_recorded_events(session: Session) -> None:
                 # Owners of equal hashes only wait for each other.
                 session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
         session.add_all(recorded)
-    deliveries.write_recorded_deliveries(session)
+    deliveries.write_recorded_webhook_deliveries(session)
 
 
 def _add_owner_event(

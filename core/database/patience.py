@@ -19,7 +19,8 @@ _INTERVAL_S = 0.1
 
 
 class TimeLimitedConnection(psycopg.Connection[Any]):
-    """A connection whose waits raise `psycopg.OperationalError` after `wait_limit_s` seconds.
+    """PostgreSQL connection whose waits raise `psycopg.OperationalError` after `wait_limit_s`
+    seconds.
 
     There is no limit if it is None.
     """
@@ -31,12 +32,12 @@ class TimeLimitedConnection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, self.wait_limit_s if timeout is None else timeout)
         except psycopg.OperationalError:
-            _close_connection_during_statement(self)
+            _close_connection_if_statement_active(self)
             raise
 
 
 class TimeLimitedAsyncConnection(psycopg.AsyncConnection[Any]):
-    """A connection for an event loop that limits each wait for PostgreSQL."""
+    """Asynchronous PostgreSQL connection that limits the time of each wait."""
 
     wait_limit_s = 4.0
 
@@ -51,13 +52,15 @@ class TimeLimitedAsyncConnection(psycopg.AsyncConnection[Any]):
                 gen, interval, self.wait_limit_s if timeout is None else timeout
             )
         except psycopg.OperationalError:
-            _close_connection_during_statement(self)
+            _close_connection_if_statement_active(self)
             raise
 
 
 @contextmanager
 def wait_without_database_time_limit(connection: Connection) -> Iterator[None]:
-    """Wait without limit for statements in the block and its COMMIT, as for a large migration."""
+    """Lift the time limit of database statements inside the block and its COMMIT, for a large
+    migration.
+    """
     raw: Any = connection.connection.driver_connection
     wait_limit_s, raw.wait_limit_s = raw.wait_limit_s, None
     try:
@@ -66,9 +69,9 @@ def wait_without_database_time_limit(connection: Connection) -> Iterator[None]:
         raw.wait_limit_s = wait_limit_s
 
 
-def _close_connection_during_statement(
+def _close_connection_if_statement_active(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
 ) -> None:
-    """Close a connection during a statement, whose response nobody will read."""
+    """Close a connection if a statement is still running, since nobody will read the response."""
     if connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
         connection.pgconn.finish()

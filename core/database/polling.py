@@ -91,7 +91,8 @@ _SESSION = (
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as its clients see it; `revision`, `outcome`, `stop_task` and `base` make the ETag.
+    """A job as read for polling clients; `revision`, `outcome`, `stop_task` and `base` make its
+    ETag.
 
     Attributes:
         outcome: status of the version that it made.
@@ -134,8 +135,8 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class EventRow:
-    """One event of a job."""
+class JobEventRow:
+    """One event of a job, as read for polling clients."""
 
     id: int
     type: EventType
@@ -145,7 +146,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class OwnerEventRow:
-    """One event of an owner's models."""
+    """One event of an owner's models, as read for polling clients."""
 
     id: int
     type: OwnerEventType
@@ -156,23 +157,27 @@ class OwnerEventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class EventFilter:
-    """Filter for events by ids: those of a model, else of an owner, else of everybody."""
+class OwnerEventFilter:
+    """Filter for owner events: those of one model, else of one owner, else of everybody."""
 
     owner_id: str | None = None
     model_id: str | None = None
 
     def build_condition(self, mark: str) -> tuple[str, tuple[str, ...]]:
-        """Return the SQL condition that selects these events, and its values."""
+        """Return the SQL condition that selects the filtered owner events, and its values."""
         if self.model_id is not None:
             return f"model_id = {mark} AND ", (self.model_id,)
         return ("", ()) if self.owner_id is None else (f"owner_id = {mark} AND ", (self.owner_id,))
 
 
 def build_owner_events_query(
-    mark: str, about: EventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
+    mark: str,
+    about: OwnerEventFilter,
+    after_id: int,
+    limit: int,
+    types: Sequence[str] | None = None,
 ) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement of `PollingReads.read_owner_events`, with its values.
+    """Return the SQL statement that reads an owner's events after an id, with its values.
 
     Each type is read by itself, in the order of an index, so that a rare type is found without a
     scan.
@@ -192,8 +197,10 @@ def build_owner_events_query(
     return query, (*(value for type_ in types for value in (*of, *after(type_), limit)), limit)
 
 
-def build_newest_owner_event_query(mark: str, about: EventFilter) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement of `PollingReads.read_newest_owner_event`, with its values."""
+def build_newest_owner_event_query(
+    mark: str, about: OwnerEventFilter
+) -> tuple[str, tuple[Any, ...]]:
+    """Return the SQL statement that reads the id of the newest owner event, with its values."""
     condition, of = about.build_condition(mark)
     part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
     query = f"SELECT max(id) FROM ({' UNION ALL '.join([part] * len(OWNER_EVENT_TYPES))}) newest"  # noqa: S608
@@ -202,8 +209,7 @@ def build_newest_owner_event_query(mark: str, about: EventFilter) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """Columns needed to check a key; for the scope predict also the model and the alias it may
-    use."""
+    """Columns that checking an access key needs; for the scope predict also its model and alias."""
 
     id: str
     owner_id: str
@@ -221,8 +227,9 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """Columns needed to check a session: its key, last use and end, with the names of key and
-    owner."""
+    """Columns that checking a browser session needs: its key, last use and end, with the names of
+    key and owner.
+    """
 
     key_id: str
     owner_id: str
@@ -236,24 +243,25 @@ class SessionRow:
 
 
 class PollingReader(Protocol):
-    """Runs queries on one database; `mark` is its placeholder, `stops` its condition on a task
-    `t`."""
+    """Base class that runs polling queries on one database system; `mark` is its placeholder for
+    values.
+    """
 
     mark: str
     stops: str
 
     async def fetch_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Return all rows of a statement. Raises Unavailable."""
+        """Run an SQL statement and return all rows. Raises Unavailable."""
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the database connections of the reader."""
 
     def decode_json(self, value: Any) -> Any:
-        """Return the decoded content of a JSON column."""
+        """Decode the value of a JSON column as the database driver returned it."""
 
 
-class PollingReads:
-    """Reads for one event loop.
+class PollingDatabaseReads:
+    """Fast read-only database queries for clients that poll, in one event loop.
 
     Args:
         url: the database's URL, as `core.database.session.Database` takes it.
@@ -284,11 +292,11 @@ class PollingReads:
         """Prepare the fast read path; its connections open on first use."""
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the database connections for polling queries."""
         await self._reader.close()
 
     async def find_job(self, job_id: str) -> JobRow | None:
-        """Return a job of any owner, or None. Raises Unavailable."""
+        """Read the job of an id, whoever owns it; None if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(self._job_query, (job_id,))
         if not rows:
             return None
@@ -311,10 +319,11 @@ class PollingReads:
             self._jobs[job_id] = row, job
         return job
 
-    async def find_stopping_task(
+    async def find_task_stopping_lineage(
         self, model_id: str, task: int
     ) -> tuple[str, int | None, bool] | None:
-        """Return standing, newest version and relearning state of a task, if it stops its model.
+        """Return a task's standing, newest version and relearning state, if it stops its model's
+        lineage.
 
         None if the task no longer stops its lineage. Raises Unavailable.
         """
@@ -325,9 +334,9 @@ class PollingReads:
 
     async def list_events(
         self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
-    ) -> list[EventRow]:
-        """Return at most `limit` events with an id above `after_id`, in order; `types` None: of
-        every type.
+    ) -> list[JobEventRow]:
+        """Return at most `limit` events of a job with an id above `after_id`, in order; `types`
+        None: of every type.
 
         Raises:
             Unavailable: the database does not answer.
@@ -335,10 +344,12 @@ class PollingReads:
         among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
         query = _EVENTS.format(self._mark, self._mark, among, self._mark)
         rows = await self._reader.fetch_rows(query, (job_id, after_id, *(types or ()), limit))
-        return [EventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows]
+        return [
+            JobEventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows
+        ]
 
     async def read_owner_events(
-        self, about: EventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
+        self, about: OwnerEventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
     ) -> list[OwnerEventRow]:
         """Return at most `limit` events of an owner with an id above `after_id`; `types` None: of
         every type.
@@ -354,18 +365,20 @@ class PollingReads:
             for id_, type_, model, job, data, at in rows
         ]
 
-    async def read_newest_owner_event(self, about: EventFilter) -> int:
+    async def read_newest_owner_event(self, about: OwnerEventFilter) -> int:
         """Return the id of the newest event of an owner; 0 if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(*build_newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0
 
     async def find_key(self, prefix: str) -> KeyRow | None:
-        """Return the key with a public prefix, or None. Raises Unavailable."""
+        """Read the access key with a public prefix; None if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(_KEY.format(self._mark), (prefix,))
         return KeyRow(*rows[0]) if rows else None
 
     async def find_session(self, digest: str) -> SessionRow | None:
-        """Return the session whose token has a given sha256, or None. Raises Unavailable."""
+        """Read the browser session whose token has a given SHA-256; None if there is none. Raises
+        Unavailable.
+        """
         rows = await self._reader.fetch_rows(_SESSION.format(self._mark), (digest,))
         return SessionRow(*rows[0]) if rows else None
 
@@ -375,7 +388,7 @@ _BUSY_MS = 250
 
 
 class SqliteReader:
-    """One read-only connection; its statement cache keeps the statements prepared."""
+    """Polling queries on SQLite through one read-only connection, which keeps statements prepared."""
 
     mark = "?"
     stops = "t.stops = 1"  # in the same form as in the partial index
@@ -385,7 +398,7 @@ class SqliteReader:
         self._connection: sqlite3.Connection | None = None
 
     async def fetch_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Run a statement and return all rows.
+        """Run an SQL statement on SQLite and return all rows.
 
         Raises:
             DatabaseCorrupt: the file is damaged.
@@ -409,11 +422,11 @@ class SqliteReader:
         return connection
 
     async def close(self) -> None:
-        """Close the connection; the next read opens another."""
+        """Close the SQLite connection; the next read opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def decode_json(self, value: str | None) -> Any:
-        """Return the content of a JSON column."""
+        """Decode the value of a JSON column, which SQLite returns as text."""
         return None if value is None else json.loads(value)

@@ -10,7 +10,7 @@ from core.errors import Unavailable
 
 
 class PostgresqlReader:
-    """A few connections, each used by one read at a time; a broken one is replaced."""
+    """Polling queries on PostgreSQL through a few connections; a broken one is replaced."""
 
     mark = "%s"
     stops = "t.stops"
@@ -22,7 +22,7 @@ class PostgresqlReader:
         self._idle: list[psycopg.AsyncConnection[Any]] = []
 
     async def fetch_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Run a statement and return all rows.
+        """Run an SQL statement on PostgreSQL and return all rows.
 
         Raises:
             Unavailable: the database does not respond in time.
@@ -40,7 +40,7 @@ class PostgresqlReader:
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 
     async def _fetch_once(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Run a statement on an idle or new connection."""
+        """Run an SQL statement on an idle or new connection, without a retry."""
         connection = self._idle.pop() if self._idle else await self._open_connection()
         try:
             cursor = await connection.execute(query.encode(), values, prepare=True)
@@ -52,7 +52,7 @@ class PostgresqlReader:
         return rows
 
     async def _open_connection(self) -> psycopg.AsyncConnection[Any]:
-        """Open a connection."""
+        """Open a PostgreSQL connection for polling queries."""
         # It gives up on a silent server slightly before the read does, so that it is known to be
         # broken.
         connection = await TimeLimitedAsyncConnection.connect(
@@ -67,10 +67,10 @@ class PostgresqlReader:
         return connection
 
     async def close(self) -> None:
-        """Close idle connections; the next read opens another."""
+        """Close idle PostgreSQL connections; the next read opens another."""
         while self._idle:
             await self._idle.pop().close()
 
     def decode_json(self, value: Any) -> Any:
-        """Return a JSON column's value unchanged, since psycopg has parsed it."""
+        """Return a JSON column's value unchanged, since the PostgreSQL driver has decoded it."""
         return value  # psycopg has read the JSON

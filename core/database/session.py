@@ -56,7 +56,7 @@ CLOCK = {
 
 
 class Database:
-    """Engine and transactions for one database URL.
+    """SQLAlchemy engine of one database, and its reading and writing transactions.
 
     Args:
         url: `sqlite:///FILE` or `postgresql+psycopg://…`.
@@ -103,18 +103,20 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """Open a writing transaction: committed at the end, rolled back on any exception."""
+        """Open a database transaction for writing: committed at the end, rolled back on any
+        exception.
+        """
         # Rows remain readable after the commit, since callers build responses from them.
         with Session(self.engine, expire_on_commit=False) as session:
             if self.dialect == "sqlite":
                 session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
             yield session  # leaving the block by an exception closes the session, which rolls back
-            owner_events.write_recorded_events(session)
+            owner_events.write_recorded_owner_events(session)
             session.commit()
 
     @contextmanager
     def read(self, *, one_statement: bool = False) -> Iterator[Session]:
-        """Open a reading transaction, which is always rolled back.
+        """Open a database transaction for reading, which is always rolled back.
 
         Args:
             one_statement: the caller reads everything with one statement, which sees one state by
@@ -126,7 +128,7 @@ class Database:
             yield session
 
     def now(self, session: Session) -> float:
-        """Return seconds since 1970 by the database's clock."""
+        """Return the current time by the database's clock, in seconds since 1970."""
         return float(session.execute(select(build_database_time_expression(session))).scalar_one())
 
     def check_connection(self) -> None:
@@ -148,7 +150,7 @@ class Database:
             connection.execute(text("SELECT version_num FROM alembic_version")).all()
 
     def close(self) -> None:
-        """Close all pooled connections."""
+        """Close all pooled database connections."""
         self.engine.dispose()
 
 
@@ -182,7 +184,7 @@ def is_database_full(error: BaseException) -> bool:
 
 
 def _limit_postgresql_waits(engine: Engine, seconds: float) -> None:
-    """Limit the time of every wait for PostgreSQL, since libpq waits without limit."""
+    """Limit the time of every wait for PostgreSQL, since its client library waits without limit."""
     from core.database.patience import TimeLimitedConnection  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")
@@ -193,7 +195,7 @@ def _limit_postgresql_waits(engine: Engine, seconds: float) -> None:
 
 
 def _enable_wal_mode(cursor: sqlite3.Cursor) -> None:
-    """Switch a new file to WAL mode.
+    """Switch a new SQLite file to write-ahead logging (WAL).
 
     SQLite does not wait if two connections do so at the same moment: one gets a "busy" error, so
     retry.

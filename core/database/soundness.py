@@ -1,7 +1,7 @@
 """Detection of damage in a SQLite file, with the damaged tables and the remedy in words.
 
 A failing disk or a bad copy can leave a file that opens and works until a damaged page is read.
-`check_first_row_of_each_table` reads a row of each table, which takes no time and finds damage with which no
+`find_damage_in_first_rows` reads a row of each table, which takes no time and finds damage with which no
 service could start; `find_database_damage` reads the whole file.
 """
 
@@ -31,12 +31,12 @@ def is_sqlite_damage_error(error: BaseException) -> bool:
 
 
 def describe_database_damage(file: Path, findings: list[str]) -> str:
-    """Return a sentence with the findings and the remedy."""
+    """Return a sentence about the damage found in a database file, and what to do."""
     return f"The database {file} is damaged: {'; '.join(findings)}. {REMEDY}"
 
 
-def check_first_row_of_each_table(file: Path) -> list[str]:
-    """Read the first row of each table of a SQLite file, and return the damage found.
+def find_damage_in_first_rows(file: Path) -> list[str]:
+    """Find damaged tables of a SQLite file by reading the first row of each.
 
     It is empty if there is none, or no file yet.
 
@@ -65,7 +65,7 @@ def check_first_row_of_each_table(file: Path) -> list[str]:
 
 
 def find_database_damage(file: Path) -> list[str]:
-    """Read the whole file by `PRAGMA quick_check`, and return the damage by table.
+    """Find damage in a whole SQLite file by `PRAGMA quick_check`, and return it by table.
 
     This takes about a second per GB or two.
 
@@ -74,7 +74,7 @@ def find_database_damage(file: Path) -> list[str]:
     """
     try:
         with _open_read_only(file) as connection:
-            findings = _run_quick_check(connection, "")
+            findings = _run_sqlite_quick_check(connection, "")
             if not findings:
                 return []
             names = connection.execute(
@@ -84,7 +84,7 @@ def find_database_damage(file: Path) -> list[str]:
                 f"table {name}: {finding}"
                 for (name,) in names
                 # One for each table, so that the first table's findings do not hide the others.
-                for finding in _run_quick_check(connection, name)[:1]
+                for finding in _run_sqlite_quick_check(connection, name)[:1]
             ]
             return (by_table or findings)[:MOST]
     except sqlite3.DatabaseError as error:
@@ -92,11 +92,11 @@ def find_database_damage(file: Path) -> list[str]:
             raise
         # The damage is so large that the check itself fails: at least name tables that cannot be
         # read.
-        return check_first_row_of_each_table(file) or [str(error)]
+        return find_damage_in_first_rows(file) or [str(error)]
 
 
-def _run_quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Run `PRAGMA quick_check` on a table with its indices, or on the whole file; return its
+def _run_sqlite_quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Run `PRAGMA quick_check` on a table with its indices, or on a whole SQLite file; return its
     findings.
     """
     argument = '"' + table.replace('"', '""') + '"' if table else str(MOST)

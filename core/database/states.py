@@ -10,7 +10,7 @@ from core.errors import WrongState
 
 
 class JobState(StrEnum):
-    """State of a job; `LEASED` states are owned by a worker."""
+    """States of a job, such as queued or running; in `LEASED` states, a worker owns the job."""
 
     QUEUED = "queued"
     VALIDATING = "validating"
@@ -26,7 +26,7 @@ class JobState(StrEnum):
 
 
 class JobAction(StrEnum):
-    """Action on a job."""
+    """Action on a job that changes its state, such as claim, pause or publish."""
 
     VALIDATE = "validate"  # claimed, and the archive is not decoded yet
     START = "start"  # claimed with a dataset, or validation is done
@@ -113,7 +113,7 @@ UNFINISHED = frozenset(JobState) - TERMINAL
 
 
 def find_next_job_state(state: JobState | str, action: JobAction) -> JobState:
-    """Return the job state that follows an action.
+    """Return the state that a job has after an action; raise an error if the action is not allowed.
 
     Raises:
         WrongState: the action is not allowed now; `extra["state"]` is the current state.

@@ -11,14 +11,14 @@ from typing import cast
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, JobLimits
+from core.admission.admission import NO_LIMITS, NewJobLimits
 from core.contract.edit import EditOut, EditPlanOut, Way
 from core.contract.manifest import FEATURES, Manifest
 from core.contract.responses.audit import AuditData
 from core.contract.responses.recipe import RecipeOut
 from core.contract.responses.task_image import Split
 from core.database import job_log
-from core.database.jobs import build_unfinished_condition, record_job_creation
+from core.database.jobs import build_unfinished_job_condition, record_job_creation
 from core.database.kinds import JobKind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
@@ -95,7 +95,10 @@ class EditRequest:
 
 
 def accept_edit(
-    resources: UseCaseResources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
+    resources: UseCaseResources,
+    actor: Actor,
+    request: EditRequest,
+    limits: NewJobLimits = NO_LIMITS,
 ) -> tuple[EditOut, bool]:
     """Accept an edit request: queue a job that makes a new version with changed labels, images or
     classes.
@@ -166,7 +169,7 @@ def accept_edit(
         location = {"Location": f"/v1/models/{model}/edits/{edit.number}"}
         stored_response = idempotency.IdempotentResponse(202, location, response)
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
-        quota.require_added_job_allowed(session, row.owner_id, limits.max_open_jobs)
+        quota.require_added_job_within_limit(session, row.owner_id, limits.max_open_jobs)
         return response, False
 
 
@@ -241,7 +244,7 @@ def _require_no_open_edit(session: Session, model: Model) -> None:
     open_edit = session.execute(
         select(Edit.number, Job.id, Job.state)
         .join(Job, Job.id == Edit.job_id)
-        .where(Edit.model_id == model.id, build_unfinished_condition(Job.state))
+        .where(Edit.model_id == model.id, build_unfinished_job_condition(Job.state))
         .limit(1)
     ).one_or_none()
     if open_edit is not None:

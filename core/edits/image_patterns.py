@@ -9,7 +9,7 @@ from core.contract.responses.task_image import Split
 from core.database.tables import Task
 from core.edits.operations import Operation
 from core.errors import Invalid, NotFound
-from core.ingest.findings.traces import read_image_traces
+from core.ingest.findings.traces import read_image_fingerprints
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
@@ -75,7 +75,7 @@ def _read_image_paths(
         files = {number: digest for number, digest in session.execute(query) if digest is not None}
     paths: dict[tuple[int, Split], list[str]] = {}
     for number, digest in sorted(files.items()):
-        traces = read_image_traces(resources.blobs.fetch_verified_file(digest))
+        traces = read_image_fingerprints(resources.blobs.fetch_verified_file(digest))
         paths[number, "train"] = traces.names[: len(traces.train)]
         paths[number, "held_out"] = traces.names[len(traces.train) :]
     return paths

@@ -51,7 +51,7 @@ def purge_data_removed_by_edit(
             record_audit_entry(
                 session, actor, AuditedChange("edit.purge", edit.id, data, model=row.id), now
             )
-            stored_bytes.mark_measurement_outdated(session, row.owner_id)
+            stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
         session.flush()
         response = listing.build_edit_response(session, edit)
     delete_unreferenced_blobs(db, blobs, sorted(digests))

@@ -9,16 +9,30 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from core.contract.document import JsonObject
-from core.contract.edit import EditedCell, EditedTask, EditJournal, EditResult, FormerReport
+from core.contract.edit import (
+    CellBeforeEdit,
+    EditedTask,
+    EditJournal,
+    EditResult,
+    TaskReportBeforeEdit,
+)
 from core.contract.reports.report import BatchReport
-from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, VersionTaskResult
+from core.database.tables import (
+    ClassAlias,
+    Edit,
+    Job,
+    Model,
+    Task,
+    TaskFileBeforeEdit,
+    VersionTaskResult,
+)
 from core.edits.listing import forget_class_aliases
 from core.edits.reports import EditReportChanges, update_report_after_edit
 from core.edits.texts import remove_image_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
 from core.lineage.standing import TaskStanding, set_task_standing
-from core.retention.answers import remove_predictions
+from core.retention.answers import remove_stored_predictions
 
 FILE = "edit.json"
 """File of the result's folder with an `EditResult`."""
@@ -138,7 +152,9 @@ def _update_task_reports(session: Session, model: Model, result: EditResult) -> 
     for task in session.scalars(query):
         edited = update_report_after_edit(task.report, task.number, changes)
         if edited != task.report:
-            former.append(FormerReport(task=task.number, report=cast(JsonObject, task.report)))
+            former.append(
+                TaskReportBeforeEdit(task=task.number, report=cast(JsonObject, task.report))
+            )
             task.report = edited
     return former
 
@@ -205,7 +221,7 @@ def _retain_former_files(
         if getattr(after, kind) != digest:
             size = before.bytes.get(kind, 0)
             session.add(
-                EditedPart(
+                TaskFileBeforeEdit(
                     edit_id=edit.id,
                     task_id=task.id,
                     kind=kind,
@@ -225,7 +241,7 @@ def _replace_matrix_cell_counts(
     row = session.get(VersionTaskResult, (model.id, cell.version, cell.task), with_for_update=True)
     if row is None:
         return None
-    former = EditedCell(
+    former = CellBeforeEdit(
         version=row.version,
         task=row.task,
         correct=row.correct,

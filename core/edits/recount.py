@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from core.contract.edit import EditedCell
+from core.contract.edit import CellBeforeEdit
 from core.database.session import Database
 from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
@@ -69,7 +69,7 @@ def count_correct_in_matrix_cell(
             counts = per_class.setdefault(label, [0, 0])
             counts[0] += answer == label
             counts[1] += 1
-    return EditedCell(
+    return CellBeforeEdit(
         version=version,
         task=task,
         correct=sum(counts[0] for counts in per_class.values()),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from core.contract.edit import EditedReport
+from core.contract.edit import TaskReportAfterEdit
 from core.contract.reports.data_report import ClassCount, DataReport, Suspect
 from core.contract.reports.report import BatchReport
 from core.ingest.findings.batch_data import measure_class_balance
@@ -30,7 +30,7 @@ class EditReportChanges:
 
     classes: Mapping[str, str | None]
     removed_paths: Collection[str] = ()
-    edited: Mapping[int, EditedReport] = field(default_factory=dict)
+    edited: Mapping[int, TaskReportAfterEdit] = field(default_factory=dict)
 
 
 def update_report_after_edit(
@@ -76,7 +76,9 @@ def _update_data_report(
 
 
 def _recount_class_images(
-    balance: Mapping[str, ClassCount], edited: EditedReport, classes: Mapping[str, str | None]
+    balance: Mapping[str, ClassCount],
+    edited: TaskReportAfterEdit,
+    classes: Mapping[str, str | None],
 ) -> dict[str, ClassCount]:
     """Update the numbers of training and held-out images of each class after an edit.
 
@@ -100,7 +102,7 @@ def _recount_class_images(
 
 
 def _update_suspect_image(
-    suspect: Suspect, classes: Mapping[str, str | None], edited: EditedReport | None
+    suspect: Suspect, classes: Mapping[str, str | None], edited: TaskReportAfterEdit | None
 ) -> Suspect | None:
     """Update a report's entry about a suspected wrong label after an edit; None if it no longer
     applies.

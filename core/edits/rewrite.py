@@ -12,7 +12,11 @@ from safetensors.numpy import load_file, save_file
 from core.contract.manifest import FEATURES, ORDER, REST
 from core.edits.checks import ImageEdits
 from core.ingest.dataset import Images, open_dataset, write_dataset
-from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
+from core.ingest.findings.traces import (
+    ImageFingerprints,
+    read_image_fingerprints,
+    write_image_fingerprints,
+)
 
 _BLOCK_BYTES = 16 << 20
 KEY_BYTES = 16
@@ -130,7 +134,7 @@ def read_labels_from_trace_file(path: Path) -> tuple[list[str], list[str]]:
     """Read the labels of training and held-out images from a trace file; none if it has no
     labels.
     """
-    traces = read_image_traces(path)
+    traces = read_image_fingerprints(path)
     if traces.labels is None:
         return [], []
     labels = [traces.classes[number] for number in traces.labels.tolist()]
@@ -145,7 +149,7 @@ def write_edited_trace_file(
 
     Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
-    traces = read_image_traces(source)
+    traces = read_image_fingerprints(source)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return False
     rows = np.concatenate([train.remaining_rows, len(train.after) + held_out.remaining_rows])
@@ -162,7 +166,7 @@ def write_edited_trace_file(
         else np.array([number[label] for label in labels], traces.labels.dtype),
         classes if traces.labels is not None else [],
     )
-    write_image_traces(target, edited)
+    write_image_fingerprints(target, edited)
     return True
 
 

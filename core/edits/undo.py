@@ -5,9 +5,9 @@ from sqlalchemy.orm import Session
 
 from core.contract.edit import EditedTask, EditOut
 from core.contract.responses.audit import AuditData
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.session import Database
-from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, Version
+from core.database.tables import ClassAlias, Edit, Job, Model, Task, TaskFileBeforeEdit, Version
 from core.edits import listing, record
 from core.errors import Gone, WrongState
 from core.lineage import lineage
@@ -51,7 +51,7 @@ def undo_edit(
         session.execute(
             delete(ClassAlias).where(ClassAlias.model_id == row.id, ClassAlias.edit == edit.number)
         )
-        session.execute(delete(EditedPart).where(EditedPart.edit_id == edit.id))
+        session.execute(delete(TaskFileBeforeEdit).where(TaskFileBeforeEdit.edit_id == edit.id))
         edit.undone_at = now
         data: AuditData = {"model": row.id, "edit": number, "reason": reason}
         record_audit_entry(
@@ -81,7 +81,7 @@ def _require_edit_undoable(session: Session, model: Model, edit: Edit, now: floa
             Edit.model_id == model.id,
             Edit.number > edit.number,
             Edit.undone_at.is_(None),
-            Edit.version.is_not(None) | build_unfinished_condition(Job.state),
+            Edit.version.is_not(None) | build_unfinished_job_condition(Job.state),
         )
     )
     if later is not None:
@@ -108,8 +108,8 @@ def _restore_task_before_edit(
         return
     kept = set(
         session.scalars(
-            select(EditedPart.sha256).where(
-                EditedPart.edit_id == edit.id, EditedPart.task_id == task.id
+            select(TaskFileBeforeEdit.sha256).where(
+                TaskFileBeforeEdit.edit_id == edit.id, TaskFileBeforeEdit.task_id == task.id
             )
         )
     )

@@ -66,7 +66,7 @@ def list_log_lines_of_rejected_images(report: Mapping[str, Any]) -> list[Line]:
 def log_batch_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
     """Write the lines of a batch report to the job's log, in the caller's transaction."""
     for log_line in list_log_lines_of_rejected_images(report):
-        job_log.add_log_line(session, job_id, log_line, now)
+        job_log.add_job_log_line(session, job_id, log_line, now)
 
 
 def _format_rejected_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:

@@ -12,13 +12,16 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import StoreCorrupt
 from core.ingest.dataset import Images, open_dataset
-from core.ingest.findings.batch_data import EarlierTaskTraces, add_earlier_duplicates
+from core.ingest.findings.batch_data import (
+    EarlierTaskFingerprints,
+    add_near_duplicates_of_earlier_tasks,
+)
 from core.ingest.findings.contradictions import (
     LabelContradictions,
-    add_earlier_contradictions,
+    add_contradictions_with_earlier_tasks,
     describe_label_conflicts,
 )
-from core.ingest.findings.traces import ImageTraces, read_image_traces
+from core.ingest.findings.traces import ImageFingerprints, read_image_fingerprints
 from core.ingest.ingest import IngestedBatch, make_reader_of_image_pixels
 from core.lineage.standing import TaskStanding
 from core.storage import Blobs
@@ -57,7 +60,7 @@ def report_duplicates_of_earlier_tasks(
         before: number of the batch's own task; None if it has none, so that all tasks are earlier.
         near: look for near duplicates, too.
     """
-    batch_traces = read_image_traces(made.traces)
+    batch_traces = read_image_fingerprints(made.traces)
     contradictions, not_compared = LabelContradictions.from_report(made.report), list[int]()
 
     def load_picture_of_earlier_task(row: int) -> Images:
@@ -85,14 +88,14 @@ def report_duplicates_of_earlier_tasks(
                     not_compared.append(task.number)
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if images > TOGETHER:
-                add_earlier_contradictions(
+                add_contradictions_with_earlier_tasks(
                     contradictions, batch_traces, together, load_picture_of_earlier_task
                 )
                 together.clear()
                 images = 0
-            yield EarlierTaskTraces(task.number, traces)
+            yield EarlierTaskFingerprints(task.number, traces)
         if together:
-            add_earlier_contradictions(
+            add_contradictions_with_earlier_tasks(
                 contradictions, batch_traces, together, load_picture_of_earlier_task
             )
 
@@ -101,7 +104,7 @@ def report_duplicates_of_earlier_tasks(
     if near:
         data = {
             **data,
-            "near_duplicates": add_earlier_duplicates(
+            "near_duplicates": add_near_duplicates_of_earlier_tasks(
                 data["near_duplicates"], batch_traces, earlier
             ),
         }
@@ -157,6 +160,6 @@ def _try_read_traces(blobs: Blobs, sha256: str) -> ImageTraces | None:
     Return None if they are gone or damaged, since the batch is learned all the same.
     """
     try:
-        return read_image_traces(blobs.fetch_verified_file(sha256))
+        return read_image_fingerprints(blobs.fetch_verified_file(sha256))
     except (StoreCorrupt, ValueError):
         return None

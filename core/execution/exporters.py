@@ -12,7 +12,7 @@ from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import ExportJob, Job
 from core.jobs.fence import JobClaim, lock_claimed_job
-from core.jobs.put_off import PutOffSignal, release_put_off_jobs
+from core.jobs.put_off import JobPutOffSignal, make_put_off_jobs_claimable
 from core.retention import references
 from core.versions import exporters
 
@@ -40,12 +40,12 @@ def begin_export_or_put_off(db: Database, claim: JobClaim, limit: int) -> None:
     """Begin a claimed export, or put it off if too many exports are running.
 
     Raises:
-        PutOffSignal: `limit` jobs are exporting now.
+        JobPutOffSignal: `limit` jobs are exporting now.
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
         lock_claimed_job(session, claim)
-        references.lock_references_exclusively(
+        references.lock_blob_references_exclusively(
             session
         )  # one at a time, so that jobs of the same moment see each other
         # The fence excludes an earlier attempt that died while it was exporting.
@@ -57,7 +57,7 @@ def begin_export_or_put_off(db: Database, claim: JobClaim, limit: int) -> None:
             .where(leased, Job.fence == ExportJob.fence, Job.id != claim.job_id)
         )
         if (session.scalar(exporting_jobs) or 0) >= limit:
-            raise PutOffSignal(
+            raise JobPutOffSignal(
                 f"{limit} jobs export, the most at once: PERENNIAL_MAX_EXPORTS", WAIT_S
             )
         mine = ExportJob.job_id == claim.job_id
@@ -71,4 +71,4 @@ def end_export_and_release_waiting(db: Database, claim: JobClaim) -> None:
             update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None)
         )
         # They would otherwise wait out their pause beside a free place.
-        release_put_off_jobs(session, JobKind.EXPORT, claim)
+        make_put_off_jobs_claimable(session, JobKind.EXPORT, claim)

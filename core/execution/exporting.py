@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.jobs.export_job import ExportSpec, HeldOutDatasetFile
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
@@ -58,7 +58,7 @@ def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
         rows = session.scalars(query.order_by(Part.position, Part.name))
         parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
         # At once, instead of after minutes of work that ends in a wrong file.
-        damage.refuse_damaged_parts(
+        damage.refuse_damaged_version_parts(
             session, version, {Blobs.make_blob_key(sha256): name for name, _, sha256 in parts}
         )
         held_out = _list_held_out_datasets(session, version)
@@ -109,7 +109,7 @@ def prepare_export(
             work="export",
             manifest=order.manifest,
             parts=[
-                LocalPart(name=name, type=type_, path=blobs.fetch_verified_file(sha256))
+                LocalPartFile(name=name, type=type_, path=blobs.fetch_verified_file(sha256))
                 for name, type_, sha256 in order.parts
             ],
             held_out=[

@@ -19,10 +19,10 @@ from sqlalchemy.orm import Session
 from core.contract.architecture import Architecture, ImageSettings
 from core.contract.jobs.job_spec import (
     EarlierTask,
-    FilePart,
+    FileByteRange,
     JobSpec,
-    LocalPart,
-    SelectionPart,
+    LocalPartFile,
+    SelectionDataset,
     StartingVersion,
     TaskToLearn,
 )
@@ -41,7 +41,7 @@ from core.execution.parent_parts import list_parts_needed_to_continue, list_part
 from core.execution.totals import digest_parts_included_in_feature_totals as make_totals_key
 from core.execution.totals import is_part_included_in_feature_totals
 from core.ingest.answers import StoredTaskPredictions, decrypt_predictions
-from core.ingest.findings.traces import read_image_traces
+from core.ingest.findings.traces import read_image_fingerprints
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers, read_class_numbers
@@ -132,7 +132,7 @@ def write_job_inputs(
             and (totals is None or not is_part_included_in_feature_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
-        damage.refuse_damaged_objects(
+        damage.refuse_damaged_model_objects(
             session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
         )
     recipe = fill_in_older_recipe(settings, model, job_recipe)
@@ -251,7 +251,7 @@ def _fetch_parent_parts(
     local = fetch_version_parts(
         blobs, parent, [part for part in parts if not is_part_included_in_feature_totals(part)]
     )
-    totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
+    totals_part = LocalPartFile(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
@@ -278,7 +278,7 @@ def fetch_version_parts(
         version=version.number,
         manifest=version.manifest,
         parts=[
-            LocalPart(
+            LocalPartFile(
                 name=part.name,
                 type=part.type,
                 path=blobs.fetch_verified_file(part.sha256),
@@ -314,7 +314,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
 def _fetch_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
     """Fetch the images on which trials are compared; return them as fields of the trial's spec."""
     parts = {
-        task.number: SelectionPart(
+        task.number: SelectionDataset(
             task=task.number,
             classes=sorted(task.classes),
             path=blobs.fetch_verified_file(task.selection_sha256),
@@ -326,7 +326,7 @@ def _fetch_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
 
 
 def fetch_files_of_earlier_task(
-    blobs: Blobs, task: Task, answers: FilePart | None, features: str | None
+    blobs: Blobs, task: Task, answers: FileByteRange | None, features: str | None
 ) -> EarlierTask:
     """Fetch held-out data, stored predictions and features of an earlier task."""
     held_out = _fetch_held_out_dataset(blobs, task)
@@ -397,7 +397,7 @@ def write_stored_predictions(
         files: the file of each blob of predictions; None if the blob is damaged or deleted.
     """
     path = folder / "answers.bin"
-    written: dict[int, FilePart] = {}
+    written: dict[int, FileByteRange] = {}
     with path.open("wb") as out:
         for task, answers in stored.items():
             blob = files[answers.sha256]
@@ -408,7 +408,7 @@ def write_stored_predictions(
                 out.write(decrypt_predictions(blob, answers.place))
             except ValueError:
                 continue
-            written[task] = FilePart(path=path, begin=begin, end=out.tell())
+            written[task] = FileByteRange(path=path, begin=begin, end=out.tell())
     return written
 
 
@@ -431,7 +431,7 @@ def _write_training_paths(traces: Path | None, folder: Path) -> Path | None:
     if traces is None:
         return None
     try:
-        stored_traces = read_image_traces(traces)
+        stored_traces = read_image_fingerprints(traces)
     except ValueError:
         return None
     path = folder / "paths.json"

@@ -148,7 +148,7 @@ def _store_image_findings(session: Session, claim: JobClaim, event: DataReportEv
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     task.report = {
         **task.report,
-        "data": cast(DataReport, replace_non_finite(event.dump_without_kind()["report"])),
+        "data": cast(DataReport, replace_non_finite(event.dump_without_event_kind()["report"])),
     }
 
 

@@ -13,11 +13,16 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from core.contract.jobs.job_result import AnytimeResult, JobResult, LearnedNetwork, ResultPart
+from core.contract.jobs.job_result import (
+    BestStateResult,
+    JobResult,
+    LearnedNetworkRecord,
+    ResultPart,
+)
 
 # A name becomes a row's key, which has at most 100 characters.
 _PART = re.compile(r"[a-z0-9][a-zA-Z0-9._-]{0,99}")
-_Said = TypeVar("_Said", bound=LearnedNetwork)
+_Said = TypeVar("_Said", bound=LearnedNetworkRecord)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def read_best_state_folder(folder: Path) -> ResultFolder[AnytimeResult]:
     Raises:
         ValueError: it is not complete.
     """
-    return _read_result_folder(folder, AnytimeResult)
+    return _read_result_folder(folder, BestStateResult)
 
 
 def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:

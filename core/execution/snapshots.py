@@ -19,7 +19,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.jobs.job_event import SnapshotEvent
-from core.contract.jobs.snapshot import StoredSnapshot, StoredState
+from core.contract.jobs.snapshot import StoredJobState, StoredSnapshot
 from core.database import job_log
 from core.database.session import Database
 from core.database.tables import Event, Job, Version
@@ -227,4 +227,4 @@ def _ignore_unusable_snapshot(db: Database, claim: JobClaim, why: str) -> None:
         # Without a snapshot, nothing ties the job to the kind of device that it began on.
         job.resume_on = None
         text = f"The snapshot is unusable, the task is learned again: {why}"
-        job_log.add_log_line(session, job.id, ("warning", text), db.now(session))
+        job_log.add_job_log_line(session, job.id, ("warning", text), db.now(session))

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.trial import TrialFigures
+from core.contract.jobs.trial import TrialMeasurements
 from core.database import job_log
 from core.database.jobs import change_job_state
 from core.database.session import Database
@@ -80,7 +80,7 @@ class ClaimedJobTrials:
             trial.began_s = began_s
             _assign_trial_recipe(job, trial)
             text = f"Trial {trial.number} of {len(trials)} begins. {trial.reason}"
-            job_log.add_log_line(session, job.id, ("info", text), now)
+            job_log.add_job_log_line(session, job.id, ("info", text), now)
             return trial.number
 
     def store_result(self, number: int, folder: Path, figures: TrialFigures) -> None:
@@ -91,7 +91,7 @@ class ClaimedJobTrials:
         hit_failpoint("trial-stored")
         with self.db.write() as session:
             # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-            references.lock_references_against_deletion(session)
+            references.lock_blob_references_against_deletion(session)
             for name, (sha256, _) in stored.items():
                 if not self.blobs.has(sha256):
                     self.blobs.put_file(files[name])
@@ -136,7 +136,7 @@ class ClaimedJobTrials:
             chosen = next(each for each in trials if each.number == job.chosen_trial)
             _assign_trial_recipe(job, chosen)
             text = f"Trial {chosen.number} of {len(trials)} is chosen, and becomes the version."
-            job_log.add_log_line(session, job.id, ("info", text), now)
+            job_log.add_job_log_line(session, job.id, ("info", text), now)
             return chosen.number
 
     def copy_trial_result(self, number: int, folder: Path) -> Path:
@@ -193,7 +193,7 @@ def _skip_waiting_trials(session: Session, job: Job, trials: list[Trial], now: f
         f"The trials' budget of {job.trial_budget_s:g} s is used up, so these are not run: "
         f"{numbers}."
     )
-    job_log.add_log_line(session, job.id, ("info", text), now)
+    job_log.add_job_log_line(session, job.id, ("info", text), now)
 
 
 def _assign_trial_recipe(job: Job, trial: Trial) -> None:

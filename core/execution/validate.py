@@ -35,7 +35,7 @@ from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.findings.contradictions import require_no_contradictions
-from core.ingest.first_report import complete_first_report
+from core.ingest.first_report import add_submit_fields_to_decoded_report
 from core.ingest.ingest import (
     DecodingMonitor,
     IngestedBatch,
@@ -43,7 +43,7 @@ from core.ingest.ingest import (
     ingest_archive,
 )
 from core.ingest.layout import FormerNames, parse_stored_reading
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import find_pass_duration_of_base
@@ -112,7 +112,7 @@ def decode_archive_and_start_job(
     hit_failpoint("ingest-stored")
     with db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-        references.lock_references_against_deletion(session)
+        references.lock_blob_references_against_deletion(session)
         for sha256, path in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(path)
@@ -122,7 +122,7 @@ def decode_archive_and_start_job(
         archive_key = task.archive_key
         now = db.now(session)
         for log_line in batch_lines.list_decoding_log_lines(made):
-            job_log.add_log_line(session, job.id, log_line, now)
+            job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(path.stat().st_size for path in files)
@@ -170,7 +170,7 @@ def decode_batch(
     options = IngestOptions(
         image_size=int(model.image["size"]),
         channels=int(model.image["channels"]),
-        limits=Limits.from_settings(settings),
+        limits=ArchiveLimits.from_settings(settings),
         resizing=SquareResizing.from_json(model.image),
         reading=parse_stored_reading(
             archive.report.get("reading"), archive.classes, archive.former_names
@@ -187,10 +187,12 @@ def decode_batch(
         # classes.
         raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
     except Rejected as error:
-        error.extra["report"] = complete_first_report(archive.report, error.extra["report"])
+        error.extra["report"] = add_submit_fields_to_decoded_report(
+            archive.report, error.extra["report"]
+        )
         raise
     hit_failpoint("ingest-decoded")
-    report = complete_first_report(archive.report, made.report)
+    report = add_submit_fields_to_decoded_report(archive.report, made.report)
     advice = suggest_base_for_small_images(model.base, model.image["size"], made)
     if advice:
         report["notes"] = [*report["notes"], *advice]
@@ -229,7 +231,7 @@ def delete_task_archive(
         return
     with db.write() as session:
         # One at a time: of two tasks that share an archive, the second must see that it is the last.
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         task = session.get_one(Task, task_id, with_for_update=True)
         other_tasks = (
             select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)

@@ -7,7 +7,7 @@ from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import FetchedWeights, Job
 from core.jobs.fence import JobClaim, lock_claimed_job
-from core.jobs.put_off import PutOffSignal, release_put_off_jobs
+from core.jobs.put_off import JobPutOffSignal, make_put_off_jobs_claimable
 from core.retention import references
 from core.storage import Blobs
 
@@ -26,24 +26,24 @@ def find_weights_or_claim_fetching(
         limit: maximum number of jobs that fetch weights at once.
 
     Raises:
-        PutOffSignal: another job fetches these weights, or enough jobs are fetching.
+        JobPutOffSignal: another job fetches these weights, or enough jobs are fetching.
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
         # A worker without the lease must not keep others from fetching.
         lock_claimed_job(session, claim)
         # also one at a time, so that jobs of the same moment see each other
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         row = session.get(FetchedWeights, repository)
         if row is not None and row.sha256 is not None and blobs.has(row.sha256):
             return row
         under_way = select(Job.id).where(Job.state.in_(_LEASED), Job.id != claim.job_id)
         theirs = None if row is None else session.scalar(under_way.where(Job.id == row.job_id))
         if theirs is not None:
-            raise PutOffSignal("another job brings the same weights", WAIT_S)
+            raise JobPutOffSignal("another job brings the same weights", WAIT_S)
         fetching = select(func.count()).where(FetchedWeights.job_id.in_(under_way))
         if (session.scalar(fetching) or 0) >= limit:
-            raise PutOffSignal(
+            raise JobPutOffSignal(
                 f"{limit} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
             )
         if row is None:
@@ -61,4 +61,4 @@ def end_fetching_and_release_waiting(db: Database, claim: JobClaim) -> None:
             update(FetchedWeights).where(FetchedWeights.job_id == claim.job_id).values(job_id=None)
         )
         # They would otherwise wait out their pause, though the weights are there now.
-        release_put_off_jobs(session, JobKind.FETCH, claim)
+        make_put_off_jobs_claimable(session, JobKind.FETCH, claim)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from core.contract.architecture import ImageSettings
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.manifest import Manifest
 from core.export.image_reader import FIRST, get_image_decoding_version
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.sure import SureOut
 
@@ -33,7 +33,7 @@ class VersionToExport:
 
     manifest: Manifest
     parts: Sequence[PartFile]
-    catalogue: Catalogue
+    catalogue: MethodCatalogue
     made: Path | None = None
     sure: SureOut | None = None
 
@@ -66,6 +66,6 @@ class DownloadFormat:
         Raises:
             ExportUnavailable: this version is not available in this format.
             StoreCorrupt: the parts do not fit together.
-            DamagedPart: a part's bytes do not match its digest; the file must be discarded.
+            DamagedPartFile: a part's bytes do not match its digest; the file must be discarded.
         """
         raise NotImplementedError

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from core.contract.architecture import ImageSettings
 from core.contract.document import JsonObject
-from core.contract.jobs.export_job import INPUT, OPSET, get_graph_output_name, get_sure_output_name
+from core.contract.jobs.export_job import (
+    INPUT,
+    OPSET,
+    get_head_output_name,
+    get_sure_flag_output_name,
+)
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.export.image_reader import FIRST, get_image_decoding_version
@@ -24,9 +29,9 @@ def collect_labels_of_graph_outputs(manifest: Manifest) -> dict[str, list[str]]:
     """Return the class labels of each output of an exported graph, in column order."""
     if manifest.scenario == "task":
         return {
-            get_graph_output_name(head.task): list(head.classes) for head in manifest.heads or []
+            get_head_output_name(head.task): list(head.classes) for head in manifest.heads or []
         }
-    return {get_graph_output_name(None): list(manifest.classes)} if manifest.classes else {}
+    return {get_head_output_name(None): list(manifest.classes)} if manifest.classes else {}
 
 
 def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
@@ -43,7 +48,7 @@ def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) ->
         if manifest.scenario == "task":
             heads = [head.task for head in manifest.heads or []]
         flags = {
-            get_sure_output_name(task): {"dtype": "bool", "shape": ["batch"]} for task in heads
+            get_sure_flag_output_name(task): {"dtype": "bool", "shape": ["batch"]} for task in heads
         }
     outputs: JsonObject = {
         name: {"dtype": "float32", "shape": ["batch", len(names)]}

@@ -8,7 +8,7 @@ _DEPTH = 8
 
 
 def is_out_of_descriptors(error: BaseException | None) -> bool:
-    """Return whether an error or one of its causes means that file descriptors ran out."""
+    """Return True if an error or one of its causes means that file descriptors ran out."""
     for _ in range(_DEPTH):
         if error is None:
             return False

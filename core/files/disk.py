@@ -8,12 +8,12 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_disk_full_error(error: BaseException) -> bool:
-    """Return whether an operating system error means that there is no room, or no quota, left."""
+    """Return True if an operating system error means that the disk or quota is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
 def build_disk_error(what: str, error: OSError) -> Unavailable:
-    """Return the service's error for a disk failure.
+    """Convert an operating system error about the disk to the service's own error.
 
     Args:
         what: a noun phrase that begins the message.

@@ -23,8 +23,9 @@ from core.files.safetensors_header import (
 _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
 
 
-class MergedTensors:
-    """Several safetensors files as one, with tensors in the order of the format's own writer.
+class MergedSafetensorsFile:
+    """Several safetensors files merged into one, with tensors in the order of the format's own
+    writer.
 
     Args:
         parts: part files with their sha256, each with a function from a tensor's name to its name
@@ -42,7 +43,7 @@ class MergedTensors:
             for tensor in _read_part_tensor_headers(path):
                 name = rename(tensor.name)
                 if name in self._sources:
-                    raise _build_mismatch_error(f"tensor {name!r} is in two parts")
+                    raise _build_part_mismatch_error(f"tensor {name!r} is in two parts")
                 if name is not None:
                     self._sources[name] = (path, tensor)
         self._order = sorted(
@@ -68,48 +69,49 @@ class MergedTensors:
 
     @property
     def tensor_names(self) -> list[str]:
-        """Tensor names in file order."""
+        """Names of the merged tensors in the order of the file."""
         return list(self._order)
 
     def read_chunks(self) -> Iterator[bytes]:
-        """Yield the file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
+        """Yield the merged file's bytes in pieces of at most 1 MiB; the part files are hashed as
+        they are read.
 
         Raises:
-            DamagedPart: a part has another digest. This is raised in place of the end, and the
+            DamagedPartFile: a part has another digest. This is raised in place of the end, and the
                 bytes yielded before must be discarded.
         """
         yield self.header
         with ExitStack() as stack:
-            files = {path: stack.enter_context(_HashedFile(path)) for path in self._digests}
+            files = {path: stack.enter_context(_HashingFileReader(path)) for path in self._digests}
             for name in self._order:
                 path, tensor = self._sources[name]
                 yield from files[path].read_byte_range(tensor.begin, tensor.end)
             for path, file in files.items():
                 if file.compute_file_digest() != self._digests[path]:
-                    raise DamagedPart(path)
+                    raise DamagedPartFile(path)
 
 
 def _read_part_tensor_headers(path: Path) -> list[TensorHeader]:
     try:
         return read_safetensors_header(path)
     except BaseInvalid as error:
-        raise _build_mismatch_error(str(error)) from error
+        raise _build_part_mismatch_error(str(error)) from error
 
 
-def _build_mismatch_error(why: str) -> StoreCorrupt:
+def _build_part_mismatch_error(why: str) -> StoreCorrupt:
     return StoreCorrupt(f"The version's parts do not fit together: {why}")
 
 
-class DamagedPart(StoreCorrupt):
-    """A part file whose bytes do not match its digest, or are incomplete."""
+class DamagedPartFile(StoreCorrupt):
+    """Error: a part file's bytes do not match its digest, or are incomplete."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"The file {path.name} is damaged: its bytes have another digest.")
         self.path = path
 
 
-class _HashedFile:
-    """A file that is hashed while its pieces are read, in one pass if they are read in order."""
+class _HashingFileReader:
+    """Reader that computes a file's SHA-256 while its pieces are read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -119,17 +121,17 @@ class _HashedFile:
         self._hashed = 0  # bytes from the start of the file
         self._in_order = True
 
-    def __enter__(self) -> "_HashedFile":
+    def __enter__(self) -> "_HashingFileReader":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def read_byte_range(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes from `begin` to `end` in pieces of at most 1 MiB.
+        """Yield a file's bytes from `begin` to `end` in pieces of at most 1 MiB, and hash them.
 
         Raises:
-            DamagedPart: the file ends before `end`.
+            DamagedPartFile: the file ends before `end`.
         """
         self._in_order = self._in_order and begin >= self._hashed
         if self._in_order:
@@ -138,7 +140,7 @@ class _HashedFile:
         yield from self._read_pieces(begin, end)
 
     def compute_file_digest(self) -> str:
-        """Return the sha256 of the whole file.
+        """Return the SHA-256 of the whole file, reading what was not read in order.
 
         The rest of the file is read first, or the whole file again if pieces were read out of
         order.
@@ -154,7 +156,7 @@ class _HashedFile:
         while begin < end:
             piece = os.pread(self._file.fileno(), min(end - begin, COPY_BYTES), begin)
             if not piece:
-                raise DamagedPart(self._path)
+                raise DamagedPartFile(self._path)
             begin += len(piece)
             if self._in_order:
                 self._digest.update(piece)

@@ -18,8 +18,8 @@ FOLDERS = frozenset(
 
 
 def make_files_private(data_dir: Path) -> str | None:
-    """Make new files of this process private to its user, and create or restrict the data
-    directory.
+    """Make new files of this process private to its user, and create the data directory or restrict
+    its mode.
 
     Returns:
         Advice for a person if the directory stays open to others, else None.

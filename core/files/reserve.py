@@ -22,7 +22,7 @@ SPARE = 4
 
 
 def make_disk_reserve_file(data_dir: Path, size: int) -> bool:
-    """Make the reserve file unless it exists or there is little room.
+    """Create a reserve file, which is deleted when the disk is full, unless there is little room.
 
     Args:
         data_dir: the data directory.
@@ -52,7 +52,7 @@ def make_disk_reserve_file(data_dir: Path, size: int) -> bool:
 
 
 def _allocate_space(file: BinaryIO, size: int) -> None:
-    """Fill a new file with `size` bytes that have their place on the disk."""
+    """Fill a new file with `size` bytes that occupy their place on the disk."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
         return
@@ -63,7 +63,9 @@ def _allocate_space(file: BinaryIO, size: int) -> None:
 
 
 def remove_disk_reserve_file(data_dir: Path) -> bool:
-    """Remove the reserve file to make room for small writes; return False if it did not exist."""
+    """Remove the disk's reserve file to make room for small writes; return False if it did not
+    exist.
+    """
     try:
         (data_dir / NAME).unlink()
     except OSError:
@@ -74,13 +76,13 @@ def remove_disk_reserve_file(data_dir: Path) -> bool:
     return True
 
 
-def remove_disk_reserve_if_full(data_dir: Path) -> bool:
-    """Remove the reserve file if the disk of the data directory is full; return whether it did."""
+def remove_disk_reserve_if_disk_full(data_dir: Path) -> bool:
+    """Remove the reserve file if the disk of the data directory is full; return True if it was."""
     return is_disk_full(data_dir) and remove_disk_reserve_file(data_dir)
 
 
 def is_disk_full(data_dir: Path) -> bool:
-    """Return whether the disk of the data directory is full; False if that cannot be determined."""
+    """Return True if the disk of the data directory is full; False if that cannot be determined."""
     try:
         return _count_free_bytes(data_dir) < FULL_BYTES
     except OSError:

@@ -31,7 +31,7 @@ DTYPE_BYTES = {
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """Name, type, shape and position of a tensor.
+    """Header of a tensor in a safetensors file: name, type, shape and position.
 
     `begin` and `end` are byte offsets in the file.
     """
@@ -61,7 +61,7 @@ def read_safetensors_header(path: Path) -> list[TensorHeader]:
 
 
 def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> list[TensorHeader]:
-    """Parse the header of a file that can be stored anywhere; see `read_safetensors_header`.
+    """Parse the header of a safetensors file from its bytes; see `read_safetensors_header`.
 
     Args:
         size: bytes of the file.
@@ -114,7 +114,7 @@ def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> li
 
 
 def _describe_other_file_format(start: bytes) -> str | None:
-    """Return a description of the other format that the first eight bytes indicate, or None."""
+    """Return which other file format the first eight bytes indicate, or None."""
     if start[:4] == b"PK\x03\x04":
         return "a zip, such as PyTorch's pickles"
     if start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05":
@@ -129,7 +129,8 @@ def _describe_other_file_format(start: bytes) -> str | None:
 def check_expected_tensors(
     tensors: Sequence[TensorHeader], expected: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Compare tensors with the expected ones (`{name: {"dtype": "F32", "shape": [64, 3, 3, 3]}}`).
+    """Check that tensors have the expected types and shapes (`{name: {"dtype": "F32", "shape": [64,
+    3, 3, 3]}}`).
 
     Raises:
         BaseInvalid: a name is missing or unknown, or a shape or dtype differs; `fields` lists up to
@@ -170,7 +171,7 @@ def check_expected_tensors(
 
 
 def check_finite_tensors(path: Path, tensors: Sequence[TensorHeader]) -> None:
-    """Check every 32-bit float, since a NaN would spoil each version that starts from the base.
+    """Check that all 32-bit floats of a file are finite, since NaN would spoil later versions.
 
     Raises:
         BaseInvalid: a tensor has NaN or infinity; the message names it.

@@ -17,8 +17,9 @@ OTHER_S = 86_400.0
 _LOCK = ".lock"
 
 
-def create_locked_file(path: Path) -> int:
-    """Create and lock an upload's file; return the descriptor, which holds the lock until closed.
+def create_locked_upload_file(path: Path) -> int:
+    """Create and lock a file for an upload; return the descriptor, which holds the lock until
+    closed.
 
     Raises:
         FileExistsError: the file exists.
@@ -53,7 +54,7 @@ def remove_abandoned_uploads(folder: Path) -> None:
 
 
 class ScratchFolder:
-    """A folder of this process in `root`, with a lock file beside it."""
+    """A temporary folder of this process in `root`, with a lock file beside it."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / secrets.token_hex(8)
@@ -66,7 +67,7 @@ class ScratchFolder:
         """
         remove_abandoned_folders(self._path.parent)
         # The lock comes first: a folder without a lock file would never be removed.
-        self._fd = create_locked_file(self._lock)
+        self._fd = create_locked_upload_file(self._lock)
         self._path.mkdir(mode=0o700)
         return self._path
 
@@ -80,7 +81,7 @@ class ScratchFolder:
 
 
 def remove_abandoned_folders(root: Path) -> None:
-    """Remove the folders in `root` that no living process has locked."""
+    """Remove the scratch folders in `root` that no living process has locked."""
     for lock in root.glob(f"*{_LOCK}"):
         try:
             fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)

@@ -47,7 +47,7 @@ _KEY_BYTES, _NONCE_BYTES = 32, 16
 
 @dataclass(frozen=True)
 class StoredTaskPredictions:
-    """A version's answers on a task, in the blob named by their cell of the matrix.
+    """Place of a version's stored predictions on one task, in the blob that its matrix cell names.
 
     Attributes:
         version, task: their numbers.
@@ -64,7 +64,7 @@ def draw_encryption_key() -> str:
     return secrets.token_hex(_KEY_BYTES)
 
 
-def read_written_predictions(
+def read_predictions_written_by_job(
     folder: Path, files: Sequence[PredictionsFile]
 ) -> dict[tuple[MeasuredVersion, int], bytes]:
     """Read the predictions that a job process has written, by version and task.
@@ -81,7 +81,7 @@ def read_written_predictions(
 def encrypt_predictions(
     predictions: Mapping[str, bytes], keys: Mapping[str, str], target: Path
 ) -> None:
-    """Write predictions as one file, those on each task encrypted with its own key.
+    """Write predictions on several tasks to one file, each encrypted with its task's own key.
 
     Args:
         predictions: `VERSION.TASK` → what a job wrote; `NEW` stands for the version that is about to be published.
@@ -103,7 +103,7 @@ def decrypt_predictions(path: Path, place: StoredTaskPredictions) -> bytes:
     Raises:
         ValueError: the blob does not have these answers, or the task's key is deleted.
     """
-    tensors = _read_positions(path, path.stat().st_mtime_ns)
+    tensors = _read_prediction_positions(path, path.stat().st_mtime_ns)
     # A blob of an older release, which is one task's answers as they are.
     if _NONCE not in tensors:
         return path.read_bytes()
@@ -123,8 +123,8 @@ def decrypt_predictions(path: Path, place: StoredTaskPredictions) -> bytes:
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
-def _read_positions(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
-    """Return the position of the predictions on each task in a blob.
+def _read_prediction_positions(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
+    """Return where in a blob the predictions on each task are.
 
     The result is cached, because readers request one task after another.
     """
@@ -137,7 +137,7 @@ def _read_bytes(file: BinaryIO, begin: int, end: int) -> bytes:
 
 
 def _apply_key_stream(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDArray[np.uint8]:
-    """Encrypt or decrypt data by XOR with a key stream.
+    """Encrypt or decrypt predictions by XOR with a key stream.
 
     The stream is SHAKE256 over key, nonce and name, the first two of fixed length. Each blob has
     its own nonce and each of its tensors its own name, so that no two of them share a stream.
@@ -149,7 +149,8 @@ def _apply_key_stream(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDA
 
 @dataclass(frozen=True)
 class RankedPredictions:
-    """Answers with the true rows, and with the best row among the first k for every k.
+    """A version's predictions on a task's images, with the best class among the first k for every
+    k.
 
     Attributes:
         rows, targets: [N], predicted and true rows of the same head.
@@ -163,8 +164,8 @@ class RankedPredictions:
     leaders: Rows
     leader_counts: Rows
 
-    def choose_best_rows(self, known: int) -> Rows:
-        """Return the best of the first `known` classes for every image."""
+    def choose_best_known_classes(self, known: int) -> Rows:
+        """Return, for every image, the most probable of the first `known` classes."""
         # reduceat fails without any group.
         if not len(self.leader_counts):
             return self.rows
@@ -178,7 +179,7 @@ class RankedPredictions:
 def read_encrypted_predictions(
     path: Path, place: StoredTaskPredictions
 ) -> tuple[Rows, Probabilities]:
-    """Read the predicted classes and their probabilities from a blob, one for each image.
+    """Read and decrypt a blob's predictions on a task: class and probability for each image.
 
     Raises:
         ValueError: the blob does not have these answers.
@@ -187,7 +188,7 @@ def read_encrypted_predictions(
 
 
 def parse_predictions(data: bytes) -> tuple[Rows, Probabilities]:
-    """Return the predicted classes and their probabilities, one for each image.
+    """Parse stored predictions: the predicted class and its probability for each image.
 
     Args:
         data: as a job process wrote it.
@@ -200,7 +201,7 @@ def parse_predictions(data: bytes) -> tuple[Rows, Probabilities]:
 
 
 def parse_ranked_predictions(data: bytes) -> RankedPredictions | None:
-    """Return predictions with their rankings; None for those of an older release.
+    """Parse stored predictions with rankings of classes; None for those of an older release.
 
     Args:
         data: as a job process wrote it.

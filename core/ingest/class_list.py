@@ -18,7 +18,7 @@ _ALLOWED = (
 
 
 def parse_class_list(text: str, most: int) -> list[str]:
-    """Return the names of a list of classes, each checked as the label of a batch.
+    """Parse a list of class names, each checked as the label of a batch.
 
     Args:
         most: largest number of classes.
@@ -30,7 +30,7 @@ def parse_class_list(text: str, most: int) -> list[str]:
     text = text.removeprefix("\ufeff").strip()
     raw = _parse_json(text) if text[:1] in ("[", "{") else text.splitlines()
     if not FEWEST <= len(raw) <= most:
-        raise _make_error(
+        raise _make_class_list_error(
             f"classes has {len(raw)} names; {FEWEST} to {most} are allowed. {_ALLOWED}"
         )
     names: list[str] = []
@@ -42,7 +42,7 @@ def parse_class_list(text: str, most: int) -> list[str]:
             field = {"field": "classes", "message": f"row {row} cannot be a name"}
             raise LabelsInvalid(f"{error.detail} {_ALLOWED}", fields=[field]) from None
         if name in row_of:
-            raise _make_error(
+            raise _make_class_list_error(
                 f"classes names {quote_name(name)} in row {row_of[name]} and in row {row}. Each row "
                 "of the classifier needs a name of its own."
             )
@@ -52,33 +52,35 @@ def parse_class_list(text: str, most: int) -> list[str]:
 
 
 def _parse_json(text: str) -> list[str]:
-    """Return the names in a JSON list or object, in the order of their rows."""
+    """Parse a JSON list or object of class names, and return them in the order of their output
+    rows.
+    """
     try:
         value = json.loads(text)
     # Deeply nested JSON exceeds Python's recursion limit, which is the client's error.
     except (ValueError, RecursionError):
-        raise _make_error(f"classes begins like JSON and is none. {_ALLOWED}") from None
+        raise _make_class_list_error(f"classes begins like JSON and is none. {_ALLOWED}") from None
     if isinstance(value, dict):
         value = _order_class_names_by_row(value)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise _make_error(f"classes holds something else than names. {_ALLOWED}")
+        raise _make_class_list_error(f"classes holds something else than names. {_ALLOWED}")
     return value
 
 
 def _order_class_names_by_row(value: dict[str, object]) -> list[object]:
-    """Return the names of a map in the order of rows, which must be 0, 1, 2 and so on."""
+    """Return class names in the order of their output rows, which must be 0, 1, 2 and so on."""
     named: dict[str, object] = {str(row): name for name, row in value.items()}
-    by_row = named if _has_consecutive_rows(named) else value
-    if not _has_consecutive_rows(by_row) or len(by_row) != len(value):
-        raise _make_error(
+    by_row = named if _has_consecutive_row_keys(named) else value
+    if not _has_consecutive_row_keys(by_row) or len(by_row) != len(value):
+        raise _make_class_list_error(
             f"The rows in classes must be 0 to {max(0, len(value) - 1)}, each once. {_ALLOWED}"
         )
     return [by_row[str(row)] for row in range(len(value))]
 
 
-def _has_consecutive_rows(by_row: dict[str, object]) -> bool:
+def _has_consecutive_row_keys(by_row: dict[str, object]) -> bool:
     return by_row.keys() == {str(row) for row in range(len(by_row))}
 
 
-def _make_error(detail: str) -> Invalid:
+def _make_class_list_error(detail: str) -> Invalid:
     return Invalid(detail, fields=[{"field": "classes", "message": "cannot be used"}])

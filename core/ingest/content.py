@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.layout import IGNORED
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import ArchiveMembers, UnpackError
-from core.ingest.reader import Contents, ImageArray
+from core.ingest.reader import ArchiveContents, ImageArray
 
 BLOCK = 1 << 20
 _FORM = b"content 1\n"
@@ -36,12 +36,12 @@ Blocks = Callable[[int], Iterator[bytes]]
 
 def digest_batch_content(
     fd: int,
-    contents: Contents,
+    contents: ArchiveContents,
     blocks: Blocks,
-    limits: Limits,
+    limits: ArchiveLimits,
     duplicates: DuplicatesPolicy = "keep",
 ) -> str:
-    """Return a digest of a batch's images, classes and parts, 64 hex digits.
+    """Compute a digest of a batch's images, classes and parts, 64 hex digits.
 
     Every image is read once, in the order of the archive. Memory: 100 bytes per image, and a block.
 
@@ -69,7 +69,7 @@ def digest_batch_content(
 
 
 def _digest_image_files(
-    fd: int, members: ArchiveMembers, of: Iterable[int], blocks: Blocks, limits: Limits
+    fd: int, members: ArchiveMembers, of: Iterable[int], blocks: Blocks, limits: ArchiveLimits
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and digest of each image that has a class."""
     for i, label in enumerate(of):
@@ -91,10 +91,10 @@ def _digest_image_files(
 
 
 def _iterate_digests_of_array_images(
-    fd: int, contents: Contents, blocks: Blocks
+    fd: int, contents: ArchiveContents, blocks: Blocks
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield row and digest of each image of the arrays; rows of an array that cannot be unpacked
-    have one digest.
+    """Yield row and digest of each image in an npz's arrays; an array that cannot be unpacked has
+    one digest.
     """
     first = 0
     for array in contents.arrays:

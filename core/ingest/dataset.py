@@ -21,7 +21,7 @@ _MAX_HEADER_BYTES = 4096
 def write_dataset(
     path: Path, labels: Labels, shape: tuple[int, int, int], blocks: Iterable[Images]
 ) -> None:
-    """Write a dataset: `labels` [N], then `blocks` of uint8 [n, S, S, C] that add up to N images.
+    """Write a dataset of images and labels: `labels` [N], then `blocks` of uint8 [n, S, S, C].
 
     `shape` is (S, S, C) of one image. Making the file durable is left to the store. Raises
     ValueError if the blocks do not add up.
@@ -55,7 +55,7 @@ def write_dataset(
 
 
 def open_dataset(path: Path) -> tuple[Images, Labels]:
-    """Map a dataset file: (images uint8 [N, S, S, C], labels int64 [N]), both read-only.
+    """Memory-map a dataset file: (images uint8 [N, S, S, C], labels int64 [N]), both read-only.
 
     Raises ValueError if the file does not have exactly the form of `write_dataset`.
     """

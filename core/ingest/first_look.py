@@ -19,10 +19,10 @@ from core.errors import ArchiveInvalid
 from core.ingest.image_file import headers
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.layout import IGNORED
-from core.ingest.limits import BAD_SHARE, REPORT_FILES, Limits
+from core.ingest.limits import BAD_SHARE, REPORT_FILES, ArchiveLimits
 from core.ingest.members import DamagedFile, UnpackedSizeMismatch
 from core.ingest.names import quote_name
-from core.ingest.reader import Contents
+from core.ingest.reader import ArchiveContents
 
 MOST_IMAGES = 512
 MOST_S = 2.0
@@ -39,9 +39,10 @@ Fetch = Callable[[int, int], bytes]
 """Returns the first bytes of a member, given its number and the maximum number of bytes."""
 
 
-class ImageHead(NamedTuple):
-    """An image that is looked at: its name, its first bytes, and whether they are the whole
-    file."""
+class ImageFirstBytes(NamedTuple):
+    """First bytes of an image file for a quick check: its name, the bytes, and whether they are
+    all.
+    """
 
     name: str
     data: bytes
@@ -49,8 +50,8 @@ class ImageHead(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FirstLook:
-    """Result of a first look.
+class SampleImageCheck:
+    """Result of checking the first bytes of some images, before a batch is decoded.
 
     Attributes:
         images: number of images in the batch.
@@ -66,11 +67,11 @@ class FirstLook:
 
     @property
     def is_partly_checked(self) -> bool:
-        """True if some images of the batch were not checked."""
+        """True if some images of the batch were not checked before decoding."""
         return self.looked < self.images
 
     def build_left_out_warnings(self) -> list[str]:
-        """Return warnings about images that will be left out of a batch."""
+        """Return warnings about unreadable images that will be left out of the batch."""
         if not self.unreadable:
             return []
         those = f"{self.unreadable} of {self.looked} images" + (
@@ -87,7 +88,8 @@ class FirstLook:
         ]
 
     def require_enough_readable_images(self, max_bad: float = BAD_SHARE) -> None:
-        """Raise ArchiveInvalid if so many images are unreadable that the batch would be rejected.
+        """Raise ArchiveInvalid if so many checked images are unreadable that the batch would be
+        rejected.
 
         Args:
             max_bad: share of images that may be damaged.
@@ -114,13 +116,13 @@ class FirstLook:
             )
 
 
-NOTHING = FirstLook(0, 0, 0, ())
+NOTHING = SampleImageCheck(0, 0, 0, ())
 """Result for a batch without image files."""
 
 
 def check_sample_images(
-    contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool
-) -> FirstLook:
+    contents: ArchiveContents, fetch: Fetch, limits: ArchiveLimits, *, in_order: bool
+) -> SampleImageCheck:
     """Check the first bytes of some images of a batch before it is decoded.
 
     Args:
@@ -132,18 +134,22 @@ def check_sample_images(
     if contents.arrays or not rows.size:
         return NOTHING
     members = contents.members
-    return check_image_heads(
+    return check_image_first_bytes(
         len(rows),
         (
-            ImageHead(members.names[number], data, is_whole=len(data) == members.sizes[number])
+            ImageFirstBytes(
+                members.names[number], data, is_whole=len(data) == members.sizes[number]
+            )
             for number, data in _read_image_starts(contents, rows, fetch, in_order=in_order)
         ),
         limits,
     )
 
 
-def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -> FirstLook:
-    """Return the findings in the first bytes of some images of a batch.
+def check_image_first_bytes(
+    images: int, heads: Iterable[ImageFirstBytes], limits: ArchiveLimits
+) -> SampleImageCheck:
+    """Check the first bytes of some images of a batch, and return how many are unreadable.
 
     Args:
         images: number of images in the batch.
@@ -158,14 +164,13 @@ def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -
             unreadable += 1
             if len(first) < REPORT_FILES:
                 first.append({"path": head.name, "reason": str(error)})
-    return FirstLook(images, looked, unreadable, tuple(first))
+    return SampleImageCheck(images, looked, unreadable, tuple(first))
 
 
 def _read_image_starts(
-    contents: Contents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
+    contents: ArchiveContents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield number and first bytes of images to look at while time remains; damaged ones are left
-    out."""
+    """Yield number and first bytes of sample images while time remains; damaged ones are left out."""
     end, left = time.monotonic() + MOST_S, MOST_BYTES
     # In order, each image costs the unpacking of all before it.
     step = 1.0 if in_order else max(1.0, len(rows) / MOST_IMAGES)

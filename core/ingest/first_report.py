@@ -9,7 +9,7 @@ NAMES_AND_SIZES: Literal["names and sizes"] = "names and sizes"
 IMAGES: Literal["images"] = "images"
 
 
-def build_report_before_decoding(
+def build_batch_report_before_decoding(
     ignored: int,
     ignored_files: Sequence[FileReason],
     notes: Sequence[str],
@@ -17,7 +17,7 @@ def build_report_before_decoding(
     bad_entries: Sequence[EntryReason] = (),
     bad_entries_count: int = 0,
 ) -> BatchReport:
-    """Return the report of a batch of which only the archive's directory was read."""
+    """Return the report of a batch before decoding, when only the archive's directory was read."""
     return {
         "checked": NAMES_AND_SIZES,
         "rejected": [],
@@ -36,8 +36,10 @@ def build_report_before_decoding(
     }
 
 
-def complete_first_report(first: BatchReport, decoded_report: BatchReport) -> BatchReport:
-    """Return the report made by decoding, with the fields that only the submit knew."""
+def add_submit_fields_to_decoded_report(
+    first: BatchReport, decoded_report: BatchReport
+) -> BatchReport:
+    """Return the report made by decoding, with the fields that only the submission knew."""
     submitted: BatchReport = {}
     if "classes" in first:
         submitted["classes"] = first["classes"]

@@ -12,7 +12,7 @@ FIRST_BYTES = 512
 
 @dataclass(frozen=True)
 class UploadFormat:
-    """An upload format.
+    """An archive format for uploads: its file endings and first bytes.
 
     Attributes:
         endings: of its files' names, in lower case; people see the first one, without its dot, as
@@ -24,24 +24,26 @@ class UploadFormat:
     marks: tuple[tuple[int, bytes], ...] = ()
 
     def has_format_mark(self, first: bytes) -> bool:
-        """Return True if a file with these first FIRST_BYTES bytes has one of the marks."""
+        """Return True if a file's first bytes have one of the format's marks."""
         return any(first.startswith(mark, offset) for offset, mark in self.marks)
 
 
 @dataclass(frozen=True)
 class UploadFormats:
-    """All upload formats, in the order in which they are listed for people."""
+    """All archive formats for uploads, in the order in which they are listed for people."""
 
     each: tuple[UploadFormat, ...]
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """All endings, longer ones first, so that the first that fits is the whole ending."""
+        """File endings of all upload formats, longer ones first, so that the first match is the
+        whole ending.
+        """
         endings = (ending for one in self.each for ending in one.endings)
         return tuple(sorted(endings, key=len, reverse=True))
 
     def has_archive_ending(self, name: str) -> bool:
-        """Return True if a file's name ends as that of an archive, in upper or lower case."""
+        """Return True if a file's name ends like that of an archive, in upper or lower case."""
         return name.lower().endswith(self.endings)
 
     def strip_archive_ending(self, name: str) -> str:
@@ -50,7 +52,7 @@ class UploadFormats:
         return name[: len(name) - len(next(fitting, ""))]
 
     def has_any_format_mark(self, first: bytes) -> bool:
-        """Return True if a file with these first FIRST_BYTES bytes has a mark of any format."""
+        """Return True if a file's first bytes have a mark of any upload format."""
         return any(one.has_format_mark(first) for one in self.each)
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ def decode_image(
 def decode_square_image(
     data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing = USUAL
 ) -> Square:
-    """Decode one image file to a size × size image.
+    """Decode one image file to a square image of `size` × `size` pixels.
 
     `max_pixels` limits an image that is decoded whole. Raises ImageInvalid.
     """
@@ -72,7 +72,7 @@ def decode_square_image(
 def convert_to_square_array(
     pixels: "Pixels", size: int, channels: int, resizing: SquareResizing = USUAL
 ) -> "Pixels":
-    """Convert pixels uint8 [H, W] or [H, W, C], C in 1, 3, 4, to uint8 [size, size, channels]."""
+    """Convert an image's pixels uint8 [H, W] or [H, W, C] to a square uint8 [size, size, channels]."""
     import numpy as np
 
     if pixels.ndim == 3 and pixels.shape[2] == 1:
@@ -83,13 +83,13 @@ def convert_to_square_array(
 
 
 def restrict_decoding_process(memory_bytes: int, cpu_s: int) -> None:
-    """Limit this process before it handles untrusted images.
+    """Limit this process's memory and CPU time before it decodes untrusted images.
 
     A warning of a decompression bomb becomes an error; core dumps and truncated images are off.
 
     Args:
         memory_bytes: address space beyond what is mapped now.
-        cpu_s: CPU seconds from now on; call `renew_cpu_limit` to renew them.
+        cpu_s: CPU seconds from now on; call `extend_process_cpu_limit` to renew them.
     """
     warnings.simplefilter("ignore")  # warnings about odd metadata do not matter; the pixels decide
     warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -102,10 +102,10 @@ def restrict_decoding_process(memory_bytes: int, cpu_s: int) -> None:
     if statm.exists():
         pages = int(statm.read_text().split()[0])
         _lower_resource_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
-    renew_cpu_limit(cpu_s)
+    extend_process_cpu_limit(cpu_s)
 
 
-def renew_cpu_limit(cpu_s: int) -> None:
+def extend_process_cpu_limit(cpu_s: int) -> None:
     """Allow this process `cpu_s` more CPU seconds, after which the kernel kills it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     # One more, because the kernel counts whole seconds.

@@ -20,17 +20,17 @@ from core.contract.reports.data_report import DataReport
 from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
-from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecoding, DecodingMonitor
+from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecodingRun, DecodingMonitor
 from core.ingest.decoding.pool import DecoderPool, IngestStopped, choose_process_count
 from core.ingest.decoding.resizing import USUAL, SquareResizing
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates, measure_class_balance
 from core.ingest.findings.equal_images import find_equal_images
-from core.ingest.findings.traces import ImageTraces, write_image_traces
+from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.layout import USUAL as USUAL_READING
-from core.ingest.layout import BatchReading
-from core.ingest.limits import Limits
+from core.ingest.layout import BatchReadingSettings
+from core.ingest.limits import ArchiveLimits
 from core.ingest.names import quote_name
 from core.ingest.readers.registry import get_reader
 from core.ingest.report import DecodingResult, report_decoded_batch, warn_of_leaked_images
@@ -47,7 +47,7 @@ TRACES = "traces.safetensors"
 
 @dataclass(frozen=True)
 class IngestedBatch:
-    """Files and figures of an ingested batch.
+    """Files and counts of a decoded batch: datasets, fingerprints and report.
 
     Attributes:
         train, held_out: dataset files; the held-out one may have no images.
@@ -74,7 +74,7 @@ class IngestedBatch:
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """Choices for the datasets of a batch.
+    """Options for turning a batch into datasets: image size, held-out share and seed.
 
     Attributes:
         image_size: S in pixels.
@@ -93,9 +93,9 @@ class IngestOptions:
 
     image_size: int
     channels: int
-    limits: Limits
+    limits: ArchiveLimits
     resizing: SquareResizing = USUAL
-    reading: BatchReading = USUAL_READING
+    reading: BatchReadingSettings = USUAL_READING
     allowed_classes: Sequence[str] | None = None
     held_out_share: float = 0.15
     selection_share: float = 0.0
@@ -105,11 +105,13 @@ class IngestOptions:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape (S, S, C) of one image."""
+        """Shape (S, S, C) of one image in the datasets."""
         return self.image_size, self.image_size, self.channels
 
     def list_dataset_labels(self, classes: Iterable[str]) -> list[str]:
-        """Return the labels that the datasets' numbers index, for a batch with these classes."""
+        """Return the class labels that a dataset's label numbers mean, for a batch with these
+        classes.
+        """
         return sorted(classes) if self.allowed_classes is None else list(self.allowed_classes)
 
 
@@ -120,7 +122,8 @@ def ingest_archive(
     options: IngestOptions,
     monitor: DecodingMonitor = UNMONITORED,
 ) -> IngestedBatch:
-    """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
+    """Decode an uploaded archive to the datasets train.safetensors and held_out.safetensors in
+    `out_dir`.
 
     Args:
         media_type: as `sniff` returned it.
@@ -146,14 +149,14 @@ def ingest_archive(
         pool.start_decoder()
         with open_file_read_only(archive) as fd:
             check_archive_size(fd, limits)
-            reader = get_reader(media_type).with_name_encoding(reading.options.names)
+            reader = get_reader(media_type).with_fallback_name_encoding(reading.options.names)
             listed, source = reader.open_archive(fd, archive.absolute(), limits, scratch)
             contents = listed.assign_classes(limits, reading)
-        contents.layout.replace_former_names(reading.former_names())
+        contents.layout.replace_former_class_names(reading.former_names())
         classes = contents.layout.classes
         # Before decoding, which may take hours that a wrong label would waste.
         _require_allowed_classes(classes, options.list_dataset_labels(classes))
-        decoding = ArchiveDecoding(
+        decoding = ArchiveDecodingRun(
             scratch,
             options.image_size,
             options.channels,
@@ -186,7 +189,7 @@ def _write_datasets(
     report: BatchReport,
     classes: list[str],
 ) -> IngestedBatch:
-    """Write the datasets of the images marked `good`; `classes` are the batch's labels."""
+    """Write the training and held-out datasets of the images marked `good`."""
     shape, class_list = options.shape, options.list_dataset_labels(classes)
     number_of = {label: number for number, label in enumerate(class_list)}
     numbers = np.array([number_of[label] for label in classes], np.int64)
@@ -199,7 +202,7 @@ def _write_datasets(
     is_held_out = _choose_held_out_images(
         decoded, good, labels, options.held_out_share, options.seed
     )
-    is_selected = draw_selection_images(
+    is_selected = draw_trial_selection_images(
         labels, decoded.digests, good & ~is_held_out, options.selection_share, options.seed
     )
     train, held_out, selection = out_dir / TRAIN, out_dir / HELD_OUT, out_dir / SELECTION
@@ -260,7 +263,7 @@ def _choose_held_out_images(
     share: float,
     seed: int,
 ) -> npt.NDArray[np.bool_]:
-    """Return bool [N]: the archive's own test part, or a share of each class if it has none."""
+    """Return a mask [N] of held-out images: the archive's own test part, or a share of each class."""
     if decoded.test.any():
         return decoded.test
     is_held_out = np.zeros(len(labels), np.bool_)
@@ -271,7 +274,7 @@ def _choose_held_out_images(
 def draw_held_out_rows(
     labels: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8], share: float, seed: int
 ) -> npt.NDArray[np.bool_]:
-    """Return [N] booleans, true for held-out rows, stratified by label.
+    """Draw a share of the rows as held-out, stratified by label; return a mask [N].
 
     Within each class, the images are ordered by a keyed hash of their bytes, and the first ones are
     held out. This is a pure function of the archive and the seed, independent of any library's
@@ -305,14 +308,14 @@ def draw_held_out_rows(
     return chosen
 
 
-def draw_selection_images(
+def draw_trial_selection_images(
     labels: npt.NDArray[np.int64],
     digests: npt.NDArray[np.uint8],
     candidates: npt.NDArray[np.bool_],
     share: float,
     seed: int,
 ) -> npt.NDArray[np.bool_]:
-    """Return bool [N]: images that are set aside to compare trials, and never learned.
+    """Draw images that are set aside to compare trials and never learned; return a mask [N].
 
     Each class of `LEAST_FOR_SELECTION` candidates or more gives max(1, round(share · n)) of them,
     drawn by a keyed hash of their bytes. All images with the bytes of a drawn one are set aside, so
@@ -349,7 +352,8 @@ def _build_data_report(
     class_list: list[str],
     report: BatchReport,
 ) -> DataReport:
-    """Find near duplicates of the datasets in `out_dir`, and write their traces beside them.
+    """Find near duplicates in the datasets in `out_dir`, and write the fingerprints of their
+    images.
 
     Contradictions within the batch become fields of `report`.
     """
@@ -360,8 +364,8 @@ def _build_data_report(
     pixels = np.concatenate([contradictions.digest_image_pixels(images) for images, _ in parts])
     labels = np.concatenate([part_labels for _, part_labels in parts]).astype(np.int64)
     names = [decoded.names(row) for row in rows.tolist()]
-    traces = ImageTraces(train, held_out, names, pixels, labels, class_list)
-    write_image_traces(out_dir / TRACES, traces)
+    traces = ImageFingerprints(train, held_out, names, pixels, labels, class_list)
+    write_image_fingerprints(out_dir / TRACES, traces)
     # Without classes and parts: bytes that are repeated anywhere are no near duplicates.
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal_images(
@@ -377,7 +381,7 @@ def _build_data_report(
 
 
 def make_reader_of_image_pixels(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
-    """Return a function from an image's row in the traces to its pixels.
+    """Return a function that maps an image's row among the fingerprints to its pixels.
 
     Args:
         parts: images and labels of both parts; rows count through the first, then the second.

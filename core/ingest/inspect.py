@@ -13,15 +13,16 @@ from pathlib import Path
 from core.contract.reports.report import DuplicatesPolicy, EntryReason, FileReason, StoredReading
 from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.content import digest_batch_content
-from core.ingest.first_look import NOTHING, FirstLook, check_sample_images
-from core.ingest.layout import USUAL, BatchReading, build_stored_reading
-from core.ingest.limits import Limits
+from core.ingest.first_look import NOTHING, SampleImageCheck, check_sample_images
+from core.ingest.layout import USUAL, BatchReadingSettings, build_stored_reading
+from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.registry import get_reader
 
 
 @dataclass(frozen=True)
 class ArchiveDirectory:
-    """The contents that an archive's directory declares.
+    """Contents that an archive's directory declares: files, classes and sizes, before any image is
+    decoded.
 
     Attributes:
         classes: label → images, sorted by label.
@@ -55,7 +56,7 @@ class ArchiveDirectory:
     reading: StoredReading = field(default_factory=StoredReading)
     bad_entries: tuple[EntryReason, ...] = ()
     bad_entries_count: int = 0
-    first_look: FirstLook = NOTHING
+    first_look: SampleImageCheck = NOTHING
     content: str | None = None
 
 
@@ -72,11 +73,12 @@ def open_file_read_only(path: Path) -> Iterator[int]:
 def inspect_archive(
     path: Path,
     media_type: str,
-    limits: Limits,
-    reading: BatchReading = USUAL,
+    limits: ArchiveLimits,
+    reading: BatchReadingSettings = USUAL,
     duplicates: DuplicatesPolicy = "keep",
 ) -> ArchiveDirectory:
-    """Read the directory of an archive, and every image once for the content digest.
+    """Read the directory of an uploaded archive, and every image's bytes once for the content
+    digest.
 
     Args:
         path: the archive.
@@ -90,18 +92,18 @@ def inspect_archive(
     """
     with open_file_read_only(path) as fd:
         check_archive_size(fd, limits)
-        reader = get_reader(media_type).with_name_encoding(reading.options.names)
+        reader = get_reader(media_type).with_fallback_name_encoding(reading.options.names)
         contents = reader.list_contents(fd, limits).assign_classes(limits, reading)
-        fetch = reader.make_fetcher(fd, contents, limits)
+        fetch = reader.make_file_start_reader(fd, contents, limits)
         first_look = check_sample_images(contents, fetch, limits, in_order=reader.is_packed_whole)
         # Before the digest, which reads every image: most unusable batches end here.
         first_look.require_enough_readable_images(reading.options.max_bad)
         content = digest_batch_content(
-            fd, contents, reader.make_block_reader(fd, contents, limits), limits, duplicates
+            fd, contents, reader.make_file_block_reader(fd, contents, limits), limits, duplicates
         )
     layout = contents.layout
     # After the digest: a batch that is sent again has the labels that it was sent with.
-    layout.replace_former_names(reading.former_names())
+    layout.replace_former_class_names(reading.former_names())
     classes, n_train, n_test = layout.count_class_images()
     return ArchiveDirectory(
         classes,
@@ -123,8 +125,8 @@ def inspect_archive(
     )
 
 
-def check_archive_size(fd: int, limits: Limits) -> None:
-    """Raise ArchiveInvalid for an empty file, ArchiveTooLarge for one beyond the limit."""
+def check_archive_size(fd: int, limits: ArchiveLimits) -> None:
+    """Raise ArchiveInvalid for an empty upload, ArchiveTooLarge for one beyond the size limit."""
     packed = os.fstat(fd).st_size
     if not packed:
         raise ArchiveInvalid("The body is empty; send an archive of images.")

@@ -13,8 +13,8 @@ _MOST_FILES = 1000
 _MOST_DEPTH = 4
 
 
-class RetainedTableFiles:
-    """Bytes of files by number.
+class RetainedLabelTables:
+    """Possible label tables of an archive that is read in one pass: bytes of files by number.
 
     There are at most `MAX_TABLE_BYTES` for labels.csv, and as many for all others.
     """
@@ -25,7 +25,7 @@ class RetainedTableFiles:
         self._own_bytes = self._other_bytes = 0
 
     def can_retain_table(self, name: str, size: int) -> bool:
-        """Return whether a file is a possible label table that is to be retained."""
+        """Return True if a file is a possible label table and there is room to retain it."""
         if _is_labels_csv_name(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
@@ -38,7 +38,7 @@ class RetainedTableFiles:
         )
 
     def retain_file(self, number: int, name: str, data: bytes) -> None:
-        """Retain a possible label table for which `can_retain_table` is true."""
+        """Retain the bytes of a possible label table for which `can_retain_table` is true."""
         if _is_labels_csv_name(name):
             self._own_bytes += len(data)
             self._data[number] = data
@@ -54,7 +54,9 @@ class RetainedTableFiles:
             self._other_bytes -= len(self._data.pop(dropped))
 
     def read_retained_file(self, number: int) -> bytes:
-        """Return the bytes of a retained file. Raises UnreadableBatchError if it was not retained."""
+        """Return the bytes of a retained label table. Raises UnreadableBatchError if it was not
+        retained.
+        """
         if number not in self._data:
             raise UnreadableBatchError(
                 f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.",

@@ -17,7 +17,7 @@ from core.errors import (
     ArchiveTooLarge,
     LabelsInvalid,
 )
-from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
+from core.ingest.limits import REPORT_FILES, REPORT_ROWS, ArchiveLimits
 from core.ingest.names import normalise_label, quote_name
 from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import Known
@@ -25,13 +25,13 @@ from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import build_reading_option_texts, parse_reading_option_texts
 from core.ingest.rules.plan import (
     IGNORED,
-    make_empty_label_finder,
+    list_no_known_classes,
     plan_batch_reading,
     require_training_images,
 )
-from core.text.steps import convert_options_to_parameters
+from core.text.steps import convert_options_to_query_parameters
 
-__all__ = ["IGNORED", "ArchiveLayout", "BatchReading", "build_archive_layout"]
+__all__ = ["IGNORED", "ArchiveLayout", "BatchReadingSettings", "build_archive_layout"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,
@@ -46,14 +46,14 @@ FormerNames = Mapping[str, str | None]
 """Former class name → the class that it stands for; None: that class was dropped."""
 
 
-def make_empty_former_names() -> FormerNames:
-    """Return an empty mapping of former class names."""
+def make_empty_former_class_names() -> FormerNames:
+    """Return no former class names, for a model without any."""
     return {}
 
 
 @dataclass(frozen=True)
-class BatchReading:
-    """Way to read a batch: the sender's options, and what is known of the classes of its model.
+class BatchReadingSettings:
+    """Settings for reading a batch: the sender's options, and the classes that its model knows.
 
     Attributes:
         options: options of the sender.
@@ -64,9 +64,9 @@ class BatchReading:
     """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
-    known_classes: Known = make_empty_label_finder
+    known_classes: Known = list_no_known_classes
     is_old: bool = False
-    former_names: Callable[[], FormerNames] = make_empty_former_names
+    former_names: Callable[[], FormerNames] = make_empty_former_class_names
 
     def build_reading_options(self, names: Sequence[str]) -> ReadingOptions:
         """Return the options for reading a batch with the files `names`; an old batch without
@@ -80,13 +80,11 @@ class BatchReading:
         )
 
 
-USUAL = BatchReading()
+USUAL = BatchReadingSettings()
 
 
 def build_stored_reading(options: ReadingOptions, layout: "ArchiveLayout") -> StoredReading:
-    """Return the reading options that are stored with a batch, so that it is read the same way
-    again.
-    """
+    """Return the reading options to store with a batch, so that its job reads it the same way."""
     stored: StoredReading = {
         "options": build_reading_option_texts(options),
         "known": sorted(layout.decided_by),
@@ -97,24 +95,24 @@ def build_stored_reading(options: ReadingOptions, layout: "ArchiveLayout") -> St
 
 def parse_stored_reading(
     stored: StoredReading | None, classes: Collection[str], former_names: FormerNames
-) -> BatchReading:
-    """Return the reading options that are stored with a batch.
+) -> BatchReadingSettings:
+    """Parse the reading options that are stored with a batch.
 
     Args:
         classes: labels of the batch, for batches stored without a reading.
         former_names: those of the model now: it may have been edited since.
     """
     if stored is None:
-        return BatchReading(known_classes=lambda: classes, is_old=True)
+        return BatchReadingSettings(known_classes=lambda: classes, is_old=True)
     known_classes = stored.get("known", [])
     names = {**former_names, **stored.get("former_names", {})}
     options = parse_reading_option_texts(stored.get("options", {}))
-    return BatchReading(options, lambda: known_classes, former_names=lambda: names)
+    return BatchReadingSettings(options, lambda: known_classes, former_names=lambda: names)
 
 
 @dataclass
 class ArchiveLayout:
-    """Layout of an archive.
+    """Class and part (training, held out) of each file in an archive.
 
     Attributes:
         kind: `split`, `folders`, `csv`, `table` or `npz`.
@@ -144,8 +142,8 @@ class ArchiveLayout:
     bad_entries_count: int = 0
     renamed: dict[str, str | None] = field(default_factory=dict)
 
-    def replace_former_names(self, former_names: FormerNames) -> None:
-        """Read former class names of the model as the classes that they stand for.
+    def replace_former_class_names(self, former_names: FormerNames) -> None:
+        """Replace former class names of the model by the classes that they now mean.
 
         A class that was dropped stays in the batch, with a warning: learning it brings it back.
         """
@@ -181,8 +179,8 @@ class ArchiveLayout:
         pairs = sorted(zip(self.classes, totals, strict=True))
         return dict(pairs), sum(totals) - tests, tests
 
-    def require_valid_classes(self, limits: Limits, held_out_alone: bool = False) -> None:
-        """Raise unless every class has training images and there are not too many classes.
+    def require_valid_classes(self, limits: ArchiveLimits, held_out_alone: bool = False) -> None:
+        """Check that every class has training images and that there are not too many classes.
 
         Args:
             held_out_alone: True if a batch without any training image is possible.
@@ -198,12 +196,11 @@ class ArchiveLayout:
 
 def build_archive_layout(
     names: Sequence[str],
-    limits: Limits,
+    limits: ArchiveLimits,
     read: Callable[[int], bytes],
-    reading: BatchReading = USUAL,
+    reading: BatchReadingSettings = USUAL,
 ) -> ArchiveLayout:
-    """Return the layout of the files `names` (checked paths); `read(i)` returns the bytes of file
-    i.
+    """Determine the class and part of each file in `names`; `read(i)` returns the bytes of file i.
 
     Raises:
         ArchiveInvalid: no layout fits, or several do; `extra["remedies"]` has the options that
@@ -231,7 +228,10 @@ def build_archive_layout(
         [{"path": path, "reason": reason} for path, reason in plan.ignored_files[:REPORT_FILES]],
         plan.notes,
         # The rules name options as on a command line; requests have parameters.
-        [convert_options_to_parameters(text) for text in plan.warnings + plan.left_out_warnings],
+        [
+            convert_options_to_query_parameters(text)
+            for text in plan.warnings + plan.left_out_warnings
+        ],
         plan.decided_by,
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
         len(plan.bad_entries),
@@ -242,7 +242,7 @@ def build_archive_layout(
 
 @contextmanager
 def _convert_reading_rule_errors() -> Iterator[None]:
-    """Convert errors of the reading rules into errors of the service."""
+    """Convert errors of the rules for reading a batch into errors of the service."""
     try:
         yield
     except UnreadableBatchError as error:
@@ -251,6 +251,6 @@ def _convert_reading_rule_errors() -> Iterator[None]:
             for remedy in error.remedies
         ]
         raise _ERRORS[error.kind](
-            convert_options_to_parameters(str(error)),
+            convert_options_to_query_parameters(str(error)),
             extra={"remedies": remedies} if remedies else None,
         ) from error

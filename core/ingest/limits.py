@@ -34,8 +34,8 @@ BAD_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of one archive.
+class ArchiveLimits:
+    """Limits on an uploaded archive: bytes, entries, pixels, classes and compression ratio.
 
     Attributes:
         body_bytes: packed size.
@@ -55,8 +55,8 @@ class Limits:
     ratio: int = 100
 
     @classmethod
-    def from_settings(cls, settings: "Settings") -> "Limits":
-        """Return the limits on uploads that the settings define."""
+    def from_settings(cls, settings: "Settings") -> "ArchiveLimits":
+        """Return the limits on uploaded archives that the settings define."""
         return cls(
             body_bytes=settings.max_body_bytes,
             entries=settings.max_entries,
@@ -73,5 +73,7 @@ class Limits:
 
     @property
     def decoder_memory_bytes(self) -> int:
-        """Address space of a decoder beyond its start: the file, and the image three times."""
+        """Memory that a decoder process may use beyond its start: the file, and the image three
+        times.
+        """
         return self.max_image_file_bytes + 16 * self.image_pixels + (192 << 20)

@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 
 @dataclass
 class ArchiveMembers:
-    """Columns with one row per regular file, in archive order.
+    """Table of an archive's regular files, with columns for offsets and sizes, in archive order.
 
     Attributes:
         names: checked paths.
@@ -47,7 +47,7 @@ class ArchiveMembers:
     def append_member(
         self, name: str, offset: int, packed: int, size: int, method: int, crc: int
     ) -> None:
-        """Add a file of an archive; `packed` and `size` are bytes."""
+        """Add a file of an archive to the table; `packed` and `size` are bytes."""
         self.names.append(name)
         self.offsets.append(offset)
         self.packed.append(packed)
@@ -57,19 +57,19 @@ class ArchiveMembers:
 
 
 class DamagedFile(Exception):
-    """A file with unreadable bytes; the message is a reason for the report."""
+    """Error: a file of an archive has unreadable bytes; the message is a reason for the report."""
 
 
 class UnpackedSizeMismatch(Exception):
-    """A file that unpacks to another size than its archive declares."""
+    """Error: a file unpacks to another size than its archive declares."""
 
 
 class UnpackError(Exception):
-    """A member that does not unpack to what its archive declares."""
+    """Error: a file of an archive does not unpack to what the archive declares."""
 
 
 def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
-    """Return the unpacked bytes of an archive's file; at most `size` + 1 of them are held.
+    """Unpack a file of an archive in memory; at most `size` + 1 bytes of it are held.
 
     Raises DamagedFile for a broken stream or checksum, UnpackedSizeMismatch if the size is not the declared
     one.
@@ -95,7 +95,7 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
 
 
 def read_member_by_row(fd: int, members: ArchiveMembers, i: int) -> bytes:
-    """Return the unpacked bytes of the archive's file in row `i`.
+    """Unpack the archive's file in row `i` in memory.
 
     Raises as `read_member` does.
     """
@@ -104,7 +104,7 @@ def read_member_by_row(fd: int, members: ArchiveMembers, i: int) -> bytes:
 
 
 def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, most: int) -> bytes:
-    """Return the first `most` bytes of a file, checked as by `read_member` if these are all.
+    """Return the first `most` unpacked bytes of an archive's file, checked if these are all.
 
     Raises as `read_member` does.
     """
@@ -121,7 +121,8 @@ def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, most:
 
 
 def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a member in blocks, checked against its size and checksum.
+    """Yield the unpacked bytes of an archive's file in blocks, checked against its size and
+    checksum.
 
     Raises UnpackError if the bytes are not as the archive declares.
     """
@@ -167,7 +168,7 @@ def _inflate_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]
 
 
 def copy_unpacked_archive_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:
-    """Copy a member's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
+    """Copy an archive file's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is
     damaged.
@@ -212,7 +213,7 @@ def copy_unpacked_archive_member(fd: int, members: ArchiveMembers, i: int, out: 
 
 
 def write_all_bytes_to_descriptor(fd: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of `data` at the descriptor's position."""
+    """Write all of `data` to a file descriptor at its position."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

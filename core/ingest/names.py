@@ -92,7 +92,7 @@ def refuse_nested_archive(name: str, first_bytes: bytes) -> None:
 
 
 def normalise_label(text: str, where: str) -> str:
-    """Return a class label in NFC, with its case, without surrounding blanks.
+    """Return a class label in Unicode NFC, without surrounding blanks; its case is kept.
 
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than
     100 characters, or has a character that names must not have (`core.text.characters`).

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from core.errors import ArchiveHostile
 from core.ingest.formats import UploadFormat
-from core.ingest.layout import USUAL, ArchiveLayout, BatchReading, build_archive_layout
-from core.ingest.limits import Limits
+from core.ingest.layout import USUAL, ArchiveLayout, BatchReadingSettings, build_archive_layout
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     ArchiveMembers,
     DamagedFile,
@@ -28,7 +28,8 @@ from core.ingest.rules.tables import MAX_TABLE_BYTES
 
 @dataclass(frozen=True)
 class ImageArray:
-    """Images as one array: uint8 [N, height, width] or [N, height, width, channels], in C order.
+    """Array of images in an npz: uint8 [N, height, width] or [N, height, width, channels], in C
+    order.
 
     Attributes:
         name: name of the array in reports.
@@ -44,8 +45,8 @@ class ImageArray:
 
 
 @dataclass(frozen=True)
-class Contents:
-    """The checked files of an archive, and the class of each image.
+class ArchiveContents:
+    """Contents of an uploaded archive: its checked files, and the class of each image.
 
     Attributes:
         members: the files.
@@ -59,8 +60,11 @@ class Contents:
     arrays: tuple[ImageArray, ...] = ()
     read: Callable[[int], bytes] | None = None
 
-    def assign_classes(self, limits: Limits, reading: BatchReading = USUAL) -> "Contents":
-        """Return the contents of an archive with a class for each file.
+    def assign_classes(
+        self, limits: ArchiveLimits, reading: BatchReadingSettings = USUAL
+    ) -> "ArchiveContents":
+        """Return the archive's contents with a class for each file, by the rules for reading a
+        batch.
 
         Raises as `core.ingest.layout.build_archive_layout`.
         """
@@ -72,8 +76,8 @@ class Contents:
         return replace(self, layout=layout, read=None)
 
 
-class Reader:
-    """One upload format.
+class UploadReader:
+    """Base class of readers of one upload format, such as zip.
 
     Attributes:
         name: name stored with a task, at most 32 characters.
@@ -94,33 +98,34 @@ class Reader:
 
     @property
     def format(self) -> UploadFormat:
-        """The archive format, with its endings and first bytes."""
+        """The archive format that the reader reads, with its endings and first bytes."""
         return UploadFormat(self.endings, self.marks)
 
     def recognises_format(self, first: bytes) -> bool:
-        """Return True if an upload with these first bytes (up to 1024) has the reader's format."""
+        """Return True if an upload's first bytes (up to 1024) show the reader's format."""
         return self.format.has_format_mark(first)
 
-    def with_name_encoding(self, encoding: str) -> "Reader":
-        """Return a reader that uses an encoding for names that do not state theirs.
+    def with_fallback_name_encoding(self, encoding: str) -> "UploadReader":
+        """Return a reader that decodes entry names of unstated encoding by the given one.
 
         The reader itself is returned if names of the format always state it.
         """
         del encoding
         return self
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the directory of the archive at descriptor `fd`; no image is decoded.
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
+        """Read the directory of the archive open at descriptor `fd`; no image is decoded.
 
         Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by
         the limits.
         """
         raise NotImplementedError
 
-    def make_fetcher(
-        self, fd: int, contents: Contents, limits: Limits
+    def make_file_start_reader(
+        self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int, int], bytes]:
-        """Return a function that reads the beginning of a file, by its number and the most bytes.
+        """Return a function that reads the beginning of an archive's file, by its number and the
+        most bytes.
 
         If the archive is packed as a whole, numbers must rise. The function raises Damaged and
         UnpackedSizeMismatch.
@@ -128,10 +133,11 @@ class Reader:
         del limits
         return lambda number, most: read_start_of_archive_member(fd, contents.members, number, most)
 
-    def make_block_reader(
-        self, fd: int, contents: Contents, limits: Limits
+    def make_file_block_reader(
+        self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int], Iterator[bytes]]:
-        """Return a function that yields the unpacked bytes of a file in blocks, by its number.
+        """Return a function that yields the unpacked bytes of an archive's file in blocks, by its
+        number.
 
         If the archive is packed as a whole, numbers must rise. Its iterators raise UnpackError.
         """
@@ -139,9 +145,10 @@ class Reader:
         return lambda number: unpack_member_blocks(fd, contents.members, number)
 
     def open_archive(
-        self, fd: int, path: Path, limits: Limits, scratch: Path
-    ) -> tuple[Contents, Path]:
-        """Return the contents of an archive, and the file in which their offsets are valid.
+        self, fd: int, path: Path, limits: ArchiveLimits, scratch: Path
+    ) -> tuple[ArchiveContents, Path]:
+        """Open an archive for decoding; return its contents, and the file in which their offsets
+        are valid.
 
         That is the archive itself (`path`), or one made from it in the folder `scratch`. Raises as
         `list_contents`.
@@ -150,16 +157,18 @@ class Reader:
         return self.list_contents(fd, limits), path
 
 
-def build_unlabelled_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Contents:
-    """Return the files of an archive, to which `Contents.assign_classes` adds classes."""
+def build_unlabelled_contents(
+    fd: int, members: ArchiveMembers, limits: ArchiveLimits
+) -> ArchiveContents:
+    """Return an archive's files without classes, which `ArchiveContents.assign_classes` adds."""
     del limits
-    return Contents(
-        members, ArchiveLayout("folders"), read=lambda i: read_small_file(fd, members, i)
+    return ArchiveContents(
+        members, ArchiveLayout("folders"), read=lambda i: read_possible_table_file(fd, members, i)
     )
 
 
-def read_small_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
-    """Return the bytes of a file that may be a label table.
+def read_possible_table_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
+    """Read a small file of the archive that may be a label table.
 
     Raises UnreadableBatchError, and ArchiveHostile for a false size.
     """

@@ -20,7 +20,7 @@ from core.ingest.decoding.decoder import (
 )
 from core.ingest.decoding.pool import DEADLY, IMAGE_CPU_S
 from core.ingest.findings import equal_images
-from core.ingest.first_report import IMAGES, build_report_before_decoding
+from core.ingest.first_report import IMAGES, build_batch_report_before_decoding
 from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import quote_name
@@ -28,7 +28,7 @@ from core.ingest.names import quote_name
 
 @dataclass
 class DecodingResult:
-    """Results of decoding per candidate file.
+    """Verdict, digest and pixels of each image file after decoding an archive.
 
     Name, class number, membership in the archive's own test part, verdict, digest, and location of
     its pixels.
@@ -49,7 +49,7 @@ def report_decoded_batch(
     policy: DuplicatesPolicy = "keep",
     max_bad: float = BAD_SHARE,
 ) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
-    """Return the report of a decoded batch, and bool [N]: True for every usable image.
+    """Return the report of a decoded batch, and a mask [N] of its usable images.
 
     Args:
         max_bad: share of images that may be damaged.
@@ -126,8 +126,7 @@ def _read_rejection_reasons(decoded: DecodingResult, rows: list[int]) -> list[Fi
 def build_refusal_of_crashing_images(
     crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout
 ) -> Rejected:
-    """Return the refusal of a batch whose images crashed too many decoders; `crashed`: their
-    rows."""
+    """Return the error for a batch whose images crashed too many decoders; `crashed`: their rows."""
     report = _build_stopped_report(crashed, names, layout, "too many images crashed the decoder")
     first = quote_name(report["rejected"][0]["path"])
     return Rejected(
@@ -139,7 +138,7 @@ def build_refusal_of_crashing_images(
 def build_refusal_of_slow_images(
     crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout
 ) -> Rejected:
-    """Return the refusal of a batch whose images took decoders too long; `crashed`: their rows."""
+    """Return the error for a batch whose images took decoders too long; `crashed`: their rows."""
     report = _build_stopped_report(crashed, names, layout, "the images took too long")
     return Rejected(
         f"Decoding the images takes more than {IMAGE_CPU_S:.0f} s of CPU time each; save them in a "
@@ -161,7 +160,7 @@ def _build_batch_report(
     rejected: list[FileReason], count: int, layout: ArchiveLayout, notes: Sequence[str]
 ) -> BatchReport:
     return {
-        **build_report_before_decoding(
+        **build_batch_report_before_decoding(
             layout.ignored,
             layout.ignored_files,
             notes,
@@ -178,7 +177,7 @@ def _build_batch_report(
 def warn_of_leaked_images(
     decoded: DecodingResult, good: npt.NDArray[np.bool_], warnings: list[str]
 ) -> None:
-    """Add a warning if held-out images are also in the training part, byte for byte."""
+    """Add a warning if held-out images also occur in the training part, byte for byte."""
     held_out_digests, training_digests = (
         {digest.tobytes() for digest in decoded.digests[good & side]}
         for side in (decoded.test, ~decoded.test)

@@ -4,7 +4,7 @@ from core.errors import ArchiveInvalid, UnsupportedType
 from core.ingest.image_file.kinds import kind_of
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.names import quote_name
-from core.ingest.reader import Reader
+from core.ingest.reader import UploadReader
 from core.ingest.readers.registry import READERS, UPLOAD_TYPES
 from core.ingest.rules import foreign
 
@@ -16,7 +16,7 @@ _ACCEPTED = ", ".join(UPLOAD_TYPES)
 
 
 def detect_upload_format(first_bytes: bytes, declared: str | None) -> str:
-    """Return the name of the reader for an uploaded body, see `core.ingest.readers.registry`.
+    """Return the name of the upload format that an uploaded body has by its first bytes.
 
     `first_bytes` are the first SNIFF_BYTES of the body, or fewer if it is shorter. `declared` is
     its media type; None or application/octet-stream if the sender gave none. Raises ArchiveInvalid
@@ -60,8 +60,8 @@ def _is_image_file_start(first_bytes: bytes) -> bool:
         return False
 
 
-def _find_reader(first: bytes) -> Reader | None:
-    """Return the reader that recognises the bytes, or one for a special case of its format."""
+def _find_reader(first: bytes) -> UploadReader | None:
+    """Return the upload reader that recognises the bytes, or one for a special case of its format."""
     general_reader = next(
         (r for r in READERS.values() if r.special_of is None and r.recognises_format(first)), None
     )

@@ -44,7 +44,7 @@ _MARKS = "‘’“”–—…"
 
 
 class ZipNameDecoder:
-    """Decoder of the names of one zip.
+    """Decoder of a zip's entry names, with an assumed encoding where none is stated.
 
     `encoding` is the sender's choice for names that do not state theirs; "" chooses by the names.
     """
@@ -58,7 +58,7 @@ class ZipNameDecoder:
     def decode_entry_name(
         self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]
     ) -> str:
-        """Decode the name of a zip entry.
+        """Decode the bytes of a zip entry's name, by its stated or an assumed encoding.
 
         Args:
             raw: bytes of the name.
@@ -91,7 +91,9 @@ class ZipNameDecoder:
         return raw.decode("cp437")
 
     def build_encoding_note(self) -> str:
-        """Return a note about the assumed encoding of names; "" if all state theirs or are UTF-8."""
+        """Return a note about the assumed encoding of a zip's names; "" if all state theirs or are
+        UTF-8.
+        """
         encoding = self._chosen or self._guessed
         if not self._read or encoding in ("", "utf-8"):
             return ""
@@ -107,7 +109,7 @@ class ZipNameDecoder:
 
 
 def resolve_encoding_name(encoding: str) -> str:
-    """Return an encoding's name in Python. Raises ArchiveInvalid for an unsupported one."""
+    """Return Python's name of a character encoding. Raises ArchiveInvalid for an unsupported one."""
     name = encoding.strip().lower().replace(" ", "_")
     for candidate in (_OTHER_NAMES.get(name, name), name.replace("-", "_"), name.replace("_", "-")):
         if candidate in ENCODINGS:
@@ -118,7 +120,9 @@ def resolve_encoding_name(encoding: str) -> str:
 
 
 def read_unicode_path(extra: bytes, raw: bytes) -> bytes | None:
-    """Return the UTF-8 name in the field 0x7075; None if it is missing or not for `raw`."""
+    """Return a zip entry's UTF-8 name from the extra field 0x7075; None if it is missing or not for
+    `raw`.
+    """
     at = 0
     while at + 4 <= len(extra):
         kind, count = struct.unpack_from("<HH", extra, at)
@@ -132,7 +136,9 @@ def read_unicode_path(extra: bytes, raw: bytes) -> bytes | None:
 
 
 def choose_likely_encoding(raw_names: Iterable[bytes]) -> str:
-    """Return the encoding in which names look most like names: UTF-8 if all are valid UTF-8."""
+    """Return the encoding in which a zip's file names look most natural: UTF-8 if all are valid
+    UTF-8.
+    """
     names = list(dict.fromkeys(raw_names))
     if all(_is_valid_in_encoding(raw, "utf-8") for raw in names):
         return "utf-8"
@@ -144,7 +150,7 @@ def choose_likely_encoding(raw_names: Iterable[bytes]) -> str:
 
 
 def _rate_name_encoding(names: list[bytes], encoding: str) -> float:
-    """Return how much the characters beyond ASCII look like those of names, 0 to 1."""
+    """Rate how natural decoded file names look by their non-ASCII characters, 0 to 1."""
     total = characters = 0.0
     for raw in names:
         try:
@@ -171,7 +177,7 @@ def _rate_name_character_likelihood(text: str, at: int, encoding: str) -> float:
 
 
 def _rate_western_letter_in_name(character: str, before: str, after: str) -> float:
-    """Rate a Western character, 0 to 1.
+    """Rate how likely a Western character is at its place in a file name, 0 to 1.
 
     A letter is expected among others, one at a time, and no capital after a small letter.
     """
@@ -188,7 +194,7 @@ def _rate_western_letter_in_name(character: str, before: str, after: str) -> flo
 
 
 def _rate_east_asian_character(character: str, encoding: str) -> float:
-    """Rate an East Asian character, 0 to 1.
+    """Rate how likely an East Asian character is in a file name, 0 to 1.
 
     Kana and characters of the first level are usual; those of other levels are rare.
     """

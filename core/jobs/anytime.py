@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from core.contract.catalogue import Catalogue
-from core.contract.jobs.snapshot import StoredAnytimeState
+from core.contract.catalogue import MethodCatalogue
+from core.contract.jobs.snapshot import StoredBestState
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.database.session import Database
@@ -23,7 +23,7 @@ from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
 from core.export.format import PartFile, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.ids import is_id
-from core.jobs.jobs import make_missing_error
+from core.jobs.jobs import make_missing_job_error
 from core.requests.actor import Actor
 from core.storage import ObjectStorage
 from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
@@ -41,8 +41,10 @@ _building = threading.Lock()  # one build at a time per process, as with the dow
 
 
 @dataclass(frozen=True)
-class AnytimeFile:
-    """A finished download: store, key, SHA-256 digest, size in bytes, and name to save it under."""
+class BestStateDownload:
+    """Finished download of a job's best state: store, key, SHA-256 digest, size in bytes, and name
+    to save it under.
+    """
 
     store: ObjectStorage
     key: str
@@ -51,7 +53,7 @@ class AnytimeFile:
     filename: str
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of the file, as `Blobs.read` does.
+        """Read chunks of the best state's download from the store, as `Blobs.read` does.
 
         A damaged file is deleted, so that the next request builds it again.
 
@@ -66,13 +68,18 @@ class AnytimeFile:
             self.store.delete(self.key)
             raise
         except StoreCorrupt:
-            raise _make_anytime_state_replaced_error() from None
+            raise _make_best_state_replaced_error() from None
         return _read_state_file(self.store, self.key, offset, length)
 
 
 def get_best_state_download(
-    db: Database, store: ObjectStorage, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
-) -> AnytimeFile:
+    db: Database,
+    store: ObjectStorage,
+    catalogue: MethodCatalogue,
+    actor: Actor,
+    job_id: str,
+    spool: Path,
+) -> BestStateDownload:
     """Return the download of a job's best validated state, and build it if it is not stored yet.
 
     Args:
@@ -92,21 +99,21 @@ def get_best_state_download(
     if file is None:
         with _building:
             # Look again: another thread may have built it while this one waited for the lock.
-            file = _find_stored_download(store, state.key, filename) or _build_anytime_download(
+            file = _find_stored_download(store, state.key, filename) or _build_best_state_download(
                 store, catalogue, state, filename, spool
             )
     return file
 
 
-def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytimeState]:
-    """Return the name of the model and the job's registered state."""
+def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredBestState]:
+    """Find a job's registered best state; return it with the name of the job's model."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
         if job is None or not actor.can_see(job.owner_id):
-            raise make_missing_error(job_id)
+            raise make_missing_job_error(job_id)
         model = session.get_one(Model, job.model_id)
         if model.deleted_at is not None:
-            raise make_missing_error(job_id)
+            raise make_missing_job_error(job_id)
         state = JobState(job.state)
         if state in PAST:
             explanation = (
@@ -142,29 +149,31 @@ def _make_unavailable_error(
     return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
 
-def _find_stored_download(store: ObjectStorage, key: str, filename: str) -> AnytimeFile | None:
-    """Return the zip stored beside the parts; its file name is its digest."""
+def _find_stored_download(
+    store: ObjectStorage, key: str, filename: str
+) -> BestStateDownload | None:
+    """Return the stored zip of a job's best state, whose file name is its digest."""
     for info in store.list(key):
         name = PurePosixPath(info.key)
         if name.suffix == ".zip":
-            return AnytimeFile(store, info.key, name.stem, info.size, filename)
+            return BestStateDownload(store, info.key, name.stem, info.size, filename)
     return None
 
 
-def _build_anytime_download(
+def _build_best_state_download(
     store: ObjectStorage,
-    catalogue: Catalogue,
-    state: StoredAnytimeState,
+    catalogue: MethodCatalogue,
+    state: StoredBestState,
     filename: str,
     spool: Path,
-) -> AnytimeFile:
-    """Build the zip from the stored parts and put it beside them."""
+) -> BestStateDownload:
+    """Build the zip of a job's best state from its stored parts, and store it beside them."""
     # A random name, since other processes build in the same folder.
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
     parts: list[PartFile] = []
     try:
-        _copy_anytime_state_file(store, state, _MANIFEST, copy)
+        _copy_best_state_file(store, state, _MANIFEST, copy)
         manifest = Manifest.from_json(json.loads(copy.read_text()))
         for part in manifest.parts:
             if part.type in list_inference_part_types(manifest):
@@ -183,13 +192,13 @@ def _build_anytime_download(
     finally:
         for path in (target, copy, *(part.path for part in parts)):
             path.unlink(missing_ok=True)
-    return AnytimeFile(store, key, sha256, size, filename)
+    return BestStateDownload(store, key, sha256, size, filename)
 
 
-def _copy_anytime_state_file(
-    store: ObjectStorage, state: StoredAnytimeState, name: str, target: Path
+def _copy_best_state_file(
+    store: ObjectStorage, state: StoredBestState, name: str, target: Path
 ) -> None:
-    """Copy a file of the state to `target`.
+    """Copy a stored file of a job's best state to `target`.
 
     Raises:
         StoreCorrupt: the file is damaged.
@@ -207,10 +216,10 @@ def _read_state_file(
     try:
         return store.read(key, offset, length)
     except StoreCorrupt:  # the file is gone
-        raise _make_anytime_state_replaced_error() from None
+        raise _make_best_state_replaced_error() from None
 
 
-def _make_anytime_state_replaced_error() -> Unavailable:
+def _make_best_state_replaced_error() -> Unavailable:
     return Unavailable(
         "A better state has just taken the place of this one; ask again.", retry_after_s=1
     )

@@ -40,7 +40,7 @@ Status = Literal["up", "down", "none"]
 
 
 class WorkerNotifier:
-    """Sender of rings for jobs.
+    """Thread that notifies workers of new jobs through the broker (Celery and Redis).
 
     Args:
         settings: `broker_url` chooses between Celery and the datagram socket in `data_dir`.
@@ -57,7 +57,7 @@ class WorkerNotifier:
         self._checked = threading.Event()
 
     def start_sending_notifications(self) -> None:
-        """Start the sending thread, if there is a broker. Further calls do nothing."""
+        """Start the thread that notifies workers, if there is a broker. Further calls do nothing."""
         if self._settings.is_embedded:
             return
         # Several threads may ring for the first time at once.
@@ -70,7 +70,7 @@ class WorkerNotifier:
                 self._thread.start()
 
     def notify_workers(self, job_id: str) -> None:
-        """Ask a worker to look at the queue.
+        """Ask a worker to look for jobs in the queue.
 
         Call this after the commit that made `job_id` eligible.
 
@@ -87,7 +87,8 @@ class WorkerNotifier:
             log.warning("ring dropped", job=job_id)
 
     def get_broker_status(self) -> Status:
-        """Return the broker's state at the last check: `up`, `down`, or `none` without a broker.
+        """Return the message broker's state at the last check: `up`, `down`, or `none` without a
+        broker.
 
         The first call waits for the first check, at most 2.5 times the socket time-out.
         """
@@ -98,7 +99,7 @@ class WorkerNotifier:
         return self._status
 
     def close(self, timeout_s: float = 2 * SOCKET_TIMEOUT_S) -> None:
-        """Stop the sending thread; the chores repeat the rings that still wait."""
+        """Stop the notifying thread; periodic tasks repeat the notifications that still wait."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is None:
@@ -158,7 +159,7 @@ class WorkerNotifier:
 
 
 class _NotificationBroker:
-    """Celery and Redis clients.
+    """Celery and Redis clients by which workers are notified of jobs.
 
     Imported on creation, so that embedded processes do not load them.
     """
@@ -224,7 +225,7 @@ class _NotificationBroker:
 
 
 def wake_worker(data_dir: Path) -> bool:
-    """Send one datagram to the worker of `data_dir`; return whether a worker listens there."""
+    """Wake the worker of `data_dir` with a datagram; return True if a worker listens there."""
     try:
         with (
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
@@ -242,7 +243,7 @@ def wake_worker(data_dir: Path) -> bool:
 
 @contextmanager
 def open_wakeup_socket(data_dir: Path) -> Iterator[socket.socket | None]:
-    """Open the non-blocking datagram socket that wakes the worker; yield None if that fails."""
+    """Open the non-blocking socket whose datagrams wake this worker; yield None if that fails."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         with _shorten_socket_path(data_dir) as address:
@@ -263,7 +264,8 @@ def open_wakeup_socket(data_dir: Path) -> Iterator[socket.socket | None]:
 
 @contextmanager
 def _shorten_socket_path(data_dir: Path) -> Iterator[str]:
-    """Yield the socket's path, through a descriptor of its folder if the plain path is too long.
+    """Yield a path for the socket that is short enough, through a descriptor of its folder if
+    needed.
 
     UNIX socket addresses end at 107 bytes.
     """
@@ -279,7 +281,7 @@ def _shorten_socket_path(data_dir: Path) -> Iterator[str]:
 
 
 def read_pending_wakeups(listener: socket.socket) -> None:
-    """Read all pending wake-ups, for at most `SOCKET_TIMEOUT_S` seconds."""
+    """Read all pending datagrams that wake the worker, for at most `SOCKET_TIMEOUT_S` seconds."""
     # Bounded, because rings may arrive as fast as they are read.
     deadline = time.monotonic() + SOCKET_TIMEOUT_S
     while time.monotonic() < deadline:

@@ -18,7 +18,7 @@ from core.errors import LeaseLost
 
 @dataclass(frozen=True)
 class JobClaim:
-    """A worker's claim on one job, valid while its lease is renewed.
+    """A worker's claim (lease) on one job, valid while it is renewed.
 
     Attributes:
         task_id, task_number, parent_version: None if the job learns no task.
@@ -44,13 +44,13 @@ class JobClaim:
 
     @property
     def parent(self) -> int:
-        """Number of the version that a learning job starts from."""
+        """Number of the version that a claimed learning job starts from."""
         assert self.parent_version is not None, "the job learns a task"
         return self.parent_version
 
 
 def lock_claimed_job(session: Session, claim: JobClaim) -> Job:
-    """Lock the claimed job's row and return it.
+    """Lock the database row of the job that a worker has claimed, and return it.
 
     Raises:
         LeaseLost: the claim is not the job's current one.

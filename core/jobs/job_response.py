@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.contract.error import JobError
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.contract.responses.job import JobOut, Progress, WaitingFor
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.polling import JobRow
 from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
@@ -26,59 +26,59 @@ _TERMINAL = frozenset(str(s) for s in TERMINAL)
 
 
 class JobLike(Protocol):
-    """A job as it was read: an ORM row, or the row of a poll."""
+    """Protocol of a job as it was read from the database: an ORM row, or the row of a poll."""
 
     @property
     def id(self) -> str:
-        """Id, `job_…`."""
+        """Id of the job, `job_…`."""
 
     @property
     def kind(self) -> str:
-        """Kind: learn, validate, fetch, measure or export."""
+        """Kind of the job: learn, validate, fetch, measure or export."""
 
     @property
     def model_id(self) -> str:
-        """Id of its model, `mdl_…`."""
+        """Id of the job's model, `mdl_…`."""
 
     @property
     def task_number(self) -> int | None:
-        """Number of the task that it learns or checks; None: it has none."""
+        """Number of the task that the job learns or checks; None: it has none."""
 
     @property
     def state(self) -> str:
-        """State; see `core.database.states`."""
+        """State of the job; see `core.database.states`."""
 
     @property
     def revision(self) -> int:
-        """Number that rises with every change of the row."""
+        """Number that rises with every change of the job's row."""
 
     @property
     def attempt(self) -> int:
-        """Number of starts so far."""
+        """Number of times that a worker has started the job."""
 
     @property
     def progress(self) -> Any:
-        """Last report of its process: phase, step, images."""
+        """Last report of the job's process: phase, step, images."""
 
     @property
     def error(self) -> JobError | None:
-        """Error that it failed with; None: it did not fail."""
+        """Error that the job failed with; None: it did not fail."""
 
     @property
     def version(self) -> int | None:
-        """Number of the version that it made."""
+        """Number of the version that the job made."""
 
     @property
     def recipe(self) -> Any:
-        """Recipe as resolved when the job was accepted."""
+        """Recipe of the job, as completed when the job was accepted."""
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings, as sentences."""
+        """Warnings about the job, as sentences."""
 
     @property
     def retry_of(self) -> str | None:
-        """The job that it repeats, `job_…`."""
+        """Id of the job that this job repeats, `job_…`."""
 
     @property
     def report(self) -> BatchCheck | ExportReport | None:
@@ -86,20 +86,21 @@ class JobLike(Protocol):
 
     @property
     def created_at(self) -> float:
-        """Seconds since 1970."""
+        """Time of the job's creation in seconds since 1970."""
 
     @property
     def started_at(self) -> float | None:
-        """Time of its first claim in seconds since 1970; None: it was not claimed yet."""
+        """Time when a worker first claimed the job, in seconds since 1970; None: not claimed yet."""
 
     @property
     def finished_at(self) -> float | None:
-        """Time of its end in seconds since 1970; None: it is not over."""
+        """Time when the job ended, in seconds since 1970; None: it has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class LineageStop:
-    """A task that stops the lineage of a job's model: number, standing, and held version if any.
+class LineageStoppingTask:
+    """The task that stops a model's lineage, so that a job waits: number, standing, and held
+    version if any.
 
     `again`: a job that learns it again is under way.
     """
@@ -111,7 +112,7 @@ class LineageStop:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingDevice:
+class MissingCudaDevices:
     """CUDA devices that a queued job needs and no reporting worker has.
 
     Attributes:
@@ -126,10 +127,10 @@ class MissingDevice:
     seen_at: float | None
 
 
-def find_missing_device(
+def find_missing_cuda_devices(
     job: Job | JobRow, gpus: int, seen_at: float | None, now: float
-) -> MissingDevice | None:
-    """Return the CUDA devices that a job waits for; None if a reporting worker has them.
+) -> MissingCudaDevices | None:
+    """Return the CUDA devices that a queued job waits for; None if a reporting worker has them.
 
     Args:
         gpus: number of devices that it needs.
@@ -138,12 +139,12 @@ def find_missing_device(
     """
     if seen_at is not None and seen_at >= now - workers.SEEN_S:
         return None
-    return MissingDevice(gpus, job.resume_on == "cuda", seen_at)
+    return MissingCudaDevices(gpus, job.resume_on == "cuda", seen_at)
 
 
 @dataclass(frozen=True, slots=True)
-class BaseFetchingJob:
-    """The job that fetches the weights of a model's base, while a batch waits for them.
+class BaseWeightsFetchingJob:
+    """The job that downloads the weights of a model's base, while a batch waits for them.
 
     Attributes:
         id: `job_…`.
@@ -160,19 +161,20 @@ class BaseFetchingJob:
     error: JobError | None
 
 
-def find_base_fetching_job(row: JobRow) -> BaseFetchingJob | None:
-    """Return the job that fetches the base for which a polled job waits; None: it waits for
-    none."""
+def find_base_weights_fetching_job(row: JobRow) -> BaseWeightsFetchingJob | None:
+    """Return the job that downloads the base weights for which a polled job waits; None: it waits
+    for none.
+    """
     if row.base is None or row.base_job is None:
         return None
-    return BaseFetchingJob(
+    return BaseWeightsFetchingJob(
         row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error
     )
 
 
 @dataclass(frozen=True, slots=True)
 class JobResponseFacts:
-    """Facts of a job's response beside its row.
+    """Facts that the response about a job shows besides the job's row.
 
     Attributes:
         outcome: status of the version that it made.
@@ -182,13 +184,13 @@ class JobResponseFacts:
     """
 
     outcome: str | None = None
-    stop: LineageStop | None = None
-    base: BaseFetchingJob | None = None
-    device: MissingDevice | None = None
+    stop: LineageStoppingTask | None = None
+    base: BaseWeightsFetchingJob | None = None
+    device: MissingCudaDevices | None = None
 
 
 def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> JobOut:
-    """Return a job in the JSON form of the API."""
+    """Convert a job to the JSON form of the API."""
     return {
         "id": job.id,
         "kind": job.kind,
@@ -214,8 +216,7 @@ def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> J
 
 
 def build_job_etag(job: JobLike, facts: JobResponseFacts) -> str:
-    """Return the strong ETag of a job's response, which changes with the job and the facts beside
-    it."""
+    """Return the strong ETag of a job's response, which changes whenever the response does."""
     stop = facts.stop
     waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
     base = "" if facts.base is None else f"-base-{facts.base.state}-{facts.base.revision}"
@@ -225,12 +226,12 @@ def build_job_etag(job: JobLike, facts: JobResponseFacts) -> str:
 
 
 def encode_job_response(job: JobLike, facts: JobResponseFacts) -> bytes:
-    """Return the bytes of a job's response; equal ETags mean equal bytes."""
+    """Encode a job's response as JSON bytes; equal ETags mean equal bytes."""
     return json.dumps(job_to_json(job, facts), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class EncodedJobCache:
-    """Cache of encoded job responses, each valid until the job changes."""
+    """Cache of job responses encoded as JSON, each valid until the job changes."""
 
     MOST, MOST_BYTES = 1000, 20_000
     """Most responses that are cached, and the largest size in bytes of each."""
@@ -239,7 +240,7 @@ class EncodedJobCache:
         self._known: dict[str, tuple[str, bytes]] = {}
 
     def encode_job_response_cached(self, job: JobLike, facts: JobResponseFacts, tag: str) -> bytes:
-        """Return `encode_job_response(job, facts)`, whose ETag is `tag`."""
+        """Return the encoded response of a job from the cache, or encode it; `tag` is its ETag."""
         cached = self._known.get(job.id)
         if cached is not None and cached[0] == tag:
             return cached[1]
@@ -255,7 +256,7 @@ class EncodedJobCache:
 def build_job_response(
     session: Session, job: Job, model: Model | None = None, *, may_be_stopped: bool = True
 ) -> JobOut:
-    """Return one job with the facts beside it.
+    """Return one job in the JSON form of the API, with facts read for it.
 
     Args:
         model: the job's, if the caller has read it.
@@ -267,8 +268,8 @@ def build_job_response(
     return job_to_json(job, find_job_response_facts(session, [job], with_base, unstopped)[job.id])
 
 
-def is_model_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
-    """Return the condition that a task stops the model of that id."""
+def build_model_stopped_condition(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
+    """Build the SQL condition that a task stops the lineage of the model with that id."""
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
@@ -278,7 +279,8 @@ def find_job_response_facts(
     with_base: Collection[str] = (),
     unstopped: Collection[str] = (),
 ) -> dict[str, JobResponseFacts]:
-    """Return job id → facts beside its row, in a fixed number of queries for any number of jobs.
+    """Return by job id the facts that its response shows besides its row, in a fixed number of
+    queries.
 
     Args:
         with_base: models that are known to have their base.
@@ -288,7 +290,7 @@ def find_job_response_facts(
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
     waiting = {job.model_id for job in jobs if _is_waiting_for_earlier_task(job)} - set(unstopped)
-    stops: dict[str, LineageStop] = {}
+    stops: dict[str, LineageStoppingTask] = {}
     if waiting:
         newest = (
             select(func.max(Version.number))
@@ -299,18 +301,18 @@ def find_job_response_facts(
         again = exists().where(
             Job.task_id == Task.id,
             Job.model_id == Task.model_id,
-            build_unfinished_condition(Job.state),
+            build_unfinished_job_condition(Job.state),
         )
         tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
             Task.model_id.in_(sorted(waiting)), Task.stops
         )
         # Descending, so that the first of several tasks remains.
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
-            stops[model_id] = LineageStop(*stop)
-    bases = _find_base_fetching_jobs(
+            stops[model_id] = LineageStoppingTask(*stop)
+    bases = _find_base_weights_fetching_jobs(
         session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
     )
-    devices = _find_missing_devices(session, jobs)
+    devices = _find_missing_cuda_devices(session, jobs)
     return {
         job.id: JobResponseFacts(
             outcomes.get(job.id),
@@ -322,8 +324,10 @@ def find_job_response_facts(
     }
 
 
-def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, BaseFetchingJob]:
-    """Return model id → the job that fetches the weights of its base."""
+def _find_base_weights_fetching_jobs(
+    session: Session, models: set[str]
+) -> dict[str, BaseWeightsFetchingJob]:
+    """Return by model id the job that downloads the weights of the model's base."""
     if not models:
         return {}
     query = select(Model.id, Job.id, Job.state, Job.revision, Job.progress, Job.error)
@@ -331,14 +335,15 @@ def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, Ba
         query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
     )
     return {
-        model: BaseFetchingJob(job_id, state, revision, progress, error)
+        model: BaseWeightsFetchingJob(job_id, state, revision, progress, error)
         for model, job_id, state, revision, progress, error in rows
     }
 
 
-def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, MissingDevice]:
-    """Return job id → the CUDA devices that it waits for; one query, none if no job needs
-    devices."""
+def _find_missing_cuda_devices(
+    session: Session, jobs: Sequence[Job]
+) -> dict[str, MissingCudaDevices]:
+    """Return by job id the CUDA devices that the job waits for, in one query."""
     needing = [
         job
         for job in jobs
@@ -349,7 +354,7 @@ def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Mi
     reports = workers.list_cuda_workers(session)
     now = time.time()  # a slightly wrong clock does no harm: a worker counts as present for 90 s
     missing = {
-        job.id: find_missing_device(
+        job.id: find_missing_cuda_devices(
             job, job.gpus, max((at for gpus, at in reports if gpus >= job.gpus), default=None), now
         )
         for job in needing
@@ -371,8 +376,9 @@ def _build_job_progress_response(state: str, stored: Mapping[str, Any]) -> Progr
 
 
 def _read_job_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
-    """Return the share done of the whole job: 0 before its first phase; None if older code wrote
-    it."""
+    """Return which share of the whole job is done: 0 before its first phase; None if older code
+    wrote it.
+    """
     if state == JobState.SUCCEEDED:
         return 1.0
     done: float | None = stored.get("done", None if stored.get("phase") else 0.0)
@@ -395,7 +401,7 @@ def _describe_job_wait(facts: JobResponseFacts) -> WaitingFor | None:
     return None if facts.device is None else _explain_wait_for_device(facts.device)
 
 
-def _explain_wait_for_base(base: BaseFetchingJob) -> WaitingFor:
+def _explain_wait_for_base(base: BaseWeightsFetchingJob) -> WaitingFor:
     ended = base.state in _TERMINAL
     return {
         "kind": "base",
@@ -410,7 +416,7 @@ def _explain_wait_for_base(base: BaseFetchingJob) -> WaitingFor:
     }
 
 
-def _explain_wait_for_device(device: MissingDevice) -> WaitingFor:
+def _explain_wait_for_device(device: MissingCudaDevices) -> WaitingFor:
     devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
     since = "for a day" if device.seen_at is None else f"since {format_rfc3339(device.seen_at)}"
     why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'
@@ -424,7 +430,7 @@ def _explain_wait_for_device(device: MissingDevice) -> WaitingFor:
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
-def _explain_wait_for_task(stop: LineageStop) -> WaitingFor:
+def _explain_wait_for_task(stop: LineageStoppingTask) -> WaitingFor:
     reason = f"version {stop.version} of task {stop.task} is held by its gate"
     if stop.standing != TaskStanding.HELD:
         reason = (

@@ -25,7 +25,7 @@ POINTS = 600
 
 @dataclass(frozen=True)
 class JobLogLine:
-    """A line of a job's log."""
+    """A line of a job's log, as its page shows it."""
 
     at: str
     level: str
@@ -34,7 +34,7 @@ class JobLogLine:
 
 @dataclass(frozen=True)
 class BestStateSummary:
-    """The best state so far, while it can be downloaded.
+    """Summary of a job's best state so far, while it can be downloaded.
 
     `accuracy` on the validation images is in [0, 1].
     """
@@ -45,7 +45,7 @@ class BestStateSummary:
 
 @dataclass(frozen=True)
 class JobWithReports:
-    """A job, the name of its model, and its reports.
+    """A job with its model's name, log and curves, for its page.
 
     Attributes:
         job: the job.
@@ -66,7 +66,7 @@ class JobWithReports:
 
 
 def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobWithReports:
-    """Return a job with its log and its curves.
+    """Read what the page of a job shows: the job, its log and its curves.
 
     Raises:
         NotFound: the caller sees no such job.
@@ -114,7 +114,7 @@ def thin_out_curve_points(
 
 
 def _find_best_state(session: Session, job: Job) -> BestStateSummary | None:
-    """Return the best state that can be downloaded, or None."""
+    """Return the job's best state that can be downloaded, or None."""
     if job.anytime is None or JobState(job.state) in PAST:
         return None
     query = select(Event.data["value"].as_float()).where(

@@ -27,14 +27,14 @@ from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
 
 
-def make_missing_error(job_id: str) -> NotFound:
-    """Return the error for a job that the caller does not see."""
+def make_missing_job_error(job_id: str) -> NotFound:
+    """Return the error for a job that does not exist or that the caller does not see."""
     return NotFound(f"There is no job {job_id[:60]!r}.")
 
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Filter for jobs; None for jobs of any state, model or kind.
+    """Filter for a list of jobs by state, model or kind; None means any.
 
     Attributes:
         model: id or name of the model.
@@ -51,7 +51,7 @@ ALL = JobFilter()
 def list_jobs(
     db: Database, actor: Actor, job_filter: JobFilter = ALL, *, limit: int, cursor: str | None
 ) -> JobPage:
-    """Return a page of jobs, newest first.
+    """Return a page of the jobs that the caller sees, newest first.
 
     Raises:
         NotFound: the named model does not exist for the caller.
@@ -81,7 +81,7 @@ def list_jobs(
 
 
 def read_job(db: Database, actor: Actor, job_id: str) -> JobOut:
-    """Return one job.
+    """Return one job that the caller sees, in the JSON form of the API.
 
     Raises:
         NotFound: the caller sees no such job.
@@ -89,12 +89,12 @@ def read_job(db: Database, actor: Actor, job_id: str) -> JobOut:
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
         if job is None or not actor.can_see(job.owner_id):
-            raise make_missing_error(job_id)
+            raise make_missing_job_error(job_id)
         return build_job_response(session, job)
 
 
 def apply_job_action(db: Database, actor: Actor, job_id: str, action: JobAction) -> JobOut:
-    """Cancel, pause or resume a job; repeating an action changes nothing.
+    """Cancel, pause or resume a job for its caller; repeating an action changes nothing.
 
     Raises:
         NotFound: the caller sees no such job.
@@ -130,7 +130,7 @@ def build_queued_task_job(
     *,
     retry_of: str | None = None,
 ) -> Job:
-    """Return a queued job at its task's place in the model's lineage.
+    """Build a new queued job for a task, at the task's place in the model's lineage.
 
     The caller holds the lock on the model's row.
     """
@@ -144,7 +144,7 @@ def build_queued_task_job(
 
 
 def copy_recipe_resources(job: Job) -> None:
-    """Copy the resources that a job's recipe asks for into the columns that a claim compares.
+    """Copy the devices that a job's recipe asks for into the columns by which workers claim jobs.
 
     A snapshot from another kind of device is dropped, unless the recipe lets it resume anywhere.
     """
@@ -159,7 +159,7 @@ def copy_recipe_resources(job: Job) -> None:
 def build_queued_taskless_job(
     model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float
 ) -> Job:
-    """Return a queued job that learns no task and waits for none.
+    """Build a new queued job that belongs to no task and waits for none.
 
     Args:
         kind: kind of the job, see `core.execution.kinds`.
@@ -212,12 +212,12 @@ def build_queued_taskless_job(
 
 
 def lock_visible_job(session: Session, actor: Actor, job_id: str) -> Job:
-    """Return the job of that id and lock its row.
+    """Find a job that the caller sees by its id, and lock its row.
 
     Raises:
         NotFound: the caller sees no such job.
     """
     job = lock_job(session, job_id) if is_id(job_id, "job") else None
     if job is None or not actor.can_see(job.owner_id):
-        raise make_missing_error(job_id)
+        raise make_missing_job_error(job_id)
     return job

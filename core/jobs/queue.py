@@ -23,7 +23,8 @@ _FINISHED = sorted(str(state) for state in TERMINAL)
 
 @dataclass(frozen=True)
 class QueueMetrics:
-    """Metrics of the queue.
+    """Metrics of the job queue and the service: jobs by state, longest wait, versions, workers and
+    damaged objects.
 
     Attributes:
         jobs: number of jobs by state.
@@ -53,7 +54,9 @@ class QueueMetrics:
 
 @dataclass(frozen=True)
 class _CachedQueueCounts:
-    """Slowly changing counts, and the time in monotonic seconds at which they were made."""
+    """Slowly changing counts for the queue's metrics, and the time in monotonic seconds at which
+    they were made.
+    """
 
     at: float
     jobs: dict[str, int]
@@ -66,7 +69,7 @@ _past: dict[str, _CachedQueueCounts] = {}
 
 
 def count_queue_metrics(db: Database) -> QueueMetrics:
-    """Return the metrics of the queue; every state of a job has an entry."""
+    """Count the metrics of the job queue; every state of a job has an entry."""
     with db.read() as session:
         now = db.now(session)
         past = _past.get(db.url)
@@ -108,7 +111,7 @@ def count_queue_metrics(db: Database) -> QueueMetrics:
 
 
 def _count_finished_jobs(session: Session) -> _CachedQueueCounts:
-    """Count finished jobs, models and versions."""
+    """Count finished jobs by state, models, and versions by status."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
     ).scalar_one()
@@ -120,6 +123,6 @@ def _count_finished_jobs(session: Session) -> _CachedQueueCounts:
 
 
 def _count_jobs_by_state(session: Session, states: list[str]) -> dict[str, int]:
-    """Count jobs in each of these states."""
+    """Count the jobs in each of the given states."""
     query = select(Job.state, func.count()).where(Job.state.in_(states)).group_by(Job.state)
     return {state: count for state, count in session.execute(query)}

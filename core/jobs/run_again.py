@@ -14,7 +14,7 @@ from core.usage import quota
 def requeue_ended_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Queue the job again; return True if there is new work to do.
+    """Queue a job that has ended again; return True if there is new work to do.
 
     Args:
         now: seconds since 1970.
@@ -35,5 +35,5 @@ def requeue_ended_job(
         session, actor, AuditedChange("job.retry", job.id, data, model=model.id), now
     )
     session.flush()
-    quota.require_added_job_allowed(session, model.owner_id, max_open_jobs)
+    quota.require_added_job_within_limit(session, model.owner_id, max_open_jobs)
     return True

@@ -22,7 +22,9 @@ Status = Literal["up", "none", "device lost"]
 
 @dataclass(frozen=True)
 class WorkerDevice:
-    """A device for jobs: cpu or cuda, number of CUDA devices, and any problem with its use."""
+    """Device on which a worker runs jobs: cpu or cuda, number of CUDA devices, and any problem with
+    it.
+    """
 
     kind: str
     gpus: int = 0
@@ -36,8 +38,8 @@ def record_worker_presence(
     now: float,
     answers_since: float | None = None,
 ) -> None:
-    """Record that a worker is present, and delete reports that are a day old, or in the future
-    after a clock was set back.
+    """Record that a worker is present, and delete other workers' reports that are too old or in the
+    future.
 
     Args:
         now: seconds since 1970 by the database's clock.
@@ -59,7 +61,8 @@ def record_worker_presence(
 
 
 def read_database_available_since(session: Session, seen_from: float, now: float) -> float | None:
-    """Return the time since when the database has responded, by workers seen from a time on.
+    """Return since when the database has responded, as far as workers have reported since a given
+    time.
 
     Return None if none knows.
     """
@@ -71,7 +74,7 @@ def read_database_available_since(session: Session, seen_from: float, now: float
 
 
 def count_present_workers(session: Session, now: float) -> dict[tuple[str, str], int]:
-    """Return the number of present workers by (device, state); the state is up or lost."""
+    """Count the present workers by (device, state); the state is up or lost."""
     is_lost = WorkerReport.problem.is_not(None)
     query = (
         select(WorkerReport.device, is_lost, func.count())
@@ -85,7 +88,9 @@ def count_present_workers(session: Session, now: float) -> dict[tuple[str, str],
 
 
 def read_workers_status(session: Session, now: float) -> Status:
-    """Return the status for `/readyz`: "device lost" if a worker has lost its device."""
+    """Return the workers' status for the readiness probe: "device lost" if a worker has lost its
+    device.
+    """
     counts = count_present_workers(session, now)
     if counts["cpu", "lost"] or counts["cuda", "lost"]:
         return "device lost"
@@ -93,7 +98,9 @@ def read_workers_status(session: Session, now: float) -> Status:
 
 
 def list_cuda_workers(session: Session) -> list[tuple[int, float]]:
-    """Return (usable CUDA devices, time of the last such report) of all reports within a day."""
+    """Return (usable CUDA devices, time of the last such report) of the workers that reported
+    within a day.
+    """
     query = (
         select(WorkerReport.gpus, func.max(WorkerReport.seen_at))
         .where(WorkerReport.device == "cuda", WorkerReport.problem.is_(None))

@@ -25,7 +25,7 @@ from core.database.session import Database
 from core.database.tables import Key, Owner, UserSession
 from core.errors import Invalid, NotFound, WrongState
 from core.export.registry import FORMATS
-from core.ids import NAME_PATTERN, is_plain_name, new_id
+from core.ids import NAME_PATTERN, has_name_form, new_id
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.keys import predict_keys
 from core.requests.actor import COVERS, Actor
@@ -43,31 +43,31 @@ _KEY = re.compile(rf"pk_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 
 
 def parse_key_prefix(secret: str) -> str | None:
-    """Return the public prefix of a key's text, or None if it does not look like a key."""
+    """Return the public prefix of an access key's text, or None if it does not look like a key."""
     match = _KEY.fullmatch(secret)
     return match.group(1) if match else None
 
 
 def digest_key_secret(secret: str) -> str:
-    """Return the digest to store of a key: the SHA-256 of its text, in hexadecimal."""
+    """Return the digest of an access key that is stored: the SHA-256 of its text, in hexadecimal."""
     # A slow hash is not needed: 256 random bits cannot be guessed, and each request computes this.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def does_key_match_digest(secret: str, stored_hash: str) -> bool:
-    """Return True if a key's text belongs to a stored digest; takes constant time."""
+    """Return True if an access key's text belongs to a stored digest; takes constant time."""
     return hmac.compare_digest(digest_key_secret(secret), stored_hash)
 
 
 def generate_key_secret() -> tuple[str, str]:
-    """Return the text of a new random key, and its prefix."""
+    """Generate the text of a new random access key; return it with its prefix."""
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
     return f"pk_{prefix}_{secrets.token_urlsafe(32)}", prefix
 
 
 @dataclass(frozen=True)
 class RequestedKey:
-    """A key as its creation asks for it.
+    """Request for a new access key: name, scope, owner and expiry.
 
     Attributes:
         owner: name of the owner; None for the caller's own.
@@ -83,7 +83,7 @@ class RequestedKey:
 
 
 def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
-    """Create a key for the owner of that name.
+    """Create an access key for the owner of that name.
 
     A name that is new creates its owner. A key of scope predict always belongs to the owner of its
     model.
@@ -100,7 +100,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
     binding = requested.wanted
     if scope not in SCOPES:
         raise Invalid(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
-    if owner is not None and not is_plain_name(owner):
+    if owner is not None and not has_name_form(owner):
         raise Invalid(
             f"An owner's name must match {NAME_PATTERN}.",
             fields=[{"field": "owner", "message": "bad name"}],
@@ -138,7 +138,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
 def list_keys(
     db: Database, actor: Actor, *, limit: int, cursor: str | None, newest_first: bool = False
 ) -> KeyPage:
-    """Return a page of all keys, including revoked ones (`revoked_at`), without secrets."""
+    """Return a page of all access keys, including revoked ones (`revoked_at`), without secrets."""
     del actor  # the route admits only administrators, and they see all keys
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
@@ -151,7 +151,7 @@ def list_keys(
 
 
 def revoke_key(db: Database, actor: Actor, key_id: str) -> None:
-    """Revoke a key at once, and end the sessions that were opened with it.
+    """Revoke an access key at once, and end the sessions that were opened with it.
 
     Repeating the call changes nothing.
 
@@ -178,7 +178,8 @@ def revoke_key(db: Database, actor: Actor, key_id: str) -> None:
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
-    """Create the first admin key if needed, and write it to `<data dir>/admin-key` (mode 0600).
+    """Create the first admin access key if needed, and write it to `<data dir>/admin-key` (mode
+    0600).
 
     Several processes may call this at once: the database decides which one is first, and the file
     is complete before the key becomes valid.
@@ -207,7 +208,7 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
 
 
 def _find_or_add_owner(session: Session, name: str, now: float) -> Owner:
-    """Return the owner of that name, created if new.
+    """Return the owner of that name, added to the database if new.
 
     Its row stays locked until the transaction ends.
     """
@@ -223,7 +224,7 @@ def _find_or_add_owner(session: Session, name: str, now: float) -> Owner:
 def _add_key(
     session: Session, owner: Owner, *, name: str, scope: str, expires: float | None, now: float
 ) -> tuple[Key, str]:
-    """Add a key and return it with its text."""
+    """Add a new access key to the database; return it with its secret text."""
     secret, prefix = generate_key_secret()
     key = Key(
         id=new_id("key"),
@@ -243,7 +244,7 @@ def _add_key(
 
 
 def _write_private_file(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, completely or not at all."""
+    """Write a file that only its owner may read, either completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     # Created with its final mode: with a later chmod, others could open it in between.
@@ -276,7 +277,7 @@ def _key_to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
 
 
 def describe_caller(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
-    """Return the caller's key, owner, scope and limits, and the facts about the service.
+    """Return the caller's key, owner, scope and limits, and facts about the service.
 
     Args:
         version: version of the service.

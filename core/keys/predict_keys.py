@@ -34,7 +34,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class RequestedKeyBinding:
-    """Requested model, alias and limits of a new key of scope predict.
+    """Model, alias and limits that a request gives for a new key of scope predict.
 
     Attributes:
         model: id or name.
@@ -55,7 +55,7 @@ NOTHING = RequestedKeyBinding()
 def check_key_settings(
     scope: str, wanted: RequestedKeyBinding, expires: float | None, now: float
 ) -> None:
-    """Check the requested settings of a new key.
+    """Check the requested settings of a new access key.
 
     Raises:
         Invalid: a key of another scope names a model, an alias or a limit; or a key of scope
@@ -106,7 +106,8 @@ def check_key_settings(
 def find_model_to_bind(
     session: Session, actor: Actor, owner: str | None, wanted: RequestedKeyBinding
 ) -> tuple[Owner, Model]:
-    """Return the model that a new key is for, and its owner, who will also own the key.
+    """Return the model that a new predict key is for, and the model's owner, who will also own the
+    key.
 
     Args:
         owner: name of the owner whose models are searched by name; None to search like
@@ -145,7 +146,7 @@ def find_model_to_bind(
 def bind_predict_key(
     session: Session, key: Key, model: Model, wanted: RequestedKeyBinding
 ) -> PredictKey:
-    """Add the row that binds a new key to its model, alias and limits."""
+    """Add the row that binds a new access key to its model, alias and limits."""
     row = PredictKey(
         key_id=key.id,
         model_id=model.id,
@@ -163,7 +164,7 @@ def bind_predict_key(
 def find_predict_key_bindings(
     session: Session, key_ids: Sequence[str], now: float
 ) -> dict[str, KeyBound]:
-    """Return the bindings of those keys that are of scope predict, by key id."""
+    """Return by key id the model, alias and limits that keys of scope predict are bound to."""
     query = select(PredictKey, Model.name).join(Model, Model.id == PredictKey.model_id)
     rows = session.execute(query.where(PredictKey.key_id.in_(key_ids))).all()
     return {
@@ -172,7 +173,7 @@ def find_predict_key_bindings(
 
 
 def describe_key_binding(row: PredictKey, model: str, now: float) -> KeyBound:
-    """Return the binding of a key as responses show it.
+    """Return a predict key's model, alias and limits as responses show them.
 
     Args:
         model: name of the model.
@@ -203,7 +204,7 @@ def rebind_predict_keys_to_model(session: Session, goes: Model, comes: Model) ->
 
 
 def charge_daily_images(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
-    """Take images from a key's daily number, and one request from its bucket if a request begins.
+    """Subtract images from a predict key's daily allowance, and one request if a request begins.
 
     Raises:
         TooManyRequests: the limit is reached; nothing was taken, and `retry_after_s` says when to
@@ -234,7 +235,7 @@ def charge_daily_images(db: Database, key_id: str, images: int, *, is_request: b
 
 
 def _make_limit_error(row: PredictKey | None, images: int, now: float, day: int) -> TooManyRequests:
-    """Return the error that names the limit that a key has reached."""
+    """Return the error that says which limit a predict key has reached."""
     sent = row.images if row is not None and row.day == day else 0
     if row is not None and sent + images > row.images_per_day:
         return TooManyRequests(

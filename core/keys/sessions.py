@@ -24,9 +24,9 @@ MOST = 20
 """Maximum number of sessions of one key; another one ends the oldest."""
 
 
-def combine_session_token_and_place(token: str, place: str) -> str:
-    """Return a token combined with the place where it is valid, as `digest_token` and `end_session`
-    expect it.
+def combine_session_token_and_host(token: str, place: str) -> str:
+    """Combine a session token with the host and port where it is valid, as `digest_token` and
+    `end_session` expect it.
 
     Args:
         place: host and port, as the browser sends them in `Host`.
@@ -36,12 +36,13 @@ def combine_session_token_and_place(token: str, place: str) -> str:
 
 
 def digest_token(token: str) -> str:
-    """Return the SHA-256 of a token in hexadecimal, which is stored in place of the token."""
+    """Return the SHA-256 of a session token in hexadecimal, which is stored in place of the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def begin_session(db: Database, secret: str, place: str) -> str:
-    """Log in with a key, and return the token without its place; it is never shown again.
+    """Log in on the web pages with an access key; return the session token, which is never shown
+    again.
 
     Args:
         place: host and port where the session is valid.
@@ -73,7 +74,7 @@ def begin_session(db: Database, secret: str, place: str) -> str:
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
             UserSession(
-                hash=digest_token(combine_session_token_and_place(token, place)),
+                hash=digest_token(combine_session_token_and_host(token, place)),
                 key_id=key.id,
                 created_at=now,
                 seen_at=now,
@@ -88,7 +89,7 @@ def begin_session(db: Database, secret: str, place: str) -> str:
 
 
 def end_session(db: Database, token: str) -> None:
-    """Log out; an unknown token (with its place) changes nothing."""
+    """Log out of the web pages; an unknown token changes nothing."""
     with db.write() as session:
         row = session.get(UserSession, digest_token(token))
         if row is None:
@@ -102,7 +103,7 @@ def end_session(db: Database, token: str) -> None:
 
 
 def _require_valid_key(session: Session, prefix: str, secret: str, now: float) -> Key:
-    """Return the key of that text.
+    """Return the access key of that text, if it is valid.
 
     Unknown, wrong, revoked and expired keys get the same response, so that guessing reveals
     nothing.

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from core.contract.catalogue import Catalogue
-from core.contract.problem import MeasureEntry, ProblemEntry
+from core.contract.catalogue import MethodCatalogue
+from core.contract.problem import PredictionProblemEntry, PrimaryMeasureEntry
 from core.contract.responses.catalogue import (
     ArchitectureEntry,
     Footprint,
@@ -169,7 +169,7 @@ def _describe_problem(problem: Problem[Any]) -> ProblemEntry:
     return {
         "description": problem.description,
         "source": problem.source,
-        "measure": cast(MeasureEntry, asdict(problem.primary_measure)),
+        "measure": cast(PrimaryMeasureEntry, asdict(problem.primary_measure)),
         "has_classes": problem.has_classes,
         "response_schema": problem.response_schema(),
         "onnx_outputs": list(problem.onnx_outputs),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import (
     Check,
     CheckPicture,
@@ -18,7 +18,12 @@ from core.contract.gate import (
     GateOut,
     ImageCheck,
 )
-from core.contract.losses import GateClassComparison, GateComparison, GateComparisons, LostImage
+from core.contract.losses import (
+    GateClassComparison,
+    GateComparison,
+    GateComparisons,
+    NewlyMisclassifiedImage,
+)
 from core.lineage.features import (
     LIMIT,
     compute_feature_accuracy_loss,
@@ -78,7 +83,7 @@ def check_version_losses(
     limits: GateLimits | GateOut,
     losses: GateComparisons | None,
     model_id: str,
-    features: FeatureCount | None = None,
+    features: AncestorFeatureComparison | None = None,
     doubt: str | None = None,
 ) -> list[GateCheck]:
     """Check a version's losses against the limits of its gate.

@@ -7,7 +7,7 @@ errors of the difference.
 
 from fractions import Fraction
 
-from core.contract.features import FeatureCount, FeatureShare
+from core.contract.features import AncestorFeatureAccuracy, AncestorFeatureComparison
 
 LIMIT = 0.10
 """Maximum loss of accuracy of a version's features against its best ancestor."""

@@ -9,7 +9,7 @@ is not finite fails.
 import math
 from dataclasses import dataclass, field
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import GateComparisons
 from core.lineage.checks import check_version_losses
@@ -76,7 +76,7 @@ class GateMetrics:
     production: GateProductionComparison | None = None
     coverage: float | None = None
     losses: GateComparisons | None = None
-    features: FeatureCount | None = None
+    features: AncestorFeatureComparison | None = None
     doubt: str | None = None
 
     @property

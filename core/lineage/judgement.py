@@ -5,7 +5,7 @@ import math
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateOut, Verdict
 from core.contract.losses import GateComparisons
 from core.database.kinds import JobKind

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, defer
 
 from core.contract.responses.owner_event import AliasMoved
 from core.database import owner_events
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.states import JobState
 from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task, Version
 from core.lineage import words
@@ -401,7 +401,7 @@ def find_waiting_job(session: Session, model: Model) -> str | None:
     query = select(Job.id).where(
         Job.model_id == model.id,
         # Implied by the next condition, but needed for the index of unfinished jobs.
-        build_unfinished_condition(Job.state),
+        build_unfinished_job_condition(Job.state),
         Job.state == str(JobState.QUEUED),
         Job.place.is_not(None),
     )

@@ -11,7 +11,7 @@ from enum import StrEnum
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.states import LEASED, JobState
 from core.database.tables import Job, Task
 
@@ -44,7 +44,7 @@ ENDED = {JobState.REJECTED: S.REJECTED, JobState.FAILED: S.FAILED, JobState.CANC
 def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState]:
     """Read the state of the unfinished job of each task that has one, by task number."""
     query = select(Job.task_number, Job.state).where(
-        Job.model_id == model_id, build_unfinished_condition(Job.state)
+        Job.model_id == model_id, build_unfinished_job_condition(Job.state)
     )
     # Jobs beside the lineage have no task.
     return {

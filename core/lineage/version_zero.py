@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from core.contract.architecture import Architecture, ImageSettings, Normalisation
-from core.contract.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
+from core.contract.manifest import BaseOrigin, Manifest, RandomWeightsOrigin, StoredVersionPart
 from core.contract.pretrained import PretrainedWeights
 from core.database import owner_events
 from core.database.tables import FetchedWeights, Model, Part, Version
@@ -14,7 +14,7 @@ from core.ids import new_id
 from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
 from core.packaged.packaged_base import PREFIX
 
-Origin = dict[str, RandomStart | BaseOrigin | None]
+Origin = dict[str, RandomWeightsOrigin | BaseOrigin | None]
 """Origin of the weights as in the manifest: `init` for random ones, `base`, or both."""
 
 
@@ -28,7 +28,7 @@ class VersionZeroWeights:
         normalise: pixel statistics of the base.
     """
 
-    parts: Sequence[StoredPart]
+    parts: Sequence[StoredVersionPart]
     origin: Origin
     normalise: Normalisation | None
 
@@ -46,7 +46,7 @@ def add_version_zero(
 
     Args:
         start: weights of the version; the caller holds the lock on references
-            (`core.retention.references.lock_references_against_deletion`).
+            (`core.retention.references.lock_blob_references_against_deletion`).
         seed: seed of the model's recipe.
         now: seconds since 1970.
     """
@@ -79,7 +79,11 @@ def add_version_zero(
 
 
 def add_version_without_job(
-    session: Session, model: Model, manifest: Manifest, parts: Sequence[StoredPart], now: float
+    session: Session,
+    model: Model,
+    manifest: Manifest,
+    parts: Sequence[StoredVersionPart],
+    now: float,
 ) -> Version:
     """Add a published version that no job made to the database, with its parts.
 
@@ -120,7 +124,7 @@ def build_weights_part(
 ) -> tuple[StoredPart, Origin]:
     """Build version 0's part of pretrained weights, and describe their origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
-    part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
+    part = StoredVersionPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
     # A packaged base is stored under its own name, which is no repository of the Hub.
     is_packaged = stored.repository.startswith(PREFIX)
     origin = BaseOrigin(

@@ -7,7 +7,7 @@ from core.contract.error import JobError
 from core.contract.gate import GateCheck, Verdict
 from core.database.tables import Model, Task, Version
 from core.lineage.standing import TaskStanding
-from core.text.steps import ApiStep
+from core.text.steps import ApiRequestForAdvice
 
 _SHOWN = 5
 """Most classes that a sentence names."""
@@ -356,5 +356,5 @@ def describe_class_merge(model: str, label: str, similar: str) -> str:
         similar: the name that the class keeps.
     """
     merge = {"merge": {"from": [label, similar], "into": similar}}
-    step = ApiStep("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
+    step = ApiRequestForAdvice("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
     return f" Once both are learned, merge them with {step}."

@@ -19,28 +19,32 @@ from safetensors.numpy import save_file
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import PLAIN, NextTaskStart, list_warnings_of_next_task_start
+from core.admission.applicability import (
+    PLAIN,
+    NextTaskStartingPoint,
+    list_warnings_of_recipe_from_starting_point,
+)
 from core.bases.base_advice import (
     explain_architecture_mismatch_of_base,
     get_base_architecture,
     have_images_same_shape,
 )
 from core.contract.architecture import Normalisation
-from core.contract.base import ADOPTED, ADOPTED_VERSION, Classifier, UploadedFor
-from core.contract.catalogue import Catalogue
-from core.contract.manifest import BaseOrigin, StoredPart
+from core.contract.base import ADOPTED, ADOPTED_VERSION, Classifier, UploadedBaseDescription
+from core.contract.catalogue import MethodCatalogue
+from core.contract.manifest import BaseOrigin, StoredVersionPart
 from core.contract.responses.model_change import NewModel
 from core.contract.responses.recipe import RecipeOut
 from core.database.session import Database
 from core.database.tables import Base, Model, Task
 from core.errors import Invalid
-from core.files.merged import MergedTensors
+from core.files.merged import MergedSafetensorsFile
 from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
 from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
 from core.lineage.standing import TaskStanding
-from core.models.first_version import keep_model_decoding
+from core.models.first_version import keep_image_decoding_of_model
 from core.requests.actor import Actor, UseCaseTransaction
 from core.requests.resources import UseCaseResources
 from core.retention import references
@@ -56,42 +60,42 @@ _HEAD, _BACKBONE = "head", "backbone"
 
 @dataclass(frozen=True)
 class AdoptedClassifier:
-    """A base that is a whole classifier.
+    """Uploaded classifier (backbone and head) that becomes version 1 of a new model.
 
     Attributes:
         id: id of the base.
         sha256: digest of its file.
         uploaded_for: its architecture, images and classifier.
-        parts: stored parts of version 1, the head last; empty before `store_adopted_parts`.
+        parts: stored parts of version 1, the head last; empty before `store_adopted_classifier_parts`.
     """
 
     id: str
     sha256: str
-    uploaded_for: UploadedFor
-    parts: Sequence[StoredPart] = field(default_factory=list)
+    uploaded_for: UploadedBaseDescription
+    parts: Sequence[StoredVersionPart] = field(default_factory=list)
 
     @property
     def classifier(self) -> Classifier:
-        """The tensors of the classifier."""
+        """The head's tensors and the classes of the adopted classifier."""
         return self.uploaded_for["classifier"]
 
 
 def find_adopted_classifier(db: Database, actor: Actor, base: object) -> AdoptedClassifier | None:
-    """Return the classifier that a request for a model names as its base.
+    """Return the uploaded classifier that a request for a new model names as its base.
 
     Return None if the base is anything else.
     """
     if not isinstance(base, str) or not base.startswith("bas_"):
         return None
     with db.read() as session:
-        row = _find_base_row(session, actor, base)
+        row = _find_visible_base_row(session, actor, base)
         if row is None or "classifier" not in row.architecture:
             return None
         return AdoptedClassifier(row.id, row.sha256, row.architecture)
 
 
 def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> NewModel:
-    """Return the request for a model with the architecture and images of the classifier.
+    """Complete the request for a new model with the architecture and images of its classifier.
 
     Raises:
         Invalid: the request cannot have this classifier.
@@ -118,21 +122,23 @@ def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> Ne
     return completed
 
 
-def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
-    """Check that a recipe can go on from a classifier of which no batch is known.
+def require_usable_method(catalogue: MethodCatalogue, recipe: RecipeOut) -> None:
+    """Check that a recipe's method can continue from an adopted classifier, whose training images
+    are unknown.
 
     Raises:
-        InvalidRecipe: see `core.admission.applicability.list_warnings_of_next_task_start`.
+        InvalidRecipe: see `core.admission.applicability.list_warnings_of_recipe_from_starting_point`.
     """
-    start = NextTaskStart(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
-    list_warnings_of_next_task_start(catalogue, start, recipe, "class")
+    start = NextTaskStartingPoint(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
+    list_warnings_of_recipe_from_starting_point(catalogue, start, recipe, "class")
 
 
 @contextmanager
-def store_adopted_parts(
+def store_adopted_classifier_parts(
     resources: UseCaseResources, adopted: AdoptedClassifier | None
 ) -> Iterator[AdoptedClassifier | None]:
-    """Store the parts of version 1 while a model is created, and yield the classifier with them.
+    """Store the parts of an adopted classifier's version 1 while the model is created, and yield
+    the classifier with them.
 
     Afterwards, either the base or its parts are in use: the others are deleted.
     """
@@ -148,7 +154,9 @@ def store_adopted_parts(
 
 
 def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
-    """Store the parts of version 1, and return the classifier with them."""
+    """Store an adopted classifier's parts as those of version 1, and return the classifier with
+    them.
+    """
     source = blobs.fetch_verified_file(adopted.sha256)
     present = {tensor.name for tensor in read_safetensors_header(source)}
     rows = len(adopted.classifier["classes"])
@@ -163,10 +171,10 @@ def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> Adopte
                 )
             path = Path(folder) / f"{part}.safetensors"
             with path.open("wb") as file:
-                file.writelines(MergedTensors(sources).read_chunks())
+                file.writelines(MergedSafetensorsFile(sources).read_chunks())
             sha256, size = blobs.put_file(path, move=True)
             kind = part.partition(".")[0]
-            parts.append(StoredPart(name=part, type=kind, sha256=sha256, bytes=size))
+            parts.append(StoredVersionPart(name=part, type=kind, sha256=sha256, bytes=size))
     return replace(adopted, parts=parts)
 
 
@@ -177,7 +185,8 @@ def add_versions_of_adopted_classifier(
     adopted: AdoptedClassifier,
     seed: int,
 ) -> None:
-    """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the base.
+    """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the uploaded
+    base.
 
     The caller deletes the file of the base after the commit.
 
@@ -186,8 +195,8 @@ def add_versions_of_adopted_classifier(
     """
     session, now = transaction.session, transaction.now
     # First, so that no part is deleted between the check and the commit.
-    references.lock_references_against_deletion(session)
-    row = _find_base_row(session, transaction.actor, adopted.id, lock=True)
+    references.lock_blob_references_against_deletion(session)
+    row = _find_visible_base_row(session, transaction.actor, adopted.id, lock=True)
     if row is None or not all(blobs.has(part.sha256) for part in adopted.parts):
         raise _make_adoption_error("base", f"The base {adopted.id!r} is gone: upload it again.")
     session.delete(row)
@@ -202,7 +211,7 @@ def add_versions_of_adopted_classifier(
                 adopted.uploaded_for, model.architecture, model.image
             ),
         )
-    model.image = keep_model_decoding(adopted.uploaded_for["image"], model.image)
+    model.image = keep_image_decoding_of_model(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")
     start = version_zero.VersionZeroWeights(
         [part for part in adopted.parts if part.type != _HEAD],
@@ -233,12 +242,12 @@ def add_versions_of_adopted_classifier(
     # The bytes of the owner's own base are counted already, and the parts have little more.
     if row.owner_id == model.owner_id:
         size = max(0, size - row.bytes)
-    stored_bytes.mark_measurement_outdated(session, row.owner_id)
+    stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     stored_bytes.add_stored_bytes(session, model.owner_id, size)
 
 
 def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) -> Task:
-    """Return task 1, with the classes of the classifier and no images."""
+    """Return task 1 of an adopted classifier, with its classes and no images."""
     return Task(
         id=new_id("tsk"),
         model_id=model.id,
@@ -260,7 +269,7 @@ def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) ->
 
 
 def _map_tensor_names_by_part(classifier: Classifier) -> dict[str, dict[str, str]]:
-    """Return, by part, the names of its tensors in the file and in the part."""
+    """Map, for each part of a classifier, tensor names in the uploaded file to names in the part."""
     parts = {
         f"{_BACKBONE}.{number}": {name: f"{_BACKBONE}.{name}" for name in names}
         for number, names in enumerate(classifier["stages"], 1)
@@ -273,7 +282,8 @@ def _map_tensor_names_by_part(classifier: Classifier) -> dict[str, dict[str, str
 
 
 def _write_missing_tensors(path: Path, names: Sequence[str], rows: int) -> tuple[Path, str, Rename]:
-    """Write the tensors that a file may lack: a head's bias, and counters of BatchNorm.
+    """Write tensors that an uploaded classifier may lack: the head's bias, and counters of
+    BatchNorm.
 
     Args:
         rows: rows of the head.
@@ -286,7 +296,9 @@ def _write_missing_tensors(path: Path, names: Sequence[str], rows: int) -> tuple
     return path, hashlib.sha256(path.read_bytes()).hexdigest(), str
 
 
-def _find_base_row(session: Session, actor: Actor, base: str, *, lock: bool = False) -> Base | None:
+def _find_visible_base_row(
+    session: Session, actor: Actor, base: str, *, lock: bool = False
+) -> Base | None:
     query = select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
     return session.scalar(query.with_for_update() if lock else query)
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, aliased, defer
 from core.bases import pretrained
 from core.contract.gate import CheckPicture, Verdict
 from core.contract.responses.attention import ActionBody, ActionOut, AttentionOut
-from core.database.jobs import build_unfinished_condition, is_rejected_for_held_batch
+from core.database.jobs import build_unfinished_job_condition, is_job_rejected_for_findings
 from core.database.states import JobState
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
@@ -17,13 +17,13 @@ from core.lineage.lineage import PRODUCTION
 from core.lineage.standing import TaskStanding
 from core.models.held_actions import (
     HeldVersion,
+    build_action_request,
     build_discard_task_request,
-    build_request_with_title,
     build_retry_request,
     build_task_request_path,
     list_held_version_requests,
 )
-from core.models.trial_choices import list_trial_choices
+from core.models.trial_choices import list_jobs_awaiting_trial_choice
 from core.requests.times import format_rfc3339
 
 S = TaskStanding
@@ -35,8 +35,9 @@ _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 
 
 @dataclass(frozen=True)
-class WaitingTask:
-    """A task that waits for a person, with the rows its item is made from.
+class TaskAwaitingPerson:
+    """A task that waits for a person's decision, with the rows that its attention item is made
+    from.
 
     Attributes:
         version: its newest version, if that is held.
@@ -60,15 +61,15 @@ class WaitingTask:
 def list_attention_items(
     session: Session, models: Sequence[Model]
 ) -> dict[str, list[AttentionOut]]:
-    """Return model id → the items that wait for a person, in a fixed number of queries."""
+    """Return by model id the items that wait for a person, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
     items = {
         model: [_build_missing_base_item(by_id[model], job)]
-        for model, job in pretrained.find_failed_weight_jobs(session, models).items()
+        for model, job in pretrained.find_failed_weights_download_jobs(session, models).items()
     }
-    for id, choices in list_trial_choices(session, list(by_id)).items():
+    for id, choices in list_jobs_awaiting_trial_choice(session, list(by_id)).items():
         items.setdefault(id, []).extend(choices)
-    tasks = _list_waiting_tasks(session, list(by_id))
+    tasks = _list_tasks_awaiting_person(session, list(by_id))
     if not tasks:
         return items
     versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
@@ -76,14 +77,14 @@ def list_attention_items(
         _find_published_numbers(session, tasks),
         _find_tasks_missing_in_held_versions(session, versions),
     )
-    pictures = _find_check_pictures(session, versions)
+    pictures = _find_failed_check_pictures(session, versions)
     # Collected first, since the actions of an item may concern another waiting task.
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
     for task in tasks:
         waits[task.model_id][task.number] = task
     for task in tasks:
         model, key = by_id[task.model_id], (task.model_id, task.number)
-        waiting = WaitingTask(
+        waiting = TaskAwaitingPerson(
             model=model,
             task=task,
             version=versions.get(key),
@@ -97,14 +98,16 @@ def list_attention_items(
     return items
 
 
-def _list_waiting_tasks(session: Session, models: list[str]) -> list[Task]:
+def _list_tasks_awaiting_person(session: Session, models: list[str]) -> list[Task]:
     place = (
         func.row_number()
         .over(partition_by=Task.model_id, order_by=(Task.stops.desc(), Task.number))
         .label("place")
     )
     unfinished = select(Job.id).where(
-        Job.model_id == Task.model_id, Job.task_id == Task.id, build_unfinished_condition(Job.state)
+        Job.model_id == Task.model_id,
+        Job.task_id == Task.id,
+        build_unfinished_job_condition(Job.state),
     )
     # Ranked by the database, so that a model with many waiting tasks does not load them all.
     ranked = (
@@ -126,11 +129,11 @@ def _list_waiting_tasks(session: Session, models: list[str]) -> list[Task]:
 
 
 def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
-    """Return (model, task) → the newest version of each task that is held."""
+    """Return the newest version of each task that is held, by (model, task)."""
     held_ids = [task.id for task in tasks if task.standing == S.HELD]
     query = (
         select(Version)
-        .join(Task, _match_task_versions())
+        .join(Task, _build_versions_of_task_condition())
         .where(Task.id.in_(held_ids))
         # Manifests are large, and only gates are needed here.
         .options(defer(Version.manifest))
@@ -143,21 +146,21 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
 
 
 def _find_newest_jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
-    """Return task id → its newest job."""
+    """Return the newest job of each task, by task id."""
     # Ascending, so that the newest job of each task remains.
     query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
     return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
 
 
 def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:
-    """Return (model, task) → the newest published version of each rolled-back task.
+    """Return the newest published version of each rolled-back task, by (model, task).
 
     Production can go back to that version.
     """
     back = [task.id for task in tasks if task.standing == S.ROLLED_BACK]
     newest = (
         select(func.max(Version.number))
-        .where(_match_task_versions(), Version.status == "published")
+        .where(_build_versions_of_task_condition(), Version.status == "published")
         .scalar_subquery()
     )
     query = select(Task.model_id, Task.number, newest).where(Task.id.in_(back))
@@ -171,8 +174,9 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
 def _find_tasks_missing_in_held_versions(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
-    """Return (model, task) → tasks that its held version lacks and the head has been taught
-    since."""
+    """Return by (model, task) the tasks that its held version lacks and that have been learned
+    since.
+    """
     lost_by_task = {
         key: set(words.list_tasks_missing_from_held_version(version.gate))
         for key, version in held_versions.items()
@@ -190,10 +194,10 @@ def _find_tasks_missing_in_held_versions(
     }
 
 
-def _find_check_pictures(
+def _find_failed_check_pictures(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
-    """Return (model, task) → a few pictures of the failed checks of its held version.
+    """Return by (model, task) a few images that failed the gate's checks of its held version.
 
     Only images that are still retained are used.
     """
@@ -215,8 +219,9 @@ def _find_check_pictures(
 
 
 def _choose_check_pictures(gate: Verdict) -> list[CheckPicture]:
-    """Return the pictures of all checks, each image once: the first of each check, then the second
-    …"""
+    """Choose images from failed checks in turns: the first of each check, then the second …, each
+    image once.
+    """
     by_check = [check.get("pictures", []) for check in gate["checks"]]
     in_turn = [of[index] for index in range(MOST_PICTURES) for of in by_check if index < len(of)]
     # Reversed twice: a dict keeps the last entry of a key, and the first picture must stay.
@@ -224,11 +229,11 @@ def _choose_check_pictures(gate: Verdict) -> list[CheckPicture]:
     return list(reversed(once.values()))[:MOST_PICTURES]
 
 
-def _match_task_versions() -> ColumnElement[bool]:
+def _build_versions_of_task_condition() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
 
-def _build_attention_item(waiting: WaitingTask) -> AttentionOut:
+def _build_attention_item(waiting: TaskAwaitingPerson) -> AttentionOut:
     model, task, version = waiting.model, waiting.task, waiting.version
     kind = S(str(task.standing))
     detail, actions = {
@@ -252,7 +257,7 @@ def _build_attention_item(waiting: WaitingTask) -> AttentionOut:
 
 
 def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
-    """Return the item for a model whose base weights could not be fetched."""
+    """Return the attention item for a model whose base weights could not be downloaded."""
     ended = "failed" if job.state == JobState.FAILED else "was cancelled"
     why = "" if job.error is None else f"{_format_job_error(job)} "
     return {
@@ -264,8 +269,8 @@ def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
         "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait "
         f"for them.",
         "actions": [
-            build_request_with_title("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
-            build_request_with_title(
+            build_action_request("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
+            build_action_request(
                 "Delete the model", f"/v1/models/{model.id}", None, method="DELETE"
             ),
         ],
@@ -274,7 +279,7 @@ def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
     }
 
 
-def _describe_held_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
+def _describe_held_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
     model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
     assert version is not None and job is not None, "a held task has a version and a job"
     detail = (
@@ -287,7 +292,7 @@ def _describe_held_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
     return detail, actions
 
 
-def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
+def _describe_rolled_back_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.describe_image_retention(model, task)
     detail = (
@@ -298,7 +303,7 @@ def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOu
     actions: list[ActionOut] = []
     if words.can_relearn_task(task):
         actions.append(
-            build_request_with_title(
+            build_action_request(
                 f"Learn task {task.number} again",
                 build_task_request_path(model, task, "relearn"),
                 {},
@@ -308,14 +313,14 @@ def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOu
         body: ActionBody = {"version": answering, "reason": "…"}
         title = f"Put version {answering} back in production"
         actions.append(
-            build_request_with_title(
+            build_action_request(
                 title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"
             )
         )
     return detail, [*actions, build_discard_task_request(model, task)]
 
 
-def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
+def _describe_rejected_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     detail = (
         f"The batch of {words.describe_task(task)} was rejected and nothing was learned from it: "
@@ -345,7 +350,7 @@ def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]
     ]
 
 
-def _describe_failed_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
+def _describe_failed_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     assert job is not None, "a failed task has a job"
     detail = (

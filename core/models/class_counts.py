@@ -22,7 +22,7 @@ class ClassCount:
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Classes in the order of the newest version's outputs.
+    """Image counts of a model's classes, in the order of the newest version's outputs.
 
     Attributes:
         version: the lineage head; None: there is none yet.
@@ -33,7 +33,7 @@ class ClassCounts:
 
 
 def read_class_counts(db: Database, actor: Actor, model: str) -> ClassCounts:
-    """Return the classes that the lineage head was taught.
+    """Read the classes that a model's newest lineage version knows, with their numbers of images.
 
     Raises:
         NotFound: the caller sees no such model.

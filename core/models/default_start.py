@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from core.admission.admission import AdmissionLimits
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.model_change import NewModel
 from core.contract.responses.recipe import RecipeOut
 from core.errors import JobTooLarge
@@ -17,8 +17,8 @@ EXAMPLE_IMAGES = 100
 
 
 @dataclass(frozen=True)
-class ReplacementBase:
-    """A base that replaces the default, with sentences about the choice.
+class ReplacementOfDefaultBase:
+    """Base weights that replace the default for a new model, with sentences about the choice.
 
     `base` is None for the default, the packaged base.
     """
@@ -28,25 +28,25 @@ class ReplacementBase:
 
 
 def choose_default_base(
-    catalogue: Catalogue, given: NewModel, admission: AdmissionLimits
-) -> ReplacementBase:
-    """Choose the base for photos if the request leaves that open, the backbone is not trained and
-    the base is available.
-    """
+    catalogue: MethodCatalogue, given: NewModel, admission: AdmissionLimits
+) -> ReplacementOfDefaultBase:
+    """Choose the larger base for photos for a new model that names none, where that is possible."""
     if (
         not photos.is_base_choice_left_open(given)
         or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
     ):
-        return ReplacementBase()
+        return ReplacementOfDefaultBase()
     problem = imagenet_base.explain_missing_imagenet_base() or _explain_refused_base(
         catalogue, recipe, admission
     )
     # Training the larger network takes much longer, so that is left to an explicit request.
     if photos.trains_backbone(recipe):
-        return ReplacementBase(None, [] if problem else [_describe_minutes(catalogue, recipe)])
+        return ReplacementOfDefaultBase(
+            None, [] if problem else [_describe_expected_minutes(catalogue, recipe)]
+        )
     if not problem:
-        return ReplacementBase(imagenet_base.NAME)
-    return ReplacementBase(
+        return ReplacementOfDefaultBase(imagenet_base.NAME)
+    return ReplacementOfDefaultBase(
         None,
         [
             f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. "
@@ -59,7 +59,7 @@ def choose_default_base(
 
 
 def _explain_refused_base(
-    catalogue: Catalogue, recipe: RecipeOut, admission: AdmissionLimits
+    catalogue: MethodCatalogue, recipe: RecipeOut, admission: AdmissionLimits
 ) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""
     image = resolve_image_settings(catalogue, imagenet_base.ARCHITECTURE, {}).image
@@ -70,8 +70,8 @@ def _explain_refused_base(
     return ""
 
 
-def _describe_minutes(catalogue: Catalogue, recipe: RecipeOut) -> str:
-    """Return a sentence with the expected minutes of a batch on the larger base."""
+def _describe_expected_minutes(catalogue: MethodCatalogue, recipe: RecipeOut) -> str:
+    """Return a sentence with the expected minutes that a batch takes on the larger base."""
     expected = estimate_pass_seconds(
         catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES
     )

@@ -11,13 +11,13 @@ from core.bases import packaged
 from core.bases.base_advice import (
     describe_architecture,
     explain_architecture_mismatch_of_base,
-    format_creation_request,
+    format_model_creation_request,
     get_base_architecture,
     have_images_same_shape,
 )
 from core.contract.architecture import Normalisation
 from core.contract.base import BaseVersion
-from core.contract.manifest import BaseOrigin, RandomStart, StoredPart
+from core.contract.manifest import BaseOrigin, RandomWeightsOrigin, StoredVersionPart
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.database.tables import Base, Model, Part, Version
 from core.errors import Invalid
@@ -72,20 +72,25 @@ def _collect_base_parts(
     model: Model,
     seed: int,
     usual: NormalisationOut | None,
-) -> tuple[list[StoredPart], Origin, Normalisation | None]:
-    """Return the parts of version 0, the origin for the manifest, and the base's pixel statistics.
+) -> tuple[list[StoredVersionPart], Origin, Normalisation | None]:
+    """Return the parts of a new model's version 0, their origin for the manifest, and pixel
+    statistics.
 
     Args:
         usual: statistics to use where the base has none.
     """
     if model.base == "random":
-        return [], {"init": RandomStart(kind="random", seed=seed)}, _parse_normalisation(usual)
+        return (
+            [],
+            {"init": RandomWeightsOrigin(kind="random", seed=seed)},
+            _parse_normalisation(usual),
+        )
     # First, so that no blob of the base is deleted between the checks below and the commit.
-    references.lock_references_against_deletion(session)
+    references.lock_blob_references_against_deletion(session)
     if not isinstance(model.base, str):
         parts, origin, normalise = _read_version_parts(session, actor, model, model.base)
     elif model.base.startswith(packaged_base.PREFIX):
-        part, origin, normalise = packaged.build_version_zero(
+        part, origin, normalise = packaged.build_version_zero_of_packaged_base(
             model.base, model.architecture, model.image
         )
         parts = [part]
@@ -101,8 +106,8 @@ def _collect_base_parts(
 
 def _build_uploaded_base_part(
     session: Session, actor: Actor, model: Model, base: str, usual: NormalisationOut | None
-) -> tuple[list[StoredPart], Origin, Normalisation | None]:
-    """Return the part of an uploaded base, given by its id."""
+) -> tuple[list[StoredVersionPart], Origin, Normalisation | None]:
+    """Return the part that version 0 gets from an uploaded base of that id."""
     row = session.scalar(
         select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
     )
@@ -120,16 +125,16 @@ def _build_uploaded_base_part(
         raise _build_base_error(
             explain_architecture_mismatch_of_base(row.architecture, model.architecture, model.image)
         )
-    model.image = keep_model_decoding(row.architecture["image"], model.image)
+    model.image = keep_image_decoding_of_model(row.architecture["image"], model.image)
     normalise = _parse_normalisation(row.architecture.get("normalise") or usual)
-    part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
+    part = StoredVersionPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
     return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
 
 
 def _read_version_parts(
     session: Session, actor: Actor, model: Model, base: BaseVersion
-) -> tuple[list[StoredPart], Origin, Normalisation | None]:
-    """Return the parts of the backbone of another model's version."""
+) -> tuple[list[StoredVersionPart], Origin, Normalisation | None]:
+    """Return the backbone parts of another model's version, for a new model."""
     source = find_model(session, actor, base["model"])
     number = base["version"]
     source_version = session.scalar(
@@ -144,7 +149,7 @@ def _read_version_parts(
             f"Version {number} of {source.name} has "
             f"{describe_architecture(source.architecture, source.image)}; the model has "
             f"{describe_architecture(model.architecture, model.image)}. Create the model with "
-            f"{format_creation_request(source.architecture, source.image, base)}."
+            f"{format_model_creation_request(source.architecture, source.image, base)}."
         )
     if (
         source_version.manifest.network is not None
@@ -159,21 +164,23 @@ def _read_version_parts(
         select(Part).where(Part.version_id == source_version.id).order_by(Part.position)
     )
     parts = [
-        StoredPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)
+        StoredVersionPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)
         for p in rows
         if p.type in _BACKBONE
     ]
     origin: Origin = {"base": BaseOrigin(model=source.id, version=number)}
     if not parts:  # version 0 of a model with random weights: the same function makes them again
         origin["init"] = source_version.manifest.init
-    model.image = keep_model_decoding(source.image, model.image)
+    model.image = keep_image_decoding_of_model(source.image, model.image)
     # By id, since a rebase may give the name to another model.
     model.base = {"model": source.id, "version": number}
     return parts, origin, source_version.manifest.normalise
 
 
-def keep_model_decoding(image: ImageOut, model_image: ImageOut) -> ImageOut:
-    """Return a base's image settings with the model's own decoding; a base knows only pixels."""
+def keep_image_decoding_of_model(image: ImageOut, model_image: ImageOut) -> ImageOut:
+    """Return a base's image settings with the model's own way of decoding files; a base knows only
+    pixels.
+    """
     image_settings: ImageOut = {**image}
     image_settings.pop("decoding", None)
     if "decoding" in model_image:

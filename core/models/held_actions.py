@@ -35,7 +35,7 @@ _OF_DATA = {"data_report", "resources", "seed"}
 
 
 class HeldVersion(NamedTuple):
-    """A held version with what decides about the requests that settle it.
+    """A held version with the facts that decide which requests can settle it.
 
     Attributes:
         job: the newest job of the task.
@@ -52,16 +52,18 @@ class HeldVersion(NamedTuple):
 
 
 def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
-    """Return all requests that settle a held version, first the one that repairs it."""
+    """Return all requests by which a person can settle a held version, first the one that repairs
+    it.
+    """
     model, task, version, job = held[:4]
     other_actions = [
         build_discard_task_request(model, task),
-        build_request_with_title(
+        build_action_request(
             f"Go on without task {task.number}",
             build_task_request_path(model, task, "continue"),
             {"reason": LEFT_OPEN},
         ),
-        build_request_with_title(
+        build_action_request(
             f"Put version {version.number} in production all the same",
             f"/v1/models/{model.id}/aliases/{PRODUCTION}",
             {"version": version.number, "reason": LEFT_OPEN},
@@ -79,7 +81,7 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     return [*mended, *([] if is_again else [build_retry_request(task, job)]), *other_actions]
 
 
-def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
+def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
     model, task, version, job = held[:4]
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [
@@ -94,7 +96,7 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
             return []
         if words.can_relearn_task(first):
             return [
-                build_request_with_title(
+                build_action_request(
                     f"Learn task {first.number} again",
                     build_task_request_path(model, first, "relearn"),
                     {},
@@ -108,7 +110,7 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
     # The override is the first suspect: the model's own recipe comes before any other advice.
     if set(job.recipe_override) - _OF_DATA:
         title = f"Learn task {task.number} again by the model’s own recipe"
-        return [build_request_with_title(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
+        return [build_action_request(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
     method = job.recipe["method"]["name"]
     epochs, depth = job.recipe.get("epochs"), job.recipe.get("depth")
     # an older recipe may lack these fields
@@ -126,21 +128,21 @@ def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
     else:
         return []
     return [
-        build_request_with_title(
+        build_action_request(
             title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}}
         )
     ]
 
 
 def build_retry_request(task: Task, job: Job) -> ActionOut:
-    """Return the request that learns a task again."""
+    """Return the suggested request that learns a task again."""
     title = f"Learn task {task.number} again, perhaps with another recipe"
-    return build_request_with_title(title, f"/v1/jobs/{job.id}/retry", {})
+    return build_action_request(title, f"/v1/jobs/{job.id}/retry", {})
 
 
 def build_discard_task_request(model: Model, task: Task) -> ActionOut:
-    """Return the request that gives a task up."""
-    return build_request_with_title(
+    """Return the suggested request that discards a task."""
+    return build_action_request(
         f"Discard task {task.number}",
         build_task_request_path(model, task, "discard"),
         {"reason": LEFT_OPEN},
@@ -148,12 +150,12 @@ def build_discard_task_request(model: Model, task: Task) -> ActionOut:
 
 
 def build_task_request_path(model: Model, task: Task, verb: str) -> str:
-    """Return the path of a request about a task."""
+    """Return the URL path of a request about a task."""
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
-def build_request_with_title(
+def build_action_request(
     title: str, path: str, body: ActionBody | None, *, method: str = "POST"
 ) -> ActionOut:
-    """Return a request with its title."""
+    """Return a suggested request as responses show it, with its title."""
     return {"title": title, "method": method, "path": path, "body": body}

@@ -46,7 +46,7 @@ _STOPPED = frozenset({JobState.RUNNING, JobState.PAUSING})
 
 
 def read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
-    """Return the memory of the version that `production` points to, by type of part.
+    """Read the replay memory of the production version, by type of part.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -86,7 +86,7 @@ def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str
 
 
 def _find_feature_parts(session: Session, version: Version) -> list[Part]:
-    """Return the parts with features of a version and of its ancestors.
+    """Return the parts with stored features of a version and of its ancestors.
 
     Each holds those of its own task.
     """
@@ -127,7 +127,7 @@ def _find_feature_parts(session: Session, version: Version) -> list[Part]:
 def delete_replay_memory(
     db: Database, store: ObjectStorage, blobs: Blobs, actor: Actor, model: str
 ) -> None:
-    """Delete the stored images of every version of a model.
+    """Delete the replay images that the versions of a model store.
 
     Repeating the call changes nothing, but completes a deletion that an outage of the store
     interrupted. A job that continues from such a version is released and starts again without the
@@ -138,14 +138,14 @@ def delete_replay_memory(
         NotFound: the caller sees no such model.
     """
     release_rows_and_delete_files(
-        db, store, blobs, lambda session: _mark_parts_deleted(db, session, actor, model)
+        db, store, blobs, lambda session: _mark_replay_parts_deleted(db, session, actor, model)
     )
 
 
-def _mark_parts_deleted(
+def _mark_replay_parts_deleted(
     db: Database, session: Session, actor: Actor, model: str
 ) -> tuple[list[str], list[str]] | None:
-    """Mark the parts as deleted, and return the store keys and digests to delete.
+    """Mark the parts with replay images as deleted; return the store keys and digests to delete.
 
     Locks are taken in the order of a publish (job, model); another order could deadlock.
 
@@ -194,7 +194,7 @@ def _mark_parts_deleted(
         for job in locked_jobs
         if job.parent_version is None or job.parent_version >= min(versions)
     ]
-    keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
+    keys = [key for job in affected for key in _drop_job_snapshot(session, job, now)]
     digests += sorted(forget_trial_results(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record_audit_entry(
@@ -203,8 +203,10 @@ def _mark_parts_deleted(
     return keys, digests
 
 
-def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
-    """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
+def _drop_job_snapshot(session: Session, job: Job, now: float) -> list[str]:
+    """Remove a job's snapshot, release the job if a worker runs it, and return the snapshot's store
+    keys.
+    """
     snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
     if JobState(job.state) in _STOPPED:
         change_job_state(
@@ -214,7 +216,7 @@ def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
 
 
 def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
-    """Return the function that gives the label of a (task, number) in a part's `labels`.
+    """Return a function that finds the class label of a (task, number) in a part's `labels`.
 
     A buffer numbers the rows of the task's head; exemplars and features number the classes of all
     heads in order.
@@ -242,7 +244,7 @@ def _memory_to_json(
     class_numbers: AncestorClassNumbers,
     label_of: Callable[[int, int], str],
 ) -> PartMemory:
-    """Return the memory of all parts of one type.
+    """Return the replay memory in parts of one type, as responses show it.
 
     The first part of a buffer or of exemplars lists its content; the other parts are packs of its
     images. Each part with features is complete in itself, and one that was deleted with its task's
@@ -284,7 +286,7 @@ def _memory_to_json(
 def _count_feature_images(
     blobs: Blobs, parts: Sequence[Part], class_numbers: AncestorClassNumbers
 ) -> Counter[tuple[int, int]]:
-    """Return the number of images with retained features by (task, row of the head).
+    """Count the images with retained features by (task, row of the head).
 
     It reads little of the blobs.
     """
@@ -301,7 +303,7 @@ def _count_feature_images(
 
 
 def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
-    """Return the number of images by (task, row of the head), or None for a part without images.
+    """Count the images in a replay part by (task, row of the head); None for a part without images.
 
     Only a little of the blob is read.
     """
@@ -314,7 +316,7 @@ def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] |
 
 
 def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
-    """Return a function that reads `length` bytes of a part's blob from `offset` on."""
+    """Return a function that reads a range of bytes of a part's blob."""
 
     def read_range(offset: int, length: int) -> bytes:
         return b"".join(blobs.read(part.sha256, offset, length))
@@ -325,5 +327,5 @@ def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
 def _read_tensor_column(
     read: Callable[[int, int], bytes], tensor: TensorHeader
 ) -> NDArray[np.int64]:
-    """Return a column of int64 values."""
+    """Read a column of int64 values from a tensor in a part's blob."""
     return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")

@@ -6,7 +6,16 @@ from sqlalchemy.orm import Session
 from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import TERMINAL, UNFINISHED, JobAction
-from core.database.tables import Edit, EditedPart, ExportedDownload, Job, Model, Part, Task, Version
+from core.database.tables import (
+    Edit,
+    ExportedDownload,
+    Job,
+    Model,
+    Part,
+    Task,
+    TaskFileBeforeEdit,
+    Version,
+)
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -22,7 +31,7 @@ from core.usage import stored_bytes
 def delete_model(
     db: Database, store: ObjectStorage, blobs: Blobs, actor: Actor, model: str
 ) -> None:
-    """Cancel the model's jobs, hide it, and remove its images and parts.
+    """Delete a model for its caller: cancel its jobs, hide it, and remove its images and parts.
 
     A running job ends within its grace period; the sweep removes what it still writes.
 
@@ -35,7 +44,7 @@ def delete_model(
 
 
 def find_deleted_model_name(db: Database, actor: Actor, model: str) -> str | None:
-    """Return the former name of the caller's deleted model of that id, or None."""
+    """Return the former name of a deleted model of the caller, or None."""
     with db.read() as session:
         named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
         return session.scalar(named.where(actor.build_visible_condition(Model.owner_id)))
@@ -44,7 +53,7 @@ def find_deleted_model_name(db: Database, actor: Actor, model: str) -> str | Non
 def _hide_model(
     db: Database, session: Session, actor: Actor, model: str
 ) -> tuple[list[str], list[str]] | None:
-    """Hide a model, and return the keys of archives and the digests that it no longer needs.
+    """Mark a model as deleted, and return the store keys and digests that it no longer needs.
 
     Locks are taken in the order of a publish (job, model, task); another order could deadlock.
 
@@ -69,7 +78,7 @@ def _hide_model(
     stopped: set[str | None] = set()
     archives, digests = (
         [],
-        remove_model_totals(row).union(answers.remove_predictions(session, row.id)),
+        remove_model_totals(row).union(answers.remove_stored_predictions(session, row.id)),
     )
     for job in locked_jobs:
         digests |= delete_trial_files(session, job.id)
@@ -92,7 +101,7 @@ def _hide_model(
             archives.append(task.archive_key)
             task.archive_key = None
     edits = select(Edit.id).where(Edit.model_id == row.id)
-    digests |= retention.delete_undo_file_rows(session, EditedPart.edit_id.in_(edits))
+    digests |= retention.delete_edit_undo_file_rows(session, TaskFileBeforeEdit.edit_id.in_(edits))
     versions = select(Version.id).where(Version.model_id == row.id)
     parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
     exports = session.scalars(
@@ -104,5 +113,5 @@ def _hide_model(
     record_audit_entry(
         session, actor, AuditedChange("model.delete", row.id, {"name": row.name}, model=row.id), now
     )
-    stored_bytes.mark_measurement_outdated(session, row.owner_id)
+    stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     return archives, sorted(digests)

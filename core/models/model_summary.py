@@ -28,7 +28,8 @@ _FIGURES = and_(
 
 
 class _ProductionVersion(NamedTuple):
-    """The version in production, with its ACC and the other figures of its row.
+    """A model's version in production, with its mean accuracy (ACC) and the other figures of its
+    row.
 
     Rows of versions that were published before 0.1.0 have no `images`.
     """
@@ -40,7 +41,7 @@ class _ProductionVersion(NamedTuple):
 
 
 def build_model_summaries(session: Session, models: Sequence[Model]) -> dict[str, ModelSummary]:
-    """Return the summary of each model by model id."""
+    """Return by model id a summary of the model for lists."""
     ids = [model.id for model in models]
     answering, acc_lines, jobs = (
         _find_production_versions(session, ids),
@@ -76,7 +77,7 @@ def _build_model_summary(
 def _find_production_versions(
     session: Session, ids: Sequence[str]
 ) -> dict[str, _ProductionVersion]:
-    """Return the version in production of each model by model id."""
+    """Return each model's version in production, by model id."""
     query = (
         select(
             *(Alias.model_id, Version.number, Version.bytes),
@@ -90,7 +91,7 @@ def _find_production_versions(
 
 
 def _list_recent_accuracies(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
-    """Return, by model id, the ACC of published versions among the newest ones, oldest first."""
+    """Return by model id the mean accuracies (ACC) of its newest published versions, oldest first."""
     # The concatenation avoids an index on the status, since nearly all versions are published.
     published: ColumnElement[bool] = Version.status + "" == "published"
     query = (
@@ -108,7 +109,7 @@ def _list_recent_accuracies(session: Session, ids: Sequence[str]) -> dict[str, l
 
 
 def _find_last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
-    """Return the newest job of each model by model id.
+    """Return each model's newest job, by model id.
 
     `at` is when it ended, else started, else was created.
     """

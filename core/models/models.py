@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, AdmissionLimits, compute_job_workload
-from core.admission.applicability import warn_of_next_task
-from core.contract.catalogue import Catalogue
+from core.admission.applicability import list_warnings_of_next_task_recipe
+from core.contract.catalogue import MethodCatalogue
 from core.contract.gate import GateLimits
 from core.contract.patch import RecipePatch
 from core.contract.problem import CLASSIFICATION
@@ -36,7 +36,7 @@ from core.models.new_model import (
     build_gate_limits,
     build_lineage_settings,
     describe_data_retention,
-    find_model_weights,
+    find_new_model_weights,
     make_name_taken_error,
     require_free_name,
 )
@@ -54,7 +54,7 @@ from core.requests.times import format_rfc3339
 
 @dataclass(frozen=True)
 class ModelListQuery:
-    """Filter, order and extent of a list of models.
+    """Query for a list of models: filter, order and page.
 
     Attributes:
         q: only models with this text in their name, in upper or lower case.
@@ -77,7 +77,8 @@ def create_model(
     repeat: idempotency.IdempotentRequest | None = None,
     limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
-    """Create a model; return its JSON form, and True if this replays an earlier response.
+    """Create a model for its caller; return its JSON form, and True if an earlier response is
+    repeated.
 
     Args:
         given: fields of the request, already of the right types.
@@ -97,10 +98,10 @@ def create_model(
         resources.catalogue, given, limits.admission, limits.terms.photos, adopted
     )
     # Before the transaction, since this may write a packaged base into the store.
-    begins = find_model_weights(resources, actor, requested, limits.terms)
+    begins = find_new_model_weights(resources, actor, requested, limits.terms)
     try:
         with (
-            adoption.store_adopted_parts(resources, adopted) as stored,
+            adoption.store_adopted_classifier_parts(resources, adopted) as stored,
             resources.db.write() as session,
         ):
             now = resources.db.now(session)
@@ -133,7 +134,7 @@ def create_model(
 
 def list_models(
     db: Database,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     actor: Actor,
     limit: int,
     cursor: str | None,
@@ -165,8 +166,8 @@ def list_models(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def read_model(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelOut:
-    """Return one model, by id or name.
+def read_model(db: Database, catalogue: MethodCatalogue, actor: Actor, model: str) -> ModelOut:
+    """Return one model that the caller sees, by id or name.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -177,13 +178,14 @@ def read_model(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> 
 
 def change_model(
     db: Database,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     actor: Actor,
     model: str,
     patch: ModelChange,
     admission: AdmissionLimits = ANY,
 ) -> ModelOut:
-    """Change recipe, gate or lineage settings for later tasks, or description and tags.
+    """Change a model's recipe, gate or lineage settings for later tasks, or its description and
+    tags.
 
     Recipe and gate are merge patches (RFC 7396); null resets them. The response also warns of
     memory that the next task would lose to a change of method.
@@ -241,12 +243,12 @@ def change_model(
 
 def _apply_recipe_patch_to_model(
     session: Session,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     row: Model,
     given: RecipePatch | None,
     admission: AdmissionLimits,
 ) -> list[str]:
-    """Apply a patch to the recipe, or reset it to the defaults (None).
+    """Apply a patch to a model's recipe, or reset the recipe to the defaults (None).
 
     Returns:
         Warnings about memory that the next task would lose.
@@ -262,7 +264,7 @@ def _apply_recipe_patch_to_model(
     resolved = resolve_recipe(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
-    warnings = warn_of_next_task(
+    warnings = list_warnings_of_next_task_recipe(
         session,
         catalogue,
         row,
@@ -276,7 +278,7 @@ def _apply_recipe_patch_to_model(
 
 
 def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the version of each alias, by model id and alias.
+    """Return the version that each alias of the models points to, by model id and alias.
 
     `latest` is the newest published version.
     """
@@ -299,8 +301,8 @@ def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str,
     return named
 
 
-def _build_model_response(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
-    """Return a model as responses show it."""
+def _build_model_response(session: Session, catalogue: MethodCatalogue, model: Model) -> ModelOut:
+    """Return a model in the JSON form of the API, with facts read for it."""
     named = read_aliases(session, [model.id]).get(model.id, {})
     return model_to_json(
         catalogue, model, named, attention.list_attention_items(session, [model]).get(model.id, [])
@@ -308,9 +310,9 @@ def _build_model_response(session: Session, catalogue: Catalogue, model: Model) 
 
 
 def model_to_json(
-    catalogue: Catalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
+    catalogue: MethodCatalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
 ) -> ModelOut:
-    """Return a model in the contract's form, with its recipe resolved.
+    """Convert a model to the JSON form of the API, with its complete recipe.
 
     Args:
         named: versions by alias.
@@ -355,7 +357,7 @@ def model_to_json(
 
 
 def _unregister_model_downloads(session: Session, model: Model) -> None:
-    """Unregister the downloads of a model, so that they are built again on request.
+    """Forget the exported downloads of a model's versions, so that they are built again on request.
 
     A download states the threshold of confident predictions, which has changed.
     """

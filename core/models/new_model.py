@@ -30,7 +30,9 @@ from core.storage import Blobs
 
 
 class LineageSettings(TypedDict):
-    """Settings of the lineage: reactions to failures, and the time for repairing them."""
+    """A model's settings for its lineage: reactions to failed, rejected and held tasks, and the
+    time for repairs.
+    """
 
     on_held: str
     on_rejected: str
@@ -55,18 +57,18 @@ _FOR_PHOTOS = (
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """Weights that a new model begins with, and their terms.
+    """Initial weights of a new model, with the limits on downloading them.
 
     `weights` is None if no job has to fetch them.
     """
 
     weights: PretrainedWeights | None
-    terms: pretrained.PretrainedTerms
+    terms: pretrained.PretrainedWeightsPolicy
 
 
 @dataclass(frozen=True)
 class NewModelLimits:
-    """Limits on a new model.
+    """Limits that a new model must meet: size of its network, jobs and pretrained weights.
 
     Attributes:
         admission: limits on its network and on its jobs.
@@ -74,19 +76,19 @@ class NewModelLimits:
     """
 
     admission: AdmissionLimits = ANY
-    terms: pretrained.PretrainedTerms = pretrained.ANY
+    terms: pretrained.PretrainedWeightsPolicy = pretrained.ANY
 
 
 NO_LIMITS = NewModelLimits()
 
 
-def find_model_weights(
+def find_new_model_weights(
     resources: UseCaseResources,
     actor: Actor,
     asked: CheckedModelRequest,
-    terms: pretrained.PretrainedTerms,
+    terms: pretrained.PretrainedWeightsPolicy,
 ) -> InitialWeights:
-    """Find the weights of a new model before its transaction begins.
+    """Find the initial weights of a new model before its transaction begins.
 
     A packaged base is stored here.
 
@@ -99,8 +101,8 @@ def find_model_weights(
         weights = pretrained.find_pretrained_weights(
             resources.catalogue, asked.architecture, asked.base
         )
-        pretrained.require_room_for_weights(resources.db, actor, weights, terms)
-    packaged.store_packaged_base(resources.blobs, asked.base, asked.images.image)
+        pretrained.require_storage_room_for_weights(resources.db, actor, weights, terms)
+    packaged.store_packaged_base_blob(resources.blobs, asked.base, asked.images.image)
     return InitialWeights(weights, terms)
 
 
@@ -113,7 +115,8 @@ def add_model(
     *,
     owner_id: str | None = None,
 ) -> Model:
-    """Add a model with its version 0, or with the job that fetches it; its name must be free.
+    """Add a model with its version 0, or with the job that downloads its weights; its name must be
+    free.
 
     Args:
         audit: action and data of the row of the audit trail.
@@ -137,7 +140,7 @@ def add_model(
     elif begins.weights is None:
         first_version.add_version_zero_of_new_model(transaction, blobs, model, seed, asked.images)
     else:
-        pretrained.add_version_or_fetch_job(
+        pretrained.add_version_zero_or_fetch_job(
             transaction, blobs, model, begins.weights, recipe, begins.terms
         )
     return model
@@ -188,7 +191,7 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
 def _warn_of_image_size(
     asked: ImageRequest, images: ModelImageSettings, base: ModelBase
 ) -> list[str]:
-    """Return notices about the image size, which cannot be changed later.
+    """Return notices about a new model's image size, which cannot be changed later.
 
     At creation nothing is learned yet that another size would discard.
     """
@@ -217,7 +220,8 @@ def _warn_of_image_size(
 
 
 def describe_data_retention(given: Mapping[str, object]) -> list[str]:
-    """Return the notice about retained training images, if the request left that open.
+    """Return the notice about how long training images are kept, if the request for a model left
+    that open.
 
     Images of people must not be retained by accident, so the default is stated at creation.
     """
@@ -231,7 +235,7 @@ def describe_data_retention(given: Mapping[str, object]) -> list[str]:
 
 
 def build_lineage_settings(given: ModelChange) -> dict[str, object]:
-    """Return the settings of the lineage that a request sets."""
+    """Return the settings of a model's lineage that a request sets."""
     settings: Mapping[str, object] = given
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
@@ -239,7 +243,7 @@ def build_lineage_settings(given: ModelChange) -> dict[str, object]:
 def build_gate_limits(
     before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None
 ) -> GateOut:
-    """Return all limits of the gate, with those of the patch applied.
+    """Return all limits of a model's gate, with those of a request's patch applied.
 
     A limit that is not set is None. Limits that are newer than the model are not set.
 
@@ -274,7 +278,7 @@ def build_gate_limits(
 
 
 def is_name_free(session: Session, owner_id: str, name: str) -> bool:
-    """Return True if no model of an owner has this name."""
+    """Return True if the owner has no model of this name."""
     query = select(Model.id).where(
         Model.owner_id == owner_id, Model.name == name, Model.deleted_at.is_(None)
     )
@@ -282,7 +286,7 @@ def is_name_free(session: Session, owner_id: str, name: str) -> bool:
 
 
 def require_free_name(session: Session, owner_id: str, name: str) -> None:
-    """Check that the owner has no model of this name.
+    """Check that the owner has no other model of this name.
 
     Raises:
         NameTaken: there is one.
@@ -292,7 +296,7 @@ def require_free_name(session: Session, owner_id: str, name: str) -> None:
 
 
 def make_name_taken_error(name: str) -> NameTaken:
-    """Return the error for a name that another model of the owner has."""
+    """Return the error for a name that another model of the owner already has."""
     return NameTaken(
         f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]
     )

@@ -6,16 +6,16 @@ from typing import Any
 
 from core.admission.admission import AdmissionLimits
 from core.contract.base import ModelBase
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.model import Scenario
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid
-from core.ids import is_name
+from core.ids import is_allowed_model_or_alias_name
 from core.ingest.names import normalise_label
 from core.models.adoption import AdoptedClassifier, complete_adoption_request, require_usable_method
-from core.models.default_start import ReplacementBase, choose_default_base
+from core.models.default_start import ReplacementOfDefaultBase, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
 from core.recipe.images import DECODING, ModelImageSettings, resolve_image_settings
@@ -26,7 +26,7 @@ from core.recipe.stored import build_stored_recipe_patch
 
 @dataclass(frozen=True)
 class CheckedModelRequest:
-    """A checked request for a new model.
+    """A request for a new model after checking, with its defaults filled in.
 
     Attributes:
         request: the request as it came, with settings that need no completion.
@@ -53,7 +53,7 @@ class CheckedModelRequest:
 
 
 def check_model_request(
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     given: NewModel,
     admission: AdmissionLimits,
     photos: bool = False,
@@ -70,14 +70,16 @@ def check_model_request(
         JobTooLarge: the network, or a job that learns a batch, exceeds the limits of `admission`.
     """
     name, scenario = given["name"], given["scenario"]
-    if not is_name(name):
+    if not is_allowed_model_or_alias_name(name):
         raise Invalid(
             f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
             fields=[{"field": "name", "message": "not a valid name"}],
         )
     if adopted is not None:
         given = complete_adoption_request(given, adopted)
-    begin = choose_default_base(catalogue, given, admission) if photos else ReplacementBase()
+    begin = (
+        choose_default_base(catalogue, given, admission) if photos else ReplacementOfDefaultBase()
+    )
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
         "architecture"

@@ -9,12 +9,16 @@ from core.contract.responses.attention import ActionOut, AttentionOut
 from core.database.states import JobState
 from core.database.tables import Job, Task, Trial
 from core.lineage import words
-from core.models.held_actions import build_request_with_title
+from core.models.held_actions import build_action_request
 from core.trials.rows import TrialState, find_best_trial
 
 
-def list_trial_choices(session: Session, models: Collection[str]) -> dict[str, list[AttentionOut]]:
-    """Return model id → the items of its jobs that wait for a choice, in two queries."""
+def list_jobs_awaiting_trial_choice(
+    session: Session, models: Collection[str]
+) -> dict[str, list[AttentionOut]]:
+    """Return by model id the items of jobs that wait for a person to choose a trial, in two
+    queries.
+    """
     query = (
         select(Job, Task)
         .join(Task, Task.id == Job.task_id)
@@ -55,12 +59,14 @@ def _build_trial_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> A
         "detail": f"All trials of {words.describe_task(task)} are measured, and its job waits "
         f"until a person chooses one. Trial {best} is suggested{until}. Later "
         "batches wait for it.",
-        "actions": [_build_choose_request(job, number, number == best) for number in in_order],
+        "actions": [
+            _build_choose_trial_request(job, number, number == best) for number in in_order
+        ],
         "reasons": [],
         "pictures": [],
     }
 
 
-def _build_choose_request(job: Job, number: int, is_best: bool) -> ActionOut:
+def _build_choose_trial_request(job: Job, number: int, is_best: bool) -> ActionOut:
     title = f"Choose trial {number}{', which is suggested' if is_best else ''}"
-    return build_request_with_title(title, f"/v1/jobs/{job.id}/choose", {"trial": number})
+    return build_action_request(title, f"/v1/jobs/{job.id}/choose", {"trial": number})

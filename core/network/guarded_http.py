@@ -30,20 +30,20 @@ _ADDRESSES = 4
 
 
 class RequestNotSentError(Exception):
-    """An HTTP request without a response; the message says why."""
+    """Error: an HTTP request got no response; the message says why."""
 
 
 @dataclass(frozen=True)
 class ReceiverResponse:
-    """Response of a receiver: the status, and the first bytes of the body as text."""
+    """Response of a webhook's receiver: the status, and the first bytes of the body as text."""
 
     status: int
     body: str
 
 
 @dataclass(frozen=True)
-class SendingSettings:
-    """Settings for sending requests.
+class GuardedRequestSettings:
+    """Settings for HTTP requests to addresses that users chose: allowed networks and time limit.
 
     Attributes:
         allow: networks that are allowed besides the public Internet.
@@ -57,9 +57,9 @@ class SendingSettings:
 
 
 def post_guarded_request(
-    target: RequestTarget, headers: Mapping[str, str], body: bytes, way: SendingSettings
+    target: RequestTarget, headers: Mapping[str, str], body: bytes, way: GuardedRequestSettings
 ) -> ReceiverResponse:
-    """Send a body and read the response.
+    """Send an HTTP POST request to a checked address, and read the response.
 
     Raises:
         RequestNotSentError: the address is refused, or no whole response comes in time.
@@ -102,7 +102,7 @@ def post_guarded_request(
 
 
 def _read_first_bytes(pieces: Iterable[bytes]) -> str:
-    """Return the first bytes of a body as text; the rest is never read."""
+    """Return the first bytes of a response's body as text; the rest is never read."""
     content = b""
     for piece in pieces:
         content += piece
@@ -116,7 +116,7 @@ def _read_first_bytes(pieces: Iterable[bytes]) -> str:
 
 
 def _describe_network_error(error: OSError) -> str:
-    """Return a sentence about a failure of the network or of TLS."""
+    """Return a sentence about why a connection or its TLS failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"The receiver's certificate is not trusted: {error.verify_message}."
     if isinstance(error, ssl.SSLError):
@@ -127,14 +127,16 @@ def _describe_network_error(error: OSError) -> str:
 # Made once, since it reads all certificates of the system.
 @cache
 def _load_tls_context() -> ssl.SSLContext:
-    """Return a TLS context with the system's certificates, or those that SSL_CERT_FILE names."""
+    """Return a TLS context that trusts the system's certificates, or those that SSL_CERT_FILE
+    names.
+    """
     return httpcore2.default_ssl_context()
 
 
 class _CheckedAddressBackend(httpcore2.NetworkBackend):
-    """Backend that connects to a checked address of the target, whatever name it is given."""
+    """Network backend that connects to a checked IP address, whatever host name it is given."""
 
-    def __init__(self, target: RequestTarget, way: SendingSettings, deadline: float) -> None:
+    def __init__(self, target: RequestTarget, way: GuardedRequestSettings, deadline: float) -> None:
         self._target, self._way, self._deadline = target, way, deadline
 
     def connect_tcp(
@@ -169,7 +171,7 @@ class _CheckedAddressBackend(httpcore2.NetworkBackend):
 
 
 class _DeadlineStream(httpcore2.NetworkStream):
-    """A connection whose reads and writes end at the deadline."""
+    """A network connection whose reads and writes fail after a deadline."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._socket, self._deadline = connection, deadline
@@ -214,7 +216,7 @@ class _DeadlineStream(httpcore2.NetworkStream):
 
 
 def _compute_seconds_left(deadline: float) -> float:
-    """Return the seconds that are left until the deadline.
+    """Return the number of seconds until the deadline; raise an error after it.
 
     Raises:
         TimeoutError: the deadline has passed.

@@ -52,12 +52,12 @@ _METADATA_NAMES = frozenset(
 
 
 class AddressRefused(Exception):
-    """A rejected address; the message says why, and what to give instead."""
+    """Error: a URL's address may not be contacted; the message says why, and what to give instead."""
 
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """Target of a request.
+    """Parsed target of an HTTP request: scheme, host, port and path.
 
     Attributes:
         scheme: `http` or `https`.
@@ -73,18 +73,18 @@ class RequestTarget:
 
     @property
     def is_ipv6(self) -> bool:
-        """True if the host is an IPv6 address."""
+        """True if the target's host is an IPv6 address."""
         return ":" in self.host
 
     @property
     def host_header(self) -> str:
-        """The value of the `Host` header."""
+        """Value of the HTTP header `Host` for the target."""
         host = f"[{self.host}]" if self.is_ipv6 else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
-    """Parse networks separated by commas.
+    """Parse IP networks separated by commas.
 
     Raises:
         ValueError: a network is malformed; the message says how.
@@ -95,7 +95,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> RequestTarget:
-    """Parse a URL to the host, port and path that it addresses.
+    """Parse a URL to the request target that it addresses: scheme, host, port and path.
 
     Args:
         url: the URL.
@@ -119,7 +119,7 @@ def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> RequestTarget:
 def resolve_allowed_addresses(
     target: RequestTarget, allow: Sequence[Network], resolve: Resolver | None = None
 ) -> list[IPAddress]:
-    """Return the addresses of a target after checking that each of them may be contacted.
+    """Resolve a request's host, and check that each of its IP addresses may be contacted.
 
     Args:
         target: the target of a request.
@@ -140,7 +140,7 @@ def resolve_allowed_addresses(
     for address in addresses:
         if _is_in_networks(address, allow):
             continue
-        why = describe_non_public(address)
+        why = describe_non_public_address(address)
         subject = "" if str(address) == target.host else f"{target.host} is {address}: "
         if why is not None:
             raise AddressRefused(
@@ -155,7 +155,7 @@ def resolve_allowed_addresses(
 
 
 def resolve_host_name(host: str, port: int) -> list[str]:
-    """Return the addresses of a name as the system resolves it.
+    """Resolve a host name to IP addresses, as the system does.
 
     Raises:
         OSError: the name cannot be resolved.
@@ -168,16 +168,18 @@ def resolve_host_name(host: str, port: int) -> list[str]:
 
 
 def is_cloud_metadata_name(host: str) -> bool:
-    """Return whether a name is that of a service that provides keys to machines of a cloud."""
+    """Return True if a host name is that of a cloud's metadata service, which gives out
+    credentials.
+    """
     # A final dot names the same host.
     return host.lower().rstrip(".") in _METADATA_NAMES
 
 
-def describe_non_public(address: IPAddress) -> str | None:
-    """Return a description of an address that is not public, or None if it is public."""
+def describe_non_public_address(address: IPAddress) -> str | None:
+    """Return why an IP address is not public, or None if it is public."""
     inner = find_embedded_ipv4(address)
     if inner is not None:
-        why = describe_non_public(inner)
+        why = describe_non_public_address(inner)
         return None if why is None else f"{address} stands for {inner}, and {why}"
     if address.is_multicast:
         return f"{address} is a multicast address"
@@ -245,7 +247,7 @@ def _resolve_addresses(target: RequestTarget, resolve: Resolver) -> list[IPAddre
 
 
 def _normalise_host(host: str) -> str:
-    """Return a host in its canonical form.
+    """Return a host name in its canonical form.
 
     Raises:
         AddressRefused: the host is an unusual spelling of an address, or not a valid name.

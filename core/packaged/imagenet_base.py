@@ -10,7 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from core.contract.pretrained import PretrainedRow, PretrainedWeights, describe_pretrained_weights
+from core.contract.pretrained import (
+    PretrainedWeights,
+    PretrainedWeightsRow,
+    describe_pretrained_weights,
+)
 from core.contract.responses.architecture import ArchitectureChoice
 from core.packaged.packaged_base import PREFIX
 
@@ -26,14 +30,14 @@ FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Digest of the checkpoint. No other file is ever read as one."""
 
 
-def describe_imagenet_weights(row: PretrainedRow) -> PretrainedWeights:
-    """Return the catalogue's entry of timm's network as weights of this base."""
+def describe_imagenet_weights(row: PretrainedWeightsRow) -> PretrainedWeights:
+    """Return the catalogue's entry of the ImageNet base's pretrained weights."""
     of_this = {"repository": NAME, "licence": LICENCE}
     return describe_pretrained_weights(MODEL, row).model_copy(update=of_this)
 
 
 def find_imagenet_checkpoint() -> Path | None:
-    """Return the checkpoint's path, or None if the package is not installed. It is not imported."""
+    """Return the path of the ImageNet checkpoint, or None if its package is not installed."""
     spec = importlib.util.find_spec(_MODULE)
     if spec is None or spec.origin is None:
         return None
@@ -44,7 +48,7 @@ def find_imagenet_checkpoint() -> Path | None:
 # Cached, because it hashes the whole checkpoint.
 @cache
 def explain_missing_imagenet_base() -> str:
-    """Return why this machine cannot provide the base, or "" if it can.
+    """Return why this machine cannot provide the ImageNet base, or "" if it can.
 
     The text is a sentence without its final full stop.
     """
@@ -57,6 +61,6 @@ def explain_missing_imagenet_base() -> str:
 
 
 def is_imagenet_checkpoint(path: Path) -> bool:
-    """Return whether a file has the digest of the checkpoint."""
+    """Return True if a file has the digest of the ImageNet checkpoint."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == FILE_SHA256

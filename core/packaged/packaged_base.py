@@ -24,7 +24,7 @@ _FOLDER = Path(__file__).parent
 
 
 class PackagedBase(Document):
-    """Description of a packaged base.
+    """Description of a base whose weights come packaged with the service.
 
     Attributes:
         architecture: the complete architecture that the base fits.
@@ -49,7 +49,7 @@ class PackagedBase(Document):
 
 @cache
 def load_base_description(name: str = PACKAGED) -> PackagedBase:
-    """Return the description of a packaged base.
+    """Load the description of a packaged base.
 
     Raises:
         FileNotFoundError: the package has no base of this name.
@@ -58,7 +58,7 @@ def load_base_description(name: str = PACKAGED) -> PackagedBase:
 
 
 def load_base_weights(channels: int, name: str = PACKAGED) -> bytes:
-    """Return the backbone as safetensors, for images of 1 or 3 channels."""
+    """Load a packaged base's backbone as safetensors bytes, for images of 1 or 3 channels."""
     if channels == 3:
         return _locate_base_file(name, "safetensors").read_bytes()
     tensors = load_file(_locate_base_file(name, "safetensors"))
@@ -66,7 +66,7 @@ def load_base_weights(channels: int, name: str = PACKAGED) -> bytes:
 
 
 def load_base_normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
-    """Return the normalisation of images of 1 or 3 channels for the base."""
+    """Return a packaged base's pixel mean and standard deviation for images of 1 or 3 channels."""
     rgb = load_base_description(name).normalise
     return rgb if channels == 3 else _convert_normalisation_to_grey(rgb)
 
@@ -74,7 +74,7 @@ def load_base_normalisation(channels: int, name: str = PACKAGED) -> Normalisatio
 def convert_backbone_to_grey(
     tensors: Mapping[str, NDArray[np.float32]], normalise: Normalisation
 ) -> dict[str, NDArray[np.float32]]:
-    """Convert a backbone of three channels to one that takes grey images and responds equally.
+    """Convert a backbone of three channels to one that takes grey images and gives equal features.
 
     The stem's filters are summed over the channels, each divided by its deviation relative to their
     mean. The channels' different means would add a constant per filter, which BatchNorm absorbs; it

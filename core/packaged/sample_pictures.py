@@ -27,5 +27,5 @@ OF_CLASS = 45
 
 
 def locate_packaged_sample_archive(name: str) -> Path:
-    """Return the zip archive of a batch of `BATCHES`: `train/<class>/…` and `test/<class>/…`."""
+    """Return the packaged zip of a sample batch: `train/<class>/…` and `test/<class>/…`."""
     return FOLDER / f"{name}.zip"

@@ -90,7 +90,7 @@ def find_version_to_predict(
         manifest = row.manifest
         types = list_inference_part_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
-        damage.refuse_damaged_parts(
+        damage.refuse_damaged_version_parts(
             session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in used}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id

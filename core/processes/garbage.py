@@ -4,7 +4,7 @@ import gc
 
 
 def exclude_imports_from_gc() -> None:
-    """Exclude all objects that exist now from garbage collection.
+    """Exclude all objects that exist now from later garbage collections.
 
     A full collection visits every live object. With all imported modules that takes tens of
     milliseconds, in the middle of a request. Full collections also wait until garbage is a quarter

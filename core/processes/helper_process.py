@@ -16,7 +16,7 @@ _KEPT = re.compile(
 
 
 def build_helper_environment(**more: str) -> dict[str, str]:
-    """Return the environment for a helper, extended by `more`.
+    """Return the environment variables for a helper process, extended by `more`.
 
     It has the paths of programs and libraries and the settings of threads and devices. Everything
     else is left out, above all the addresses and passwords of database, store and broker.
@@ -27,7 +27,7 @@ def build_helper_environment(**more: str) -> dict[str, str]:
 def run_python_module(
     module: str, argument: str, timeout_s: float
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a module with one argument to its end; return its status and output.
+    """Run a Python module in a process with one argument; return its status and output.
 
     Raises:
         subprocess.TimeoutExpired: the module took longer than `timeout_s` and was killed.
@@ -45,7 +45,7 @@ def run_python_module(
 
 
 def kill_helper_process(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a helper, wait until it has ended, and close its pipes."""
+    """Kill a helper process, wait until it has ended, and close its pipes."""
     process.kill()
     # A child that nobody waits for stays a zombie as long as the service lives.
     process.wait()

@@ -10,7 +10,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def read_exactly(file: IO[bytes], count: int) -> bytes:
-    """Read exactly `count` bytes.
+    """Read exactly `count` bytes from a pipe.
 
     Raises:
         EOFError: the other side has closed the connection.
@@ -27,7 +27,7 @@ def read_exactly(file: IO[bytes], count: int) -> bytes:
 
 
 def read_framed_message(file: IO[bytes], most: int | None = None) -> bytes:
-    """Read the next message.
+    """Read the next length-prefixed message from a pipe.
 
     Raises:
         EOFError: there are no more messages, or the message has more than `most` bytes.
@@ -39,7 +39,7 @@ def read_framed_message(file: IO[bytes], most: int | None = None) -> bytes:
 
 
 def write_framed_message(file: IO[bytes], message: bytes) -> None:
-    """Write one message and flush."""
+    """Write one length-prefixed message to a pipe and flush it."""
     file.write(_LENGTH.pack(len(message)))
     file.write(message)
     file.flush()

@@ -22,7 +22,8 @@ LEAST_CONNECTIONS = 16
 
 
 def check_startup_conditions(settings: Settings) -> str | None:
-    """Check descriptors, data directory and database file, and make the directory private.
+    """Check file descriptors, data directory and database file before a process of the service
+    starts.
 
     Returns:
         Advice for a person if the data directory is open to others, else None.
@@ -33,7 +34,7 @@ def check_startup_conditions(settings: Settings) -> str | None:
     require_enough_file_descriptors(settings)
     advice = _make_directory_private(settings.data_dir)
     # Starting takes room as well, and only a started service can delete.
-    reserve.remove_disk_reserve_if_full(settings.data_dir)
+    reserve.remove_disk_reserve_if_disk_full(settings.data_dir)
     _require_writable_directory(settings.data_dir)
     require_sound_database(settings)
     return advice
@@ -53,16 +54,16 @@ def require_enough_file_descriptors(settings: Settings) -> None:
 
 
 def find_sqlite_file(settings: Settings) -> Path | None:
-    """Return the file of a SQLite database, or None for any other database."""
+    """Return the file of a SQLite database URL, or None for any other database."""
     url = make_url(settings.resolved_database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 
 def require_sound_database(settings: Settings) -> None:
-    """Raise CannotStart if a row of a table cannot be read or the file is not a database."""
+    """Raise CannotStart if the SQLite file is no database or a table's first row cannot be read."""
     file = find_sqlite_file(settings)
     try:
-        damage = [] if file is None else soundness.check_first_row_of_each_table(file)
+        damage = [] if file is None else soundness.find_damage_in_first_rows(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:

@@ -24,7 +24,7 @@ from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
 from core.recipe.passes import BASE_SIZE, find_pass_duration_of_base
-from core.text.steps import ApiStep
+from core.text.steps import ApiRequestForAdvice
 
 FAR = Fraction(1, 10)
 """Accuracy below that of a larger base's features from which a change of base is advised."""
@@ -39,7 +39,7 @@ _LOOKED_AT = 100
 
 @dataclass(frozen=True)
 class VersionAccuracy:
-    """Correct predictions of a version over all tasks so far."""
+    """Numbers of correct predictions and of images of a version, over all tasks so far."""
 
     version: int
     right: int
@@ -47,17 +47,17 @@ class VersionAccuracy:
 
     @property
     def accuracy_share(self) -> Fraction:
-        """Return the share of right answers, in [0, 1]."""
+        """Accuracy of the version as a share in [0, 1]."""
         return Fraction(self.right, self.images)
 
     def format_share(self) -> str:
-        """Return `84 % (version 4)`."""
+        """Format the accuracy with its version: `84 % (version 4)`."""
         return f"{100 * float(self.accuracy_share):.0f} % (version {self.version})"
 
 
 @dataclass(frozen=True)
 class LargerBaseModel:
-    """Another model of the owner, which learned the same batches on the larger base for photos.
+    """Another model of the owner that learned the same batches on the larger base for photos.
 
     Attributes:
         model: its name.
@@ -74,7 +74,9 @@ class LargerBaseModel:
 
 @dataclass(frozen=True)
 class _ModelProblem:
-    """A problem and its remedy; `key` is the same as long as the problem lasts."""
+    """A problem with a model's accuracy and advice on it; `key` is the same as long as the problem
+    lasts.
+    """
 
     key: str
     text: str
@@ -89,8 +91,8 @@ def advise_on_new_problems(
     *,
     says_other: bool,
 ) -> str | None:
-    """Return new advice for a measured version, or None; record the conditions that were advised
-    on.
+    """Return advice on problems that are new with a measured version, or None; record what was
+    advised on.
 
     Args:
         confused: pairs of confused classes, the worst first.
@@ -110,7 +112,8 @@ def advise_on_new_problems(
 
 
 def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
-    """Return True if accuracy fell over three versions, each time, and in all by more than chance.
+    """Return True if the accuracy fell with each of the last three versions, and in all by more
+    than chance.
 
     Args:
         last: the newest versions of a lineage, the oldest first.
@@ -127,8 +130,9 @@ def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
 
 
 def is_far_below_larger_base(own: VersionAccuracy, larger: LargerBaseModel) -> bool:
-    """Return True if a version is over 10 points, and more than chance, below a larger base's
-    features."""
+    """Return True if a version's accuracy is over 10 points, and more than chance, below that on a
+    larger base.
+    """
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
     lead = Fraction(larger.right, larger.images) - own.accuracy_share
     return lead > FAR and _is_accuracy_difference_beyond_chance(
@@ -148,7 +152,7 @@ def _is_accuracy_difference_beyond_chance(better: tuple[int, int], worse: tuple[
 def _find_version_problems(
     session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
 ) -> list[_ModelProblem]:
-    """Return all problems of a version, the one whose remedy helps most first."""
+    """Return all problems with a version's accuracy, the one whose remedy helps most first."""
     conditions: list[_ModelProblem] = []
     tasks = read_tasks_by_numbers(
         session, model, list_taught_tasks(version.manifest), with_reports=False
@@ -168,14 +172,15 @@ def _find_version_problems(
         )
         conditions.append(
             _ModelProblem(
-                f"below:{larger.model}", f"{text} {_advise_rebase(session, model, tasks)}"
+                f"below:{larger.model}",
+                f"{text} {_advise_move_to_larger_base(session, model, tasks)}",
             )
         )
     if is_accuracy_falling(last):
         fell = words.join_words_with_conjunction([one.format_share() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
         help_ = (
-            _advise_rebase(session, model, tasks)
+            _advise_move_to_larger_base(session, model, tasks)
             if can_move
             else _advise_on_worst_class(session, model, version, job, tasks)
         )
@@ -185,8 +190,9 @@ def _find_version_problems(
 
 
 def _read_keys_of_given_advice(session: Session, model: Model, version: Version) -> set[str]:
-    """Return the keys of advice given on the version's parent and on earlier versions of its
-    batch."""
+    """Return keys of problems already advised on, with the version's parent or earlier versions of
+    its batch.
+    """
     same = select(Version.number).where(
         Version.model_id == model.id,
         Version.task_number == version.task_number,
@@ -206,7 +212,7 @@ def _read_keys_of_given_advice(session: Session, model: Model, version: Version)
 def _read_last_accuracies(
     session: Session, model: Model, version: Version
 ) -> list[VersionAccuracy]:
-    """Return the accuracies of the last three versions of the lineage, the oldest first.
+    """Return the accuracies of the last three versions in the model's lineage, the oldest first.
 
     A version without held-out images ends the search.
     """
@@ -229,8 +235,9 @@ def _read_last_accuracies(
 def _find_larger_base_model(
     session: Session, model: Model, tasks: Sequence[Task]
 ) -> LargerBaseModel | None:
-    """Return the newest other model on the base for photos whose head learned all of these
-    batches."""
+    """Return the owner's newest other model on the larger base that has learned all of these
+    batches.
+    """
     of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
     query = select(Model.id, Model.name, Model.base, Model.head, Model.scenario).where(*of_owner)
     candidates = {
@@ -263,7 +270,7 @@ def _find_larger_base_model(
     return None
 
 
-def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
+def _advise_move_to_larger_base(session: Session, model: Model, tasks: Sequence[Task]) -> str:
     under_way = select(Model.name).where(
         Model.rebased_from == model.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
     )
@@ -276,7 +283,9 @@ def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
     seconds = images * find_pass_duration_of_base(imagenet_base.NAME, BASE_SIZE).forward_s
-    begin = ApiStep("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
+    begin = ApiRequestForAdvice(
+        "POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME}
+    )
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "
         f"{begin}. A pass over the {images:,} images of its tasks takes about "
@@ -287,7 +296,7 @@ def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str
 def _advise_on_worst_class(
     session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]
 ) -> str:
-    """Return a request for more images of the class with the lowest accuracy."""
+    """Return advice to send more images of the class with the lowest accuracy."""
     query = select(VersionTaskResult.per_class).where(
         VersionTaskResult.model_id == model.id, VersionTaskResult.version == version.number
     )
@@ -307,7 +316,7 @@ def _advise_on_worst_class(
     right, images = judged_classes[worst]
     return (
         f"Of its classes {worst} is worst, with {right} of {images} right. "
-        f"{_advise_more_images(model, job, tasks, [worst], version.created_at)}"
+        f"{_advise_more_images_of_classes(model, job, tasks, [worst], version.created_at)}"
     )
 
 
@@ -316,7 +325,7 @@ def _describe_confused_pair(
 ) -> _ModelProblem:
     first, second = pair.labels
     pair_tasks = [task for task in tasks if pair.task in (0, task.number)]
-    more = _advise_more_images(model, job, pair_tasks, pair.labels, version.created_at)
+    more = _advise_more_images_of_classes(model, job, pair_tasks, pair.labels, version.created_at)
     text = (
         f"Version {version.number} takes {first} and {second} for each other: it answers "
         f"{pair.confused[0]} of {pair.images[0]} held-out images of {first} with {second}, and "
@@ -327,11 +336,12 @@ def _describe_confused_pair(
     return _ModelProblem(f"confused:{pair.task}:{first}|{second}", text)
 
 
-def _advise_more_images(
+def _advise_more_images_of_classes(
     model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float
 ) -> str:
-    """Return a request for as many images of some classes as were learned, with the expected
-    seconds."""
+    """Return advice to send as many further images of some classes as were learned, with the
+    expected seconds.
+    """
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
     counted_labels = words.join_words_with_conjunction(
         [f"{count:,} of {label}" for label, count in counts.items()]

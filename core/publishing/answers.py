@@ -20,7 +20,7 @@ from core.ingest.answers import (
     NEW,
     draw_encryption_key,
     encrypt_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.jobs.fence import JobClaim
 from core.storage import Blobs
@@ -30,7 +30,7 @@ _FILE = "answers.safetensors"
 
 @dataclass(frozen=True)
 class PredictionBlob:
-    """A stored blob of predictions: digest and size in bytes."""
+    """A stored blob of a version's predictions: digest and size in bytes."""
 
     sha256: str
     bytes: int
@@ -42,7 +42,7 @@ StoredCells = Mapping[tuple[MeasuredVersion, int], PredictionBlob]
 
 @dataclass(frozen=True)
 class StoredPredictions:
-    """Stored predictions of a result.
+    """Predictions of a job's result after they were stored: their blob, and their cells.
 
     Attributes:
         cells: blob for each cell.
@@ -56,7 +56,7 @@ class StoredPredictions:
 
     @property
     def blob(self) -> PredictionBlob | None:
-        """The blob; None if no cell lacks predictions."""
+        """The stored blob of predictions; None if no matrix cell lacks predictions."""
         return next(iter(self.cells.values()), None)
 
 
@@ -67,7 +67,7 @@ def store_predictions(
     folder: Path,
     answers: Sequence[PredictionsFile],
 ) -> StoredPredictions:
-    """Store the predictions in the folder of a result for those cells that have none yet."""
+    """Store a job's predictions on held-out images, for those matrix cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         older = {"base": 0, "parent": job.parent_version or 0}
@@ -84,7 +84,7 @@ def store_predictions(
     if not written:
         return StoredPredictions({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.
-    predictions = read_written_predictions(folder, written)
+    predictions = read_predictions_written_by_job(folder, written)
     drawn = {task: draw_encryption_key() for _, task in predictions if task not in keys}
     keys |= drawn
     # The number of the new version is known only in the publishing transaction.
@@ -99,7 +99,7 @@ def store_predictions(
 
 
 def _read_prediction_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
-    """Return the keys by which predictions on tasks can be read."""
+    """Return, by task, the encryption keys with which predictions can be read."""
     query = select(Task.number, Task.answers_key).where(
         Task.model_id == model_id, Task.number.in_(tasks)
     )
@@ -109,7 +109,7 @@ def _read_prediction_keys(session: Session, model_id: str, tasks: set[int]) -> d
 def select_cells_with_retained_images(
     session: Session, model: Model, cells: StoredCells
 ) -> StoredCells:
-    """Return the entries of tasks whose held-out images are still there.
+    """Return the matrix cells of tasks whose held-out images are still retained.
 
     Predictions are retained as long as these.
     """
@@ -122,7 +122,7 @@ def select_cells_with_retained_images(
 def store_prediction_keys(
     session: Session, model: Model, sealed: StoredPredictions, cells: StoredCells
 ) -> None:
-    """Store the new object keys of the tasks whose predictions the cells refer to."""
+    """Store new encryption keys for the tasks whose predictions the cells refer to."""
     for task in sorted({task for _, task in cells} & sealed.keys.keys()):
         session.execute(
             update(Task)
@@ -134,7 +134,9 @@ def store_prediction_keys(
 def store_predictions_in_parent_cells(
     session: Session, model: Model, parent: int, cells: StoredCells, result: JobResult
 ) -> None:
-    """Fill the parent's cells without predictions, if their count of correct ones still holds."""
+    """Add predictions to those matrix cells of the parent that lack them, if the correct counts
+    agree.
+    """
     new = {cell.task: cell.correct for cell in result.results if cell.version == "new"}
     for (version, task), stored in cells.items():
         change = (result.changes or {}).get(str(task))
@@ -157,7 +159,7 @@ def store_predictions_in_parent_cells(
 
 
 def count_bytes_added_by_predictions(session: Session, model: Model, cells: StoredCells) -> int:
-    """Return the bytes that the blob adds to the model; 0 if the model has it.
+    """Return the bytes that a blob of predictions adds to the model; 0 if the model has it.
 
     Call this before cells refer to it.
     """

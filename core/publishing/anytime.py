@@ -9,8 +9,8 @@ behind.
 import json
 from pathlib import Path
 
-from core.contract.jobs.snapshot import StoredAnytimeState
-from core.contract.manifest import AnytimeState, StoredPart
+from core.contract.jobs.snapshot import StoredBestState
+from core.contract.manifest import AnytimeState, StoredVersionPart
 from core.database.session import Database
 from core.database.tables import Event, Job, Model, Task
 from core.execution import snapshots
@@ -24,13 +24,15 @@ from core.storage import ObjectStorage
 MANIFEST = "manifest.json"
 
 
-def build_anytime_prefix(job_id: str) -> str:
-    """Return the prefix of a job's best states in the store."""
+def build_best_state_prefix(job_id: str) -> str:
+    """Return the store key prefix of a job's best states."""
     return f"anytime/{job_id}/"
 
 
-def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, path: Path) -> None:
-    """Upload the folder of a best state, register it, and delete the previous one.
+def upload_and_register_best_state(
+    db: Database, store: ObjectStorage, claim: JobClaim, path: Path
+) -> None:
+    """Upload the folder of a job's best state, register it, and delete the previous one.
 
     A state that is not better than the registered one is ignored; an attempt that resumes from an
     older snapshot meets such states again.
@@ -58,12 +60,14 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = list_taught_tasks_after_learning(parent.manifest, task.number)
     number = snapshots.find_next_stored_state_number(registered, claim)
-    key = f"{build_anytime_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
+    key = f"{build_best_state_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = snapshots.store_files_under_key_prefix(store, key, [part.path for part in result.parts])
     described = []
     for part in result.parts:
         sha256, size = files[part.path.name]
-        described.append(StoredPart(name=part.name, type=part.type, sha256=sha256, bytes=size))
+        described.append(
+            StoredVersionPart(name=part.name, type=part.type, sha256=sha256, bytes=size)
+        )
     content = build_manifest(
         LearningJobRows(model, task, job, base), result.document, described, None, tasks
     )
@@ -74,7 +78,7 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
     files |= snapshots.store_files_under_key_prefix(store, key, [path / MANIFEST])
     with snapshots.delete_unregistered_uploads(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
-        job.anytime = StoredAnytimeState(
+        job.anytime = StoredBestState(
             key=key,
             files=files,
             fence=claim.fence,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from core.contract.figures import BaselineResult
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Model
-from core.text.steps import ApiStep
+from core.text.steps import ApiRequestForAdvice
 
 MARGIN = 0.05
 """Accuracy by which a baseline must be ahead of the version."""
@@ -21,8 +21,8 @@ _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear di
 def find_biased_head_warning(
     model: Model, version: int, result: JobResult, part_types: Collection[str]
 ) -> str | None:
-    """Return the warning; None if no baseline is ahead of the version by more than the margin and
-    chance.
+    """Return a warning if a simple classifier on the same features is clearly better than the
+    version's head.
 
     Args:
         part_types: types of the parts that the version stores.
@@ -58,26 +58,29 @@ def _is_baseline_better_than_head(baseline: BaselineResult) -> bool:
 def _format_biased_head_advice(
     model: Model, version: int, result: JobResult, part_types: Collection[str]
 ) -> str:
-    """Return the request that helps. Another method needs a model of its own.
+    """Return advice on a biased head: the request that helps. Another method needs a model of its
+    own.
 
     It knows nothing of the earlier tasks, so it cannot continue this one.
     """
     if result.method.name == "analytic":
         other_head = "ridge" if result.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other_head}}
-        return f"Send the next batch with another head: {_describe_remedy_request(model, patch)}."
+        return (
+            f"Send the next batch with another head: {_describe_biased_head_remedy(model, patch)}."
+        )
     sentences = []
     plain = result.network is None
     # Rebalancing learns the head from stored images, so without any it would change nothing.
     if plain and not result.method.predicts_with and _KEPT_IMAGES & set(part_types):
         sentences.append(
-            f"Send the next batch with `rebalance`: {_describe_remedy_request(model, REBALANCE)}."
+            f"Send the next batch with `rebalance`: {_describe_biased_head_remedy(model, REBALANCE)}."
         )
     again = "Or start" if sentences else "Start"
     if plain:
         sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches "
-            f"again: {ApiStep('POST', '/v1/models', body=build_successor_model_request(model, version))}."
+            f"again: {ApiRequestForAdvice('POST', '/v1/models', body=build_successor_model_request(model, version))}."
         )
     else:
         sentences.append(
@@ -87,12 +90,12 @@ def _format_biased_head_advice(
     return " ".join(sentences)
 
 
-def _describe_remedy_request(model: Model, recipe: Mapping[str, object]) -> ApiStep:
-    return ApiStep("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
+def _describe_biased_head_remedy(model: Model, recipe: Mapping[str, object]) -> ApiRequestForAdvice:
+    return ApiRequestForAdvice("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
 def build_successor_model_request(model: Model, version: int) -> dict[str, object]:
-    """Return the request body that makes a model on this version's backbone."""
+    """Return the request body that creates a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",
         "scenario": model.scenario,

@@ -11,7 +11,7 @@ from core.execution.result import ResultFolder
 from core.ingest.answers import (
     RankedPredictions,
     parse_ranked_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 
 SHARE = 0.25
@@ -22,7 +22,7 @@ LEAST_IMAGES = 5
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """Two classes that are predicted as each other.
+    """Two classes whose images a version often predicts as each other.
 
     Attributes:
         labels: the two classes.
@@ -38,7 +38,7 @@ class ConfusedPair:
 
 
 def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
-    """Return the pairs that the new version confuses, the worst first.
+    """Return the pairs of classes that the new version confuses, the worst first.
 
     Predictions that are stored without true classes are ignored.
     """
@@ -47,7 +47,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
         return []
     heads = {head.task: head.classes for head in document.heads}
     answers_by_task: dict[int, list[RankedPredictions]] = {}
-    predictions = read_written_predictions(result.folder, document.answers)
+    predictions = read_predictions_written_by_job(result.folder, document.answers)
     for (version, task), data in predictions.items():
         ranked = parse_ranked_predictions(data) if version == "new" else None
         if ranked is not None and len(ranked.rows):
@@ -64,7 +64,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
 
 
 def _count_prediction_pairs(answers: list[RankedPredictions]) -> Counter[tuple[int, int]]:
-    """Return the number of images by (true row, predicted row)."""
+    """Count the images by (true class row, predicted class row)."""
     targets = np.concatenate([ranked.targets for ranked in answers]).astype(np.int64)
     rows = np.concatenate([ranked.rows for ranked in answers])
     # As one number each: numbers are counted faster than pairs.
@@ -77,7 +77,7 @@ def _count_prediction_pairs(answers: list[RankedPredictions]) -> Counter[tuple[i
 def find_confused_pairs(
     counts: Counter[tuple[int, int]], classes: list[str], task: int = 0
 ) -> Iterable[ConfusedPair]:
-    """Find the pairs among the predictions of one head.
+    """Find pairs of confused classes among the predictions of one head.
 
     Args:
         counts: number of images by (true row, predicted row).
@@ -99,7 +99,7 @@ def find_confused_pairs(
 
 
 def _compute_smaller_confused_share(pair: ConfusedPair) -> float:
-    """Return the smaller share of confused images of the two classes."""
+    """Return the smaller of the two classes' shares of images predicted as the other class."""
     return min(
         confused / images for confused, images in zip(pair.confused, pair.images, strict=True)
     )

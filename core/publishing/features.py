@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.features import FeatureCount, FeatureShare
+from core.contract.features import AncestorFeatureAccuracy, AncestorFeatureComparison
 from core.contract.jobs.job_result import JobResult
 from core.database.measurements import ALL_TASKS, EACH_TASK, FEATURES
 from core.database.tables import Job, Model, Version, VersionMeasurement
@@ -28,7 +28,7 @@ ByTask = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class MeasuredAncestor:
-    """An earlier version as it was measured.
+    """An earlier version with its measured accuracy of features, for comparison.
 
     Attributes:
         classes: classes of its head; None if each task has its own head.
@@ -44,8 +44,10 @@ class MeasuredAncestor:
 
 def compare_feature_accuracy_with_ancestors(
     session: Session, model: Model, job: Job, result: JobResult
-) -> FeatureCount:
-    """Compare the accuracy of a new version's features with that of its ancestors' features."""
+) -> AncestorFeatureComparison:
+    """Compare the accuracy of a simple classifier on a new version's features with that on its
+    ancestors' features.
+    """
     if not trains_backbone(job.recipe):
         return _build_missing_comparison("the batch leaves the features as they were")
     numbers = _list_published_ancestors(session, model, job.parent_version or 0)
@@ -72,8 +74,8 @@ def compare_feature_accuracy_with_ancestors(
 
 
 def _list_published_ancestors(session: Session, model: Model, number: int) -> list[int]:
-    """Return the numbers of the last published ancestors, newest first, without version 0, which
-    was taught nothing.
+    """Return the numbers of the last published ancestors of a version, newest first, without
+    version 0.
     """
     numbers: list[int] = []
     ancestor: int | None = number
@@ -91,7 +93,7 @@ def _list_published_ancestors(session: Session, model: Model, number: int) -> li
 def _read_measured_ancestors(
     session: Session, model: Model, numbers: list[int]
 ) -> list[MeasuredAncestor]:
-    """Return the ancestors that were measured, newest first."""
+    """Return the ancestors whose feature accuracy was measured, newest first."""
     of_these = (VersionMeasurement.model_id == model.id, VersionMeasurement.version.in_(numbers))
     by_task = select(VersionMeasurement.version, VersionMeasurement.detail).where(
         *of_these, VersionMeasurement.name == _LDA, VersionMeasurement.task == EACH_TASK
@@ -121,8 +123,8 @@ def _read_measured_ancestors(
 
 def compare_feature_accuracy(
     scenario: str, result: JobResult, ancestor: MeasuredAncestor
-) -> FeatureShare | None:
-    """Compare a version with an ancestor on the tasks of both.
+) -> AncestorFeatureAccuracy | None:
+    """Compare the feature accuracy of a version and an ancestor on the tasks that both know.
 
     Return None for too few images or other classes.
     """
@@ -163,6 +165,6 @@ def compare_feature_accuracy(
     }
 
 
-def _build_missing_comparison(why: str) -> FeatureCount:
-    """Return a comparison without ancestors, with the reason."""
+def _build_missing_comparison(why: str) -> AncestorFeatureComparison:
+    """Return a feature comparison that was not made, with the reason."""
     return {"ancestors": [], "missing": why}

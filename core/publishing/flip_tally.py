@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from core.contract.losses import GateClassComparison, GateComparison, LostImage
+from core.contract.losses import GateClassComparison, GateComparison, NewlyMisclassifiedImage
 from core.ingest.answers import RankedPredictions
 from core.statistics.flips import Mask
 
@@ -17,23 +17,25 @@ ClassKey = tuple[int, int]
 
 
 @dataclass
-class FlipTally:
-    """Images that turned wrong or right, by class, with a few of those that turned wrong."""
+class PredictionFlipTally:
+    """Counts by class of images whose prediction turned wrong or right between two versions, with a
+    few examples.
+    """
 
     counts: dict[ClassKey, list[int]] = field(default_factory=dict)
     labels: dict[ClassKey, str] = field(default_factory=dict)
-    pictures: dict[ClassKey, list[LostImage]] = field(default_factory=dict)
+    pictures: dict[ClassKey, list[NewlyMisclassifiedImage]] = field(default_factory=dict)
 
     def count_task_images(
         self,
-        part: "PredictedPart",
+        part: "PredictedTaskImages",
         old: Rows,
         new: Rows,
         negative: Mask,
         positive: Mask,
         counted: Mask,
     ) -> None:
-        """Add a task's images to the counts of lost and gained predictions, by their true class.
+        """Count a task's images whose prediction turned wrong or right, by their true class.
 
         Args:
             part: held-out images of the task.
@@ -58,13 +60,13 @@ class FlipTally:
                 labels = (part.names[int(old[index])], part.names[int(new[index])])
                 label = part.names[int(part.ranked.targets[index])]
                 pictures.append(
-                    LostImage(
+                    NewlyMisclassifiedImage(
                         task=part.task, index=index, label=label, before=labels[0], now=labels[1]
                     )
                 )
 
-    def merge_tally(self, other: "FlipTally") -> None:
-        """Add the counts and pictures of another task."""
+    def merge_tally(self, other: "PredictionFlipTally") -> None:
+        """Add the counts and pictures of another task's changed predictions."""
         for key, counts in other.counts.items():
             before = self.counts.get(key, [0, 0, 0, 0])
             self.counts[key] = [a + b for a, b in zip(before, counts, strict=True)]
@@ -75,7 +77,7 @@ class FlipTally:
     def build_gate_comparison(
         self, against: int | None, *, by_recall: bool = False
     ) -> GateComparison:
-        """Return the counts as they are stored.
+        """Return the counts of changed predictions in the form that the gate's verdict stores.
 
         Args:
             against: number of the version compared with.
@@ -113,8 +115,10 @@ class FlipTally:
             "positive": positive,
         }
 
-    def _select_lost_images(self, keys: list[ClassKey]) -> list[LostImage]:
-        """Return one picture of each of the first classes, then a second of each, and so on."""
+    def _select_lost_images(self, keys: list[ClassKey]) -> list[NewlyMisclassifiedImage]:
+        """Select example images in turns: one of each of the first classes, then a second of each,
+        and so on.
+        """
         of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
         mixed = [
             pictures[place]
@@ -126,8 +130,8 @@ class FlipTally:
 
 
 @dataclass(frozen=True)
-class PredictedPart:
-    """A task's held-out images as the new version predicts them.
+class PredictedTaskImages:
+    """Predictions of the new version on a task's held-out images.
 
     Attributes:
         task: number of the task.

@@ -33,12 +33,12 @@ from core.ingest.answers import (
     decrypt_predictions,
     parse_predictions,
     parse_ranked_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.jobs.fence import JobClaim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
-from core.publishing.flip_tally import MOST_CLASSES, FlipTally, PredictedPart, Rows
+from core.publishing.flip_tally import MOST_CLASSES, PredictedTaskImages, PredictionFlipTally, Rows
 from core.statistics.flips import Mask, compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
 from core.storage import Blobs
@@ -50,7 +50,9 @@ _NO_EARLIER = "no earlier task has held-out images that both versions answer"
 
 @dataclass(frozen=True)
 class _ReferenceVersion:
-    """A version that the new one is compared with; `predictions`: their digests by task."""
+    """A version that the new one is compared with; `predictions`: digests of its predictions by
+    task.
+    """
 
     number: int
     manifest: Manifest
@@ -58,8 +60,8 @@ class _ReferenceVersion:
 
 
 @dataclass(frozen=True)
-class _ComparisonRows:
-    """Rows of the database that the comparisons need.
+class _FlipComparisonRows:
+    """Database rows that comparing predictions of versions needs.
 
     Attributes:
         own_task: number of the job's task.
@@ -87,7 +89,8 @@ def count_version_losses(
     result: ResultFolder[JobResult],
     production: int | None,
 ) -> GateComparisons | None:
-    """Count the losses of a finished job's version, if its gate has a check for them.
+    """Count the images that a finished job's version gets newly wrong, if its gate has a check for
+    them.
 
     Args:
         result: result of the job.
@@ -96,13 +99,15 @@ def count_version_losses(
     if result.document.problem is not None:  # its predictions are no rows of classes
         return None
     facts = _read_comparison_rows(db, claim, production)
-    if facts is None or not _extends_classes(result.document, facts.production):
+    if facts is None or not _extends_classes_of_production(result.document, facts.production):
         return None
-    return _FlipComparison(blobs, facts, result).count_all_losses()
+    return _PredictionFlipComparison(blobs, facts, result).count_all_losses()
 
 
-def _extends_classes(document: JobResult, production: "_ReferenceVersion | None") -> bool:
-    """Return True if the first classes of the result are those of production.
+def _extends_classes_of_production(
+    document: JobResult, production: "_ReferenceVersion | None"
+) -> bool:
+    """Return True if the first classes of the result are those of the production version.
 
     Rows are compared by their numbers; an edit of the classes may have changed these.
     """
@@ -112,8 +117,8 @@ def _extends_classes(document: JobResult, production: "_ReferenceVersion | None"
 
 def _read_comparison_rows(
     db: Database, claim: JobClaim, production: int | None
-) -> _ComparisonRows | None:
-    """Read the rows that the comparisons need; None if the gate has no check by images."""
+) -> _FlipComparisonRows | None:
+    """Read the rows for comparing predictions of versions; None if the gate has no check by images."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
@@ -136,7 +141,7 @@ def _read_comparison_rows(
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
         stored |= _read_prediction_digests(session, model, set(best.values()) - numbers)
         versions = {n: _ReferenceVersion(n, manifests[n], stored.get(n, {})) for n in manifests}
-        return _ComparisonRows(
+        return _FlipComparisonRows(
             model=model,
             gate=gate,
             own_task=claim.task_number or 0,
@@ -151,7 +156,7 @@ def _read_comparison_rows(
 def _read_prediction_digests(
     session: Session, model: Model, numbers: set[int]
 ) -> dict[int, dict[int, str]]:
-    """Return the digests of stored predictions by version and task."""
+    """Return the digests of stored predictions, by version and task."""
     query = select(
         VersionTaskResult.version, VersionTaskResult.task, VersionTaskResult.answers
     ).where(
@@ -167,7 +172,7 @@ def _read_prediction_digests(
 
 
 def _find_best_earlier_versions(session: Session, model: Model, tasks: set[int]) -> dict[int, int]:
-    """Return, by task, the one of the last published versions with most correct predictions.
+    """Return, for each task, the one of the last published versions with most correct predictions.
 
     Of equal ones, it is the newest.
     """
@@ -200,30 +205,34 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
     return {number: manifest for number, manifest in session.execute(query)}
 
 
-class _FlipComparison:
-    """Comparison of the new version with others, task by task."""
+class _PredictionFlipComparison:
+    """Comparison of the new version's predictions with those of earlier versions, task by task."""
 
     def __init__(
-        self, blobs: Blobs, facts: _ComparisonRows, result: ResultFolder[JobResult]
+        self, blobs: Blobs, facts: _FlipComparisonRows, result: ResultFolder[JobResult]
     ) -> None:
         self._blobs = blobs
         self._facts = facts
         self._document = result.document
-        self._predictions = read_written_predictions(result.folder, result.document.answers)
+        self._predictions = read_predictions_written_by_job(result.folder, result.document.answers)
         self._heads = {head.task: head.classes for head in result.document.heads}
-        self._forgotten, self._confused, self._classes = FlipTally(), FlipTally(), FlipTally()
-        self._drifts: dict[int, tuple[FlipTally, GateTaskComparison]] = {}
+        self._forgotten, self._confused, self._classes = (
+            PredictionFlipTally(),
+            PredictionFlipTally(),
+            PredictionFlipTally(),
+        )
+        self._drifts: dict[int, tuple[PredictionFlipTally, GateTaskComparison]] = {}
         self._is_ranked = True
 
     def count_all_losses(self) -> GateComparisons:
-        """Count the losses against production and the best earlier versions."""
+        """Count newly wrong images against the production version and the best earlier versions."""
         for task in sorted(self._facts.tasks):
             if (
                 task != self._facts.own_task
-                and (part := self._open_predicted_part(task)) is not None
+                and (part := self._read_predicted_task_images(task)) is not None
             ):
                 self._compare_with_production(part)
-                self._compare_with_best(part)
+                self._compare_with_best_earlier_version(part)
         production = self._facts.production
         against = None if production is None else production.number
         forgotten = self._build_described_comparison(self._forgotten, against)
@@ -245,8 +254,8 @@ class _FlipComparison:
             ),  # type: ignore[typeddict-item]
         }
 
-    def _open_predicted_part(self, task: int) -> PredictedPart | None:
-        """Return the held-out images of a task as the new version predicts them, or None."""
+    def _read_predicted_task_images(self, task: int) -> PredictedTaskImages | None:
+        """Return the new version's predictions on a task's held-out images, or None."""
         data = self._predictions.get(("new", task))
         if data is None:
             return None
@@ -256,20 +265,20 @@ class _FlipComparison:
             return None
         is_apart = self._facts.model.scenario == "task"
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
-        return PredictedPart(task, task if is_apart else 0, names, ranked)
+        return PredictedTaskImages(task, task if is_apart else 0, names, ranked)
 
     def _list_prediction_classes(self, version: _ReferenceVersion, task: int) -> list[str]:
-        """Return the classes that a version's rows on a task stand for."""
+        """Return the classes that the rows of a version's predictions on a task mean."""
         if self._facts.model.scenario == "task":
             head = version.manifest.find_head_entry(task)
             return list(head.classes) if head is not None else []
         return list(version.manifest.classes or self._facts.model.classes or [])
 
     def _read_predicted_rows(
-        self, version: _ReferenceVersion, part: PredictedPart
+        self, version: _ReferenceVersion, part: PredictedTaskImages
     ) -> tuple[Rows, int] | None:
-        """Return a version's predictions on a task and its number of classes, or None if they
-        cannot be compared.
+        """Read a version's predictions on a task and its number of classes; None if they cannot be
+        compared.
         """
         old_names = self._list_prediction_classes(version, part.task)
         # Rows are compared as numbers, which fits only if both versions count the classes alike.
@@ -290,7 +299,7 @@ class _FlipComparison:
         return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 
     def _fetch_predictions_if_sound(self, digest: str) -> Path | None:
-        """Return the path of stored predictions.
+        """Fetch a version's stored predictions, and return their local path.
 
         Return None if they are damaged or were deleted meanwhile. A missing comparison must not
         stop the lineage. The damage is marked for other users of the blob.
@@ -300,8 +309,10 @@ class _FlipComparison:
         except StoreCorrupt:
             return None
 
-    def _compare_with_production(self, part: PredictedPart) -> None:
-        """Count the images of a task that turned wrong or right against production."""
+    def _compare_with_production(self, part: PredictedTaskImages) -> None:
+        """Count a task's images whose prediction turned wrong or right against the production
+        version.
+        """
         production = self._facts.production
         old_predictions = (
             None if production is None else self._read_predicted_rows(production, part)
@@ -311,7 +322,7 @@ class _FlipComparison:
         old, n_known = old_predictions
         # Among the classes that production knows, since each new class is one more wrong answer.
         best, targets, all_images = (
-            part.ranked.choose_best_rows(n_known),
+            part.ranked.choose_best_known_classes(n_known),
             part.ranked.targets,
             _make_mask_of_all_images(part),
         )
@@ -330,8 +341,8 @@ class _FlipComparison:
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
         )
 
-    def _compare_with_best(self, part: PredictedPart) -> None:
-        """Count a task's images that turned wrong or right against the best of the last
+    def _compare_with_best_earlier_version(self, part: PredictedTaskImages) -> None:
+        """Count a task's images whose prediction turned wrong or right against the best of the last
         versions.
         """
         version = self._facts.best.get(part.task)
@@ -340,10 +351,10 @@ class _FlipComparison:
             # with one class, images flip together whenever the balance between classes moves
             return
         old, n_known = old_predictions
-        best, targets = part.ranked.choose_best_rows(n_known), part.ranked.targets
+        best, targets = part.ranked.choose_best_known_classes(n_known), part.ranked.targets
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
-        tally = FlipTally()
+        tally = PredictionFlipTally()
         tally.count_task_images(part, old, best, negative, positive, _make_mask_of_all_images(part))
         counts = GateTaskComparison(
             task=part.task,
@@ -355,7 +366,7 @@ class _FlipComparison:
         self._drifts[part.task] = (tally, counts)
 
     def _build_described_comparison(
-        self, tally: FlipTally, against: int | None, *, by_recall: bool = False
+        self, tally: PredictionFlipTally, against: int | None, *, by_recall: bool = False
     ) -> GateComparison:
         if against is None:
             return _build_missing_gate_comparison(
@@ -366,7 +377,7 @@ class _FlipComparison:
         return tally.build_gate_comparison(against, by_recall=by_recall)
 
     def _explain_no_comparison(self) -> str:
-        """Say why no image was compared."""
+        """Explain why no images of the versions were compared."""
         if not self._is_ranked:
             return "the job began before the best old class was kept beside each answer"
         if self._facts.model.held_out == "counts":
@@ -374,8 +385,8 @@ class _FlipComparison:
         return _NO_EARLIER
 
     def _build_drift_comparison(self) -> GateDriftComparison:
-        """Return the counts by task, most significant loss first, with classes and pictures of
-        tasks that drifted.
+        """Return by task the counts of changed predictions, most significant loss first, with
+        examples of tasks that drifted.
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
@@ -383,7 +394,7 @@ class _FlipComparison:
             return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)
-        drifted = FlipTally()
+        drifted = PredictionFlipTally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             # Bonferroni's correction, as in the check.
@@ -404,18 +415,18 @@ class _FlipComparison:
         return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
 
     def _brings_new_classes(self) -> bool:
-        """Return True if the batch brings new classes."""
+        """Return True if the job's batch brings classes that production does not know."""
         labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
         return len(labels or []) > len(
             self._list_prediction_classes(self._facts.parent, self._facts.own_task)
         )
 
     def _count_own_batch_images(self) -> tuple[GateComparison, GateComparison]:
-        """Count the batch's own held-out images: those of its new classes, and those of classes
-        that production knows.
+        """Count the batch's own held-out images, of its new classes and of classes that production
+        knows.
         """
         part = (
-            self._open_predicted_part(self._facts.own_task)
+            self._read_predicted_task_images(self._facts.own_task)
             if self._facts.own_task in self._facts.tasks
             else None
         )
@@ -426,7 +437,7 @@ class _FlipComparison:
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._list_prediction_classes(self._facts.parent, part.task))
-        new_tally, known_tally = FlipTally(), FlipTally()
+        new_tally, known_tally = PredictionFlipTally(), PredictionFlipTally()
         # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
         new_tally.count_task_images(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
@@ -436,7 +447,7 @@ class _FlipComparison:
         )
         if old_predictions is not None:
             old, size = old_predictions
-            best = part.ranked.choose_best_rows(size)
+            best = part.ranked.choose_best_known_classes(size)
             right, still_right = old == targets, best == targets
             known_tally.count_task_images(
                 part, old, best, right & ~still_right, still_right & ~right, targets < size
@@ -454,12 +465,12 @@ class _FlipComparison:
         )
 
 
-def _make_mask_of_all_images(part: PredictedPart) -> Mask:
+def _make_mask_of_all_images(part: PredictedTaskImages) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 
 def _build_missing_gate_comparison(against: int | None, why: str) -> GateComparison:
-    """Return counts for a comparison that was not made, with the reason."""
+    """Return a gate comparison that was not made, with the reason."""
     return {
         "against": against,
         "images": 0,

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from core.contract.architecture import Architecture, ImageSettings
 from core.contract.figures import VersionFigures
-from core.contract.jobs.job_result import LearnedNetwork
-from core.contract.manifest import DatasetDigests, Manifest, StoredPart
+from core.contract.jobs.job_result import LearnedNetworkRecord
+from core.contract.manifest import DatasetDigests, Manifest, StoredVersionPart
 from core.contract.recipe import Recipe
 from core.database.tables import Job, Model, Task, Version
 from core.recipe.code_version import compute_learning_code_digest
@@ -15,7 +15,7 @@ _MEASURED = (*VersionFigures.model_fields, "trainable", "parameters", "steps", "
 
 @dataclass(frozen=True)
 class LearningJobRows:
-    """Rows that a learning job belongs to; `base` is version 0 of its model."""
+    """Database rows of a learning job, its task and its model; `base` is version 0 of the model."""
 
     model: Model
     task: Task
@@ -25,13 +25,13 @@ class LearningJobRows:
 
 def build_manifest(
     rows: LearningJobRows,
-    made: LearnedNetwork,
-    parts: list[StoredPart],
+    made: LearnedNetworkRecord,
+    parts: list[StoredVersionPart],
     number: int | None,
     tasks: list[int],
     parent: int | None = None,
 ) -> Manifest:
-    """Return the manifest of what a job made.
+    """Build the manifest of the version that a job made.
 
     Args:
         made: report of the job process.

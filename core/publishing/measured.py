@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.figures import VersionFigures
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.database import measurements
 from core.database.bulk import insert_rows
 from core.database.tables import Model, Version, VersionTaskResult
@@ -19,7 +19,7 @@ from core.statistics.matrix_row import MatrixCellCounts
 
 @dataclass(frozen=True)
 class NewVersionMeasurements:
-    """Measurements of a new version, and those of earlier versions on its task.
+    """Measurements that a job made: of its new version, and of earlier versions on its task.
 
     Attributes:
         cells: measured cells of the accuracy matrix.
@@ -27,7 +27,7 @@ class NewVersionMeasurements:
         predictions: stored predictions of the cells.
     """
 
-    cells: Iterable[MeasuredCell]
+    cells: Iterable[MeasuredMatrixCell]
     figures: VersionFigures
     predictions: StoredCells
 
@@ -59,7 +59,7 @@ def store_version_measurements(
         for cell in new_cells
     }
     rows = [
-        _build_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)
+        _build_matrix_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)
         for cell in new_cells
     ]
     rows += _build_earlier_version_rows(
@@ -79,11 +79,11 @@ def _build_earlier_version_rows(
     session: Session,
     model: Model,
     numbers: dict[str, int],
-    measured: Collection[MeasuredCell],
+    measured: Collection[MeasuredMatrixCell],
     predictions: StoredCells,
 ) -> list[dict[str, object]]:
-    """Return the rows of cells of earlier versions that do not exist yet."""
-    older: dict[tuple[int, int], MeasuredCell] = {}
+    """Build the accuracy-matrix cells of earlier versions that do not exist yet."""
+    older: dict[tuple[int, int], MeasuredMatrixCell] = {}
     for cell in measured:
         if cell.version in numbers:  # the parent may be version 0
             older.setdefault((numbers[cell.version], cell.task), cell)
@@ -96,16 +96,20 @@ def _build_earlier_version_rows(
     existing = {(version, task) for version, task in session.execute(query)}
     return [
         # These versions were not taught the task, so there is no best accuracy since then.
-        _build_cell_row(model, key[0], cell, None, predictions)
+        _build_matrix_cell_row(model, key[0], cell, None, predictions)
         for key, cell in older.items()
         if key not in existing
     ]
 
 
-def _build_cell_row(
-    model: Model, version: int, cell: MeasuredCell, best: float | None, predictions: StoredCells
+def _build_matrix_cell_row(
+    model: Model,
+    version: int,
+    cell: MeasuredMatrixCell,
+    best: float | None,
+    predictions: StoredCells,
 ) -> dict[str, object]:
-    """Return the row of a cell."""
+    """Build the database row of a cell of the accuracy matrix."""
     stored = predictions.get((cell.version, cell.task))
     return {
         "model_id": model.id,

@@ -25,7 +25,7 @@ from core.usage import stored_bytes
 
 @dataclass(frozen=True)
 class JobVersionStatus:
-    """The version that a job has made or measured: its number, and its status."""
+    """Number and status of the version that a job has made or measured."""
 
     number: int
     status: str
@@ -37,7 +37,8 @@ _DONE = JobVersionStatus(ADOPTED_VERSION, "measured")
 def publish_measurement(
     db: Database, store: ObjectStorage, claim: JobClaim, folder: Path, cache: Path | None = None
 ) -> JobVersionStatus:
-    """Store the measurement of a claimed job, and end the job. Repeating the call changes nothing.
+    """Store the result of a claimed measuring job, and end the job. Repeating the call changes
+    nothing.
 
     Args:
         folder: folder of the result.
@@ -57,7 +58,7 @@ def publish_measurement(
     sealed = answers.store_predictions(db, blobs, claim, folder, result.answers)
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.
-        references.lock_references_against_deletion(session)
+        references.lock_blob_references_against_deletion(session)
         if sealed.blob is not None and not blobs.has(sealed.blob.sha256):
             blobs.put_file(sealed.path)
         job = lock_claimed_job(session, claim)

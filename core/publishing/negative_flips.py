@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.jobs.job_result import JobResult
 from core.contract.losses import GateComparisons
 from core.contract.manifest import Manifest
@@ -26,7 +26,7 @@ from core.ingest.answers import (
     StoredTaskPredictions,
     parse_predictions,
     read_encrypted_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.ingest.dataset import open_dataset
 from core.jobs.fence import JobClaim
@@ -43,7 +43,7 @@ from core.storage import Blobs
 
 @dataclass(frozen=True)
 class ProductionComparison:
-    """Production at the time of the comparison, and the counts.
+    """Counts of a new version's comparison with production, and production's number at that time.
 
     Attributes:
         production: number of the version in production; None if there is none.
@@ -55,10 +55,10 @@ class ProductionComparison:
     production: int | None
     counted: GateProductionComparison | None
     losses: GateComparisons | None = None
-    features: FeatureCount | None = None
+    features: AncestorFeatureComparison | None = None
 
     def build_flip_rows(self) -> list[MeasurementRow]:
-        """Return the counts as rows of measurements, for the verdict."""
+        """Return the counts of changed predictions as measurement rows, for the verdict."""
         rows, flipped, losses = [], self.counted, self.losses
         if flipped is not None and flipped.images:
             rate = flipped.negative / flipped.images
@@ -80,7 +80,7 @@ class ProductionComparison:
 
 @dataclass(frozen=True)
 class _MeasuredTask:
-    """A task on which production was measured: digests of held-out images and predictions.
+    """A task with production's stored predictions: digests of held-out images and of predictions.
 
     `labels` are those of the dataset's numbers, and `place` is that of the predictions in their
     blob.
@@ -94,16 +94,18 @@ class _MeasuredTask:
 
 
 def find_production_number(session: Session, model_id: str) -> int | None:
-    """Return the number of the version in production."""
+    """Return the number of a model's version in production."""
     return session.scalar(
         select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION)
     )
 
 
-def compare_with_production(
+def compare_version_with_production(
     db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
-    """Count flips and losses against production as the gate needs them, and compare features."""
+    """Count newly wrong predictions against production as the gate needs them, and compare
+    features.
+    """
     comparison = _count_negative_flips(db, blobs, claim, result)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -117,7 +119,7 @@ def compare_with_production(
 def _count_negative_flips(
     db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
-    """Count negative flips against production, if the gate limits them."""
+    """Count negative flips (right before, wrong now) against production, if the gate limits them."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
@@ -155,7 +157,7 @@ def _count_negative_flips(
 def _sum_flips_against_parent(
     number: int, result: JobResult, tasks: set[int]
 ) -> GateProductionComparison:
-    """Return the counts that the job itself made against its parent."""
+    """Sum the changed predictions against the parent, as the job itself counted them."""
     changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
     return GateProductionComparison(
         number, sum(c.regressed for c in changes), sum(c.total for c in changes)
@@ -165,7 +167,7 @@ def _sum_flips_against_parent(
 def _find_measured_tasks(
     session: Session, model: Model, number: int, tasks: dict[int, Task]
 ) -> list[_MeasuredTask]:
-    """Return the tasks for which production's predictions are stored."""
+    """Return the tasks for which the production version's predictions are stored."""
     query = select(VersionTaskResult.task, VersionTaskResult.answers).where(
         VersionTaskResult.model_id == model.id,
         VersionTaskResult.version == number,
@@ -195,8 +197,8 @@ def _count_stored_flips(
     measured_tasks: list[_MeasuredTask],
     result: ResultFolder[JobResult],
 ) -> GateProductionComparison:
-    """Count flips by the stored predictions of production and those of the result."""
-    written = read_written_predictions(result.folder, result.document.answers)
+    """Count changed predictions between production's stored predictions and those of the result."""
+    written = read_predictions_written_by_job(result.folder, result.document.answers)
     mine = {task: data for (version, task), data in written.items() if version == "new"}
     heads = {head.task: head.classes for head in result.document.heads}
     total = FlipStatistics()
@@ -211,7 +213,7 @@ def _count_stored_flips(
             blobs.fetch_verified_file(task.predictions), task.place
         )
         new_rows, _ = parse_predictions(mine[task.number])
-        old = _mask_correct(
+        old = _mask_correct_predictions(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )
         total += flips.count_prediction_flips(
@@ -220,6 +222,6 @@ def _count_stored_flips(
     return GateProductionComparison(number, total.negative, total.n)
 
 
-def _mask_correct(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
-    """Return a mask of the images that are predicted correctly."""
+def _mask_correct_predictions(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
+    """Return a mask of the images that a version predicts correctly."""
     return np.asarray(np.array(classes, object)[rows] == truth, bool)

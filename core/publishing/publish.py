@@ -32,28 +32,28 @@ from core.publishing.measurement import JobVersionStatus, publish_measurement
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     PublishingTransaction,
-    StoredResult,
-    begin_publishing,
+    StoredJobResult,
     delete_stored_objects_without_rows,
-    store_result_files,
+    lock_rows_for_publishing,
+    store_job_result_files,
     write_version_rows,
 )
 from core.publishing.version_warnings import (
-    VersionFindings,
-    describe_missing_tasks,
+    VersionWarningFacts,
+    describe_tasks_missing_in_version,
     list_warnings_of_new_version,
 )
 from core.retention import retention
-from core.retention.answers import remove_predictions
+from core.retention.answers import remove_stored_predictions
 from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
 
 
-def publish_result(
+def publish_job_result(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path | None = None
 ) -> JobVersionStatus:
-    """Make a version from the result folder of a claimed job: published, or held by its gate.
+    """Make a version from a claimed job's result: published, or held if it fails its gate.
 
     Repeating the call changes nothing.
 
@@ -74,7 +74,7 @@ def publish_result(
     done = _find_published_version(db, claim)
     if done is None:
         blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
-        made = store_result_files(db, blobs, claim, result)
+        made = store_job_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _find_digests_to_be_replaced(db, claim, made.edit)
         hit_failpoint("publish-stored")
@@ -84,7 +84,7 @@ def publish_result(
                 blobs,
                 claim,
                 made,
-                negative_flips.compare_with_production(db, blobs, claim, made.folder),
+                negative_flips.compare_version_with_production(db, blobs, claim, made.folder),
             )
         hit_failpoint("publish-committed")
         delete_stored_objects_without_rows(db, blobs, made, former)
@@ -94,7 +94,7 @@ def publish_result(
 
 
 def _find_published_version(db: Database, claim: JobClaim) -> JobVersionStatus | None:
-    """Return the version that the job has made already, or None."""
+    """Return the version that the job has already made, or None."""
     with db.read() as session:
         query = select(Version.number, Version.status).where(Version.job_id == claim.job_id)
         row = session.execute(query).one_or_none()
@@ -105,16 +105,16 @@ def _publish_in_transaction(
     db: Database,
     blobs: Blobs,
     claim: JobClaim,
-    made: StoredResult,
+    made: StoredJobResult,
     comparison: ProductionComparison,
 ) -> JobVersionStatus | None:
-    """Publish a job's result in one transaction.
+    """Publish a job's result as a version, in one database transaction.
 
     Return None, without any change, if production is not the compared version.
     """
     document = made.folder.document
     with db.write() as session:
-        publishing = begin_publishing(db, session, blobs, claim, made)
+        publishing = lock_rows_for_publishing(db, session, blobs, claim, made)
         model, task, job, now = (
             *(publishing.model, publishing.task),
             *(publishing.job, publishing.now),
@@ -123,9 +123,9 @@ def _publish_in_transaction(
         if negative_flips.find_production_number(session, model.id) != comparison.production:
             return None
         version, size = write_version_rows(publishing, made, comparison)
-        findings = VersionFindings(document, comparison, made.confused)
+        findings = VersionWarningFacts(document, comparison, made.confused)
         warned = list_warnings_of_new_version(session, model, job, version, findings)
-        version.warnings = [*describe_missing_tasks(session, model, version), *warned]
+        version.warnings = [*describe_tasks_missing_in_version(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             if made.totals is not None:  # the next job continues this version
@@ -149,7 +149,7 @@ def _publish_in_transaction(
         session.flush()
         # Predictions live as long as the held-out images, which may be deleted just now.
         if task.held_out_deleted_at is not None:
-            remove_predictions(session, model.id, task.number)
+            remove_stored_predictions(session, model.id, task.number)
         # Last, since it locks the owner's row, which the owner's requests and claims need too.
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("publish-uncommitted")
@@ -159,13 +159,13 @@ def _publish_in_transaction(
 def _end_published_job(
     publishing: PublishingTransaction, version: Version, warnings: list[str]
 ) -> None:
-    """End the job: its state, its log lines, and the audit row."""
+    """End a job whose version was made: its state, its log lines, and the audit row."""
     session, now = publishing.session, publishing.now
     model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
-        job_log.add_log_line(session, job.id, ("warning", text), now)
+        job_log.add_job_log_line(session, job.id, ("warning", text), now)
     production = negative_flips.find_production_number(session, model.id)
-    job_log.add_log_line(
+    job_log.add_job_log_line(
         session, job.id, _format_outcome_line(model, task, version, production), now
     )
     session.flush()  # event streams end with the event of the state, so the log lines come first
@@ -182,13 +182,13 @@ def _end_published_job(
 def _format_outcome_line(
     model: Model, task: Task, version: Version, production: int | None
 ) -> job_log.Line:
-    """Return the log line about the outcome of the job."""
+    """Return the log line about the version that a job has made."""
     if version.status == "published":
         if version.number == production:
             return (
                 "info",
                 f"Version {version.number} is published and in "
-                f"production.{_format_visible_losses(version)}",
+                f"production.{_format_detectable_losses(version)}",
             )
         if model.production_follows:
             return (
@@ -209,8 +209,8 @@ def _format_outcome_line(
     return "warning", f"{words.explain_held_version(version.number, version.gate)} {next_}"
 
 
-def _format_visible_losses(version: Version) -> str:
-    """Return the gate's statement about visible losses, as a sentence to append."""
+def _format_detectable_losses(version: Version) -> str:
+    """Return the gate's statement on which losses its images can reveal, as a sentence to append."""
     visible = version.gate.get("visible")
     return "" if visible is None else f" {visible['detail']}"
 
@@ -218,8 +218,9 @@ def _format_visible_losses(version: Version) -> str:
 def _find_digests_to_be_replaced(
     db: Database, claim: JobClaim, edit: EditResult | None
 ) -> set[str]:
-    """Return the digests of files that this publish may replace: totals, and features of the
-    held-out images of edited tasks."""
+    """Return digests of files that publishing may replace: totals, and features of edited tasks'
+    images.
+    """
     edited = [] if edit is None else [task.number for task in edit.before]
     with db.read() as session:
         digests = [
@@ -234,10 +235,12 @@ def _find_digests_to_be_replaced(
 
 
 def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -> None:
-    """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
+    """Delete a published job's snapshots and best states; if this fails, the periodic sweep repeats
+    it.
+    """
     for prefix in (
         snapshots.build_snapshot_prefix(claim.job_id),
-        anytime.build_anytime_prefix(claim.job_id),
+        anytime.build_best_state_prefix(claim.job_id),
     ):
         # Listed to the end first, since deletions could disturb the listing.
         for info in list(store.list(prefix)):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.trial import TrialFigures
+from core.contract.jobs.trial import TrialMeasurements
 from core.contract.part_types import IMAGE_TYPES
 from core.database.session import Database
 from core.database.tables import Model, Version
@@ -18,10 +18,10 @@ from core.lineage.row import read_matrix_row
 from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
-    StoredResult,
-    begin_publishing,
+    StoredJobResult,
     delete_stored_objects_without_rows,
-    store_result_files,
+    lock_rows_for_publishing,
+    store_job_result_files,
     write_version_rows,
 )
 from core.retention.damage import DatabaseDamageMarks
@@ -31,8 +31,9 @@ from core.storage import Blobs, ObjectStorage
 
 def judge_version_of_trial(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path
-) -> TrialFigures:
-    """Return what the version of a claimed job's result would be; nothing is published.
+) -> TrialMeasurements:
+    """Return the gate's verdict and figures of the version that a trial's result would make,
+    without publishing it.
 
     The version is written and judged in a transaction that is rolled back.
 
@@ -41,13 +42,13 @@ def judge_version_of_trial(
         cache: the worker's folder for copies of stored blobs.
 
     Raises:
-        LeaseLost, WrongState, ValueError: see `publish_result`.
+        LeaseLost, WrongState, ValueError: see `publish_job_result`.
     """
     blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
-    made = store_result_files(db, blobs, claim, result)
-    judged: TrialFigures | None = None
+    made = store_job_result_files(db, blobs, claim, result)
+    judged: TrialMeasurements | None = None
     while judged is None:  # None: production moved while the versions were compared
-        comparison = negative_flips.compare_with_production(db, blobs, claim, made.folder)
+        comparison = negative_flips.compare_version_with_production(db, blobs, claim, made.folder)
         try:
             with db.write() as session:
                 judged = _judge_version(db, session, blobs, claim, made, comparison)
@@ -59,7 +60,7 @@ def judge_version_of_trial(
 
 
 class _TransactionRollback(Exception):
-    """Rolls a transaction back whose rows were only needed for a verdict."""
+    """Exception that rolls a transaction back, whose rows were only needed for a verdict."""
 
 
 def _judge_version(
@@ -67,29 +68,31 @@ def _judge_version(
     session: Session,
     blobs: Blobs,
     claim: JobClaim,
-    made: StoredResult,
+    made: StoredJobResult,
     comparison: ProductionComparison,
-) -> TrialFigures | None:
-    """Write and judge the version of a result; None if production is not the compared version."""
-    publishing = begin_publishing(db, session, blobs, claim, made)
+) -> TrialMeasurements | None:
+    """Add the version of a result and judge it; None if production is not the version it was
+    compared with.
+    """
+    publishing = lock_rows_for_publishing(db, session, blobs, claim, made)
     model = publishing.model
     if negative_flips.find_production_number(session, model.id) != comparison.production:
         return None
     version, size = write_version_rows(publishing, made, comparison)
-    return _describe_trial_version(session, model, version, made, size)
+    return _measure_trial_version(session, model, version, made, size)
 
 
-def _describe_trial_version(
-    session: Session, model: Model, version: Version, made: StoredResult, size: int
-) -> TrialFigures:
-    """Return the figures of a version that is judged."""
+def _measure_trial_version(
+    session: Session, model: Model, version: Version, made: StoredJobResult, size: int
+) -> TrialMeasurements:
+    """Return the accuracy, forgetting and size of a trial's version after its verdict."""
     row = read_matrix_row(session, model.id, version.number)
     figures = compute_version_accuracy_figures(
         list_taught_tasks(version.manifest), row, model.scenario
     )
     rise = read_forecast_loss_rise(session, model.id, version.number)
     gate = version.gate
-    return TrialFigures(
+    return TrialMeasurements(
         score=made.folder.document.score,
         passed=gate["passed"],
         held=None if gate["passed"] else words.explain_failed_gate_checks(gate),
@@ -103,8 +106,8 @@ def _describe_trial_version(
     )
 
 
-def _count_images_in_memory(made: StoredResult) -> int:
-    """Return the number of training images in the memory of a version.
+def _count_images_in_memory(made: StoredJobResult) -> int:
+    """Count the training images in a version's replay memory.
 
     The first part of a type lists them; the others are packs of their pixels.
     """

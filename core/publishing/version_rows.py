@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from core.contract.edit import EditResult
 from core.contract.jobs.job_result import JobResult
-from core.contract.manifest import StoredPart
+from core.contract.manifest import StoredVersionPart
 from core.database import measurements
-from core.database.measurements import remove_figures_from_manifest
+from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.states import JobAction, find_next_job_state
 from core.database.tables import Job, Model, Part, Task, Version
@@ -46,22 +46,22 @@ from core.storage import Blobs
 
 @dataclass(frozen=True)
 class StoredPartFile:
-    """A stored part: its local file, digest and size in bytes."""
+    """A stored part of a version: its local file, digest and size in bytes."""
 
     file: ResultPartFile
     sha256: str
     bytes: int
 
-    def to_stored_part(self) -> StoredPart:
-        """Return the part as the manifest lists it."""
-        return StoredPart(
+    def to_stored_part(self) -> StoredVersionPart:
+        """Return the stored part as the manifest lists it."""
+        return StoredVersionPart(
             name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes
         )
 
 
 @dataclass(frozen=True)
-class StoredResult:
-    """A result whose files are stored.
+class StoredJobResult:
+    """A job's result after its files were stored.
 
     Attributes:
         folder: the result.
@@ -84,7 +84,7 @@ class StoredResult:
 
 @dataclass(frozen=True)
 class PublishingTransaction:
-    """The publishing transaction: its session, the rows that it has locked, and its time."""
+    """Transaction that publishes a version: its session, the rows that it has locked, and its time."""
 
     session: Session
     model: Model
@@ -93,8 +93,10 @@ class PublishingTransaction:
     now: float
 
 
-def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path) -> StoredResult:
-    """Store the files of a result: parts, predictions, features and totals."""
+def store_job_result_files(
+    db: Database, blobs: Blobs, claim: JobClaim, result: Path
+) -> StoredJobResult:
+    """Store the files of a job's result: parts, predictions, features and totals."""
     result_folder = read_result_folder(result)
     stored = []
     for file in result_folder.parts:
@@ -104,7 +106,7 @@ def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path
     sealed = answers.store_predictions(
         db, blobs, claim, result_folder.folder, result_folder.document.answers
     )
-    return StoredResult(
+    return StoredJobResult(
         result_folder,
         stored,
         sealed,
@@ -115,17 +117,17 @@ def store_result_files(db: Database, blobs: Blobs, claim: JobClaim, result: Path
     )
 
 
-def begin_publishing(
-    db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredResult
+def lock_rows_for_publishing(
+    db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredJobResult
 ) -> PublishingTransaction:
-    """Lock the rows that publishing changes, and return them.
+    """Lock the database rows that publishing a version changes, and return them.
 
     Raises:
-        LeaseLost, WrongState: see `publish_result`.
+        LeaseLost, WrongState: see `publish_job_result`.
         Invalid: a task of the edit has no data any more.
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
-    references.lock_references_against_deletion(session)
+    references.lock_blob_references_against_deletion(session)
     _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
     find_next_job_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
@@ -135,23 +137,24 @@ def begin_publishing(
 
 
 def write_version_rows(
-    publishing: PublishingTransaction, made: StoredResult, comparison: ProductionComparison
+    publishing: PublishingTransaction, made: StoredJobResult, comparison: ProductionComparison
 ) -> tuple[Version, int]:
-    """Write the rows of the version and judge it; return it with the bytes that it adds."""
+    """Add a new version to the database and judge it; return it with the bytes that it adds."""
     session, model, job = publishing.session, publishing.model, publishing.job
     size = 0
     if made.edit is not None:
         size = record.apply_finished_edit(
             session, model, job, made.edit, model.next_version, publishing.now
         )
-    version = _add_version(publishing, made.folder.document, made.parts, made.edit)
+    version = _add_next_version(publishing, made.folder.document, made.parts, made.edit)
     size += version.bytes_new + _store_measurements(session, model, version, made, comparison)
     version.gate = judge_version(session, model, version)
     return version, size
 
 
-def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
-    """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
+def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredJobResult) -> None:
+    """Store a result's blobs again if they were deleted as unused meanwhile; the caller holds the
+    lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
     before any row is locked, since a slow store would keep heartbeats and requests waiting.
@@ -181,10 +184,10 @@ def _store_measurements(
     session: Session,
     model: Model,
     version: Version,
-    made: StoredResult,
+    made: StoredJobResult,
     comparison: ProductionComparison,
 ) -> int:
-    """Store measurements, predictions and comparisons.
+    """Store a new version's measurements, predictions and comparisons.
 
     Return the added bytes of predictions and features.
     """
@@ -193,7 +196,7 @@ def _store_measurements(
     size = answers.count_bytes_added_by_predictions(session, model, cells)
     measured = NewVersionMeasurements(document.results, document, cells)
     store_version_measurements(
-        session, model, version, measured, _find_deleted_tasks(session, model)
+        session, model, version, measured, _find_tasks_with_deleted_data(session, model)
     )
     answers.store_prediction_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
@@ -205,7 +208,7 @@ def _store_measurements(
     return size
 
 
-def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
+def _find_tasks_with_deleted_data(session: Session, model: Model) -> set[int]:
     """Return the tasks whose data was deleted, perhaps while the job ran.
 
     Nothing new is stored of them.
@@ -214,13 +217,13 @@ def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
     return set(session.execute(query).scalars())
 
 
-def _add_version(
+def _add_next_version(
     publishing: PublishingTransaction,
     result: JobResult,
     stored: list[StoredPartFile],
     edit: EditResult | None,
 ) -> Version:
-    """Add the next version and its parts; its status is held until it is judged."""
+    """Add a model's next version and its parts; its status is held until it is judged."""
     session, model = publishing.session, publishing.model
     task, job = publishing.task, publishing.job
     # Taken in the publishing transaction: one that fails leaves no gap.
@@ -253,7 +256,7 @@ def _add_version(
         gate={"passed": False, "checks": []},
         created_at=publishing.now,
         # Figures are rows of their own (`_store_measurements`), and would be stored twice.
-        manifest=remove_figures_from_manifest(content),
+        manifest=replace_manifest_figures_by_null(content),
         class_numbers=None if edit is None else edit.class_numbers,
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
@@ -275,7 +278,7 @@ def _add_version(
 
 
 def _find_known_digests(session: Session, model: Model, digests: Collection[str]) -> set[str]:
-    """Return those digests that a version of the model has already."""
+    """Return which of the digests belong to parts that a version of the model already has."""
     of_model = (
         select(Part.sha256)
         .join(Version, Version.id == Part.version_id)
@@ -289,9 +292,9 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
 
 
 def delete_stored_objects_without_rows(
-    db: Database, blobs: Blobs, made: StoredResult, former: set[str]
+    db: Database, blobs: Blobs, made: StoredJobResult, former: set[str]
 ) -> None:
-    """Delete stored objects without a row: predictions and features of deleted images, totals.
+    """Delete a result's stored objects that no row refers to: of deleted images, and totals.
 
     Args:
         former: files that were replaced.

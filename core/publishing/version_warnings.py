@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Job, Model, Version
 from core.lineage import lineage, words
@@ -15,12 +15,12 @@ from core.publishing import biased_head
 from core.publishing.advice import advise_on_new_problems
 from core.publishing.confused_pairs import ConfusedPair
 from core.publishing.negative_flips import ProductionComparison
-from core.text.steps import LEFT_OPEN, ApiStep
+from core.text.steps import LEFT_OPEN, ApiRequestForAdvice
 
 
 @dataclass(frozen=True)
-class VersionFindings:
-    """Findings about a new version that its warnings are drawn from.
+class VersionWarningFacts:
+    """Facts about a new version from which its warnings are made.
 
     Attributes:
         result: report of the job process.
@@ -33,8 +33,10 @@ class VersionFindings:
     confused: Sequence[ConfusedPair]
 
 
-def describe_missing_tasks(session: Session, model: Model, version: Version) -> list[str]:
-    """Return sentences about tasks that were learned once but that the version was not taught."""
+def describe_tasks_missing_in_version(
+    session: Session, model: Model, version: Version
+) -> list[str]:
+    """Return a sentence for each task of the model that a version has not learned."""
     missing_tasks = find_missing_tasks(session, model, list_taught_tasks(version.manifest))
     return [
         words.describe_missing_task(model, task, standing, f"Version {version.number}")
@@ -43,9 +45,9 @@ def describe_missing_tasks(session: Session, model: Model, version: Version) -> 
 
 
 def list_warnings_of_new_version(
-    session: Session, model: Model, job: Job, version: Version, findings: VersionFindings
+    session: Session, model: Model, job: Job, version: Version, findings: VersionWarningFacts
 ) -> list[str]:
-    """Return the warnings of a version that was judged and is not yet published.
+    """Return the warnings about a version that was judged and is not yet published.
 
     The first that applies: collapsed features, a biased head, or advice for its lineage.
     """
@@ -74,9 +76,9 @@ def list_warnings_of_new_version(
 
 
 def warn_of_feature_collapse(
-    model: Model, version: Version, count: FeatureCount | None, production: int | None
+    model: Model, version: Version, count: AncestorFeatureComparison | None, production: int | None
 ) -> str | None:
-    """Return the warning that features have collapsed: both figures, and the last good version.
+    """Return a warning if the new version's features are much less accurate than an ancestor's.
 
     It advises nothing that uses the collapsed features: neither another head nor a model on them.
     Return None if the features have not collapsed, or nothing was compared.
@@ -96,7 +98,7 @@ def warn_of_feature_collapse(
         f"last good version, {before}. {_describe_next_steps(version, number, path, production)} Then send the "
         f"batch with a smaller learning rate or a method that leaves the features as they are, or "
         f"start a model on the features of version {number}: "
-        f"{ApiStep('POST', '/v1/models', body=biased_head.build_successor_model_request(model, number))}."
+        f"{ApiRequestForAdvice('POST', '/v1/models', body=biased_head.build_successor_model_request(model, number))}."
     )
 
 
@@ -108,9 +110,9 @@ def _describe_next_steps(version: Version, good: int, path: str, production: int
             f"it again."
         )
     if production is not None and production > good:
-        back = ApiStep("POST", f"{path}/rollback", body=move)
+        back = ApiRequestForAdvice("POST", f"{path}/rollback", body=move)
         return f"Go on from version {good}: roll production back to it with {back}."
     return (
-        f"Go on from version {good}: promote it with {ApiStep('PUT', path, body=move)}, which "
+        f"Go on from version {good}: promote it with {ApiRequestForAdvice('PUT', path, body=move)}, which "
         f"moves the line to it."
     )

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from core.admission.admission import AdmissionLimits, compute_job_workload
 from core.bases.base_advice import get_base_architecture
 from core.contract.base import ADOPTED, PRETRAINED, ModelBase
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ImageOut
 from core.contract.responses.audit import AuditData
 from core.contract.responses.model_change import NewModel
@@ -36,7 +36,7 @@ from core.models.new_model import (
     NewModelLimits,
     add_model,
     build_gate_limits,
-    find_model_weights,
+    find_new_model_weights,
     is_name_free,
     make_name_taken_error,
     require_free_name,
@@ -104,11 +104,11 @@ def begin_rebase(
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
     # The weights count among the bytes of the models' owner, also if an administrator asks.
     owner = replace(actor, owner_id=old.owner_id)
-    begins = find_model_weights(resources, owner, requested, limits.terms)
+    begins = find_new_model_weights(resources, owner, requested, limits.terms)
     try:
         with db.write() as session:
             # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
-            references.lock_references_against_deletion(session)
+            references.lock_blob_references_against_deletion(session)
             now = db.now(session)
             replay = idempotency.find_earlier_response(session, actor, repeat)
             if replay is not None:
@@ -262,7 +262,7 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
 
 
 def _check_rebased_model(
-    catalogue: Catalogue, given: NewModel, old: Model, admission: AdmissionLimits
+    catalogue: MethodCatalogue, given: NewModel, old: Model, admission: AdmissionLimits
 ) -> CheckedModelRequest:
     """Check the new model of a rebase; use the default recipe if the old one does not fit the
     base.
@@ -356,7 +356,7 @@ def _queue_retained_tasks(
             f"Task {twin.number} is learned from the images that {old.name} keeps of its task "
             f"{task.number}."
         )
-        job_log.add_log_line(session, job.id, ("info", text), now)
+        job_log.add_job_log_line(session, job.id, ("info", text), now)
         job_ids.append(job.id)
     if job_ids:
         # The last of these jobs needs most memory, so that one check covers all.
@@ -365,10 +365,10 @@ def _queue_retained_tasks(
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )
         # Both come last, since they lock the owner's row.
-        quota.count_accepted_upload(
+        quota.add_accepted_upload_bytes(
             session, new.owner_id, limits.terms.max_owner_bytes, _sum_task_bytes(old, stored_tasks)
         )
-        quota.require_added_job_allowed(session, new.owner_id, limits.terms.max_open_jobs)
+        quota.require_added_job_within_limit(session, new.owner_id, limits.terms.max_open_jobs)
     return job_ids
 
 

@@ -22,7 +22,7 @@ from core.ingest.answers import (
     read_encrypted_predictions,
 )
 from core.ingest.dataset import open_dataset
-from core.ingest.findings.traces import read_image_traces
+from core.ingest.findings.traces import read_image_fingerprints
 from core.rebase.rebase_plan import (
     MeasuredTaskResults,
     PlannedRebaseTask,
@@ -231,7 +231,7 @@ def _read_held_out_paths(blobs: Blobs, side: MeasuredTaskResults) -> list[str]:
     """Read the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
-        traces = read_image_traces(blobs.fetch_verified_file(side.traces))
+        traces = read_image_fingerprints(blobs.fetch_verified_file(side.traces))
     except ValueError as error:
         raise StoreCorrupt(
             str(error), extra={"object": Blobs.make_blob_key(side.traces)}

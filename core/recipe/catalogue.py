@@ -13,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from core.contract.catalogue import Catalogue as Content
+from core.contract.catalogue import MethodCatalogue as Content
 from core.errors import Unavailable
 from core.processes import helper_process
 from core.recipe.code_version import compute_learning_code_digest

@@ -5,7 +5,7 @@ The rule that `anytime` needs a validation share is checked here, too.
 
 from collections.abc import Iterator, Mapping
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import Accepts, ArchitectureEntry, MethodEntry
 from core.contract.responses.recipe import RecipeOut
@@ -33,7 +33,10 @@ _CARRIED = "must be false with rebalance, whose steps follow the optimizer's las
 
 
 def find_recipe_combination_errors(
-    catalogue: Catalogue, scenario: str, recipe: RecipeOut, architecture: ArchitectureChoice | None
+    catalogue: MethodCatalogue,
+    scenario: str,
+    recipe: RecipeOut,
+    architecture: ArchitectureChoice | None,
 ) -> Iterator[FieldError]:
     """Yield an error for each pair of recipe settings that cannot be combined.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.contract.responses.model_change import ImageRequest
 from core.recipe.pretrained import (
@@ -38,7 +38,7 @@ DECODING = 2
 
 
 def resolve_image_settings(
-    catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: ImageRequest
+    catalogue: MethodCatalogue, architecture: str | Mapping[str, Any], asked: ImageRequest
 ) -> ModelImageSettings:
     """Resolve the image settings for an architecture that has not been checked yet.
 

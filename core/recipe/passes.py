@@ -8,7 +8,7 @@ durations of a model's own earlier jobs take precedence, where there are any
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.catalogue import MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.packaged import imagenet_base, packaged_base
@@ -44,7 +44,12 @@ PASSES: Mapping[str, tuple[ImagePassDuration, ...]] = {
 
 
 def estimate_pass_seconds(
-    catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int, answered: int = 0
+    catalogue: MethodCatalogue,
+    base: str,
+    size: int,
+    recipe: RecipeOut,
+    images: int,
+    answered: int = 0,
 ) -> float:
     """Estimate the processor seconds that a recipe's passes over images take.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.model_change import ImageRequest, NewModel
 from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe

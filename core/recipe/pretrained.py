@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from typing import Any
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.errors import Invalid
@@ -68,7 +68,7 @@ def find_image_settings_unfit_for_weights(
     if image["channels"] != weights.channels:
         grey = "; grey images are taken, too" if weights.channels == 3 else ""
         errors.append(("image.channels", f"{weights.name} reads {weights.channels} channels{grey}"))
-    if not weights.accepts_size(image["size"]):
+    if not weights.accepts_image_size(image["size"]):
         errors.append(("image.size", f"{weights.name} takes images of {weights.describe_sizes()}"))
     return errors
 

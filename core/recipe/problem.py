@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.problem import CLASSIFICATION
 from core.contract.responses.recipe import RecipeOut
 from core.errors import Invalid
@@ -28,7 +28,7 @@ def resolve_requested_problem(catalogue: Catalogue, problem: str | None) -> str 
 
 
 def find_recipe_fields_unfit_for_problem(
-    catalogue: Catalogue, problem: str | None, recipe: RecipeOut
+    catalogue: MethodCatalogue, problem: str | None, recipe: RecipeOut
 ) -> Iterator[FieldError]:
     """Yield an error for each recipe field that does not fit the model's problem."""
     if problem is None:

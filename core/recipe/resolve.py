@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.document import JsonObject
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import MethodEntry
@@ -40,7 +40,7 @@ class ResolvedRecipe:
 
 
 def resolve_recipe(
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     scenario: str,
     *patches: Mapping[str, Any],
     architecture: ArchitectureChoice | None = None,
@@ -92,7 +92,7 @@ def resolve_recipe(
 
 
 def complete_stored_recipe(
-    catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]
+    catalogue: MethodCatalogue, scenario: str, patch: Mapping[str, Any]
 ) -> RecipeOut:
     """Complete a stored recipe patch with its defaults for display, without checking it again.
 
@@ -123,7 +123,7 @@ def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[s
 
 
 def _complete_recipe_patch(
-    catalogue: Catalogue, scenario: str | None, patch: Mapping[str, Any]
+    catalogue: MethodCatalogue, scenario: str | None, patch: Mapping[str, Any]
 ) -> tuple[JsonObject, str, JsonObject]:
     """Complete a recipe patch with defaults; return recipe, method name and hyper-parameters.
 
@@ -186,7 +186,7 @@ def _select_method_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> Json
 
 
 def _complete_method_fields(
-    catalogue: Catalogue, scenario: str | None, method: Any, preset: object
+    catalogue: MethodCatalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
         raise _build_invalid_recipe_error(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.patch import RecipePatch
 from core.errors import InvalidRecipe
 from core.recipe.merge import merge_recipe

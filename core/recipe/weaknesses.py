@@ -8,7 +8,7 @@ method that protects the head.
 
 from collections.abc import Mapping
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.recipe import RecipeOut
 from core.recipe.start import CLIP
 
@@ -65,7 +65,7 @@ def list_recipe_warnings(catalogue: Catalogue, scenario: str, recipe: RecipeOut)
 
 
 def warn_of_ineffective_fields(
-    catalogue: Catalogue, asked: Mapping[str, object], recipe: RecipeOut
+    catalogue: MethodCatalogue, asked: Mapping[str, object], recipe: RecipeOut
 ) -> list[str]:
     """Warn of requested recipe fields that have no effect on a method without training.
 

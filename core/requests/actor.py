@@ -58,7 +58,7 @@ _OWNERS = (
 
 @dataclass(frozen=True, slots=True)
 class KeyBinding:
-    """The alias of a model that a key of scope predict is bound to.
+    """Model and alias that a key of scope predict is bound to.
 
     The model can be addressed by its id or by its present name.
     """
@@ -68,7 +68,7 @@ class KeyBinding:
     alias: str
 
     def allows_alias(self, model: str, version: str) -> bool:
-        """Return True if a path names this model and this alias.
+        """Return True if a request's path names the model and alias that the key is bound to.
 
         A version number never matches, even when the alias points to that version.
         """
@@ -77,7 +77,7 @@ class KeyBinding:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The caller of a use case.
+    """Authenticated caller of a use case: owner, key and scope.
 
     Attributes:
         owner_id: id of the owner whose objects the caller sees.
@@ -99,15 +99,15 @@ class Actor:
         return self.scope == "admin"
 
     def has_scope(self, scope: str) -> bool:
-        """Return True if the scope of the key covers `scope`."""
+        """Return True if the caller's key has at least the given scope."""
         return scope in COVERS.get(self.scope, ())
 
     def can_see(self, owner_id: str) -> bool:
-        """Return True if objects of that owner exist for this caller."""
+        """Return True if the caller may see objects of that owner."""
         return self.is_admin or owner_id == self.owner_id
 
     def build_visible_condition(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
-        """Return the condition that selects only rows that this caller sees.
+        """Return the SQL condition that selects only rows that the caller may see.
 
         Args:
             column: column that holds the owner's id.
@@ -117,7 +117,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class UseCaseTransaction:
-    """A writing transaction of a use case.
+    """Database transaction of a use case, which commits only if the caller's key is still valid.
 
     Attributes:
         session: its session.
@@ -130,8 +130,8 @@ class UseCaseTransaction:
     now: float
 
 
-def is_valid_key(key_id: str, now: float) -> ColumnElement[bool]:
-    """Select the key of that id unless it was revoked or has expired.
+def build_valid_key_condition(key_id: str, now: float) -> ColumnElement[bool]:
+    """Build the SQL condition that an access key has this id and is neither revoked nor expired.
 
     Args:
         now: seconds since 1970 by the database's clock.
@@ -141,7 +141,8 @@ def is_valid_key(key_id: str, now: float) -> ColumnElement[bool]:
 
 
 def require_valid_key(session: Session, actor: Actor, now: float) -> None:
-    """Refuse to commit a change if the key has been revoked or has expired since the request began.
+    """Raise an error before the commit if the caller's key was revoked or has expired since the
+    request began.
 
     Args:
         session: session of the transaction that commits the change.
@@ -153,12 +154,12 @@ def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     # Without authentication there is no key that could have ended.
     if actor.key_id is None:
         return
-    if session.scalar(select(Key.id).where(is_valid_key(actor.key_id, now))) is None:
+    if session.scalar(select(Key.id).where(build_valid_key_condition(actor.key_id, now))) is None:
         raise make_key_expired_meanwhile_error()
 
 
 def make_key_expired_meanwhile_error() -> NotAuthenticated:
-    """Return the error for a key that ended while its request was under way."""
+    """Return the error for an access key that expired or was revoked during its request."""
     return NotAuthenticated(
         "The key was revoked or has expired while this request was under way: nothing of it "
         "was done."
@@ -166,7 +167,7 @@ def make_key_expired_meanwhile_error() -> NotAuthenticated:
 
 
 def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False) -> Model:
-    """Return the model of that id or name, if the caller sees it.
+    """Return a model by id or name, if the caller sees it.
 
     A name is looked up among the caller's own models first. An administrator then gets the model of
     that name of any other owner.
@@ -185,13 +186,14 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
 def find_model_row(
     session: Session, actor: Actor, model: str, query: Select[Model, *Others], *, lock: bool = False
 ) -> Row[Model, *Others]:
-    """Return the row of a query for the model of that id or name; see `find_model`.
+    """Return a query's row for the model of that id or name; see `find_model`.
 
     Args:
         query: selects `Model` first, and then whatever else is read of it with the same statement.
     """
     query = query.where(Model.deleted_at.is_(None), actor.build_visible_condition(Model.owner_id))
-    # No name has the form of an id (`core.ids.is_name`), so the form decides which of them it is.
+    # No name has the form of an id (`core.ids.is_allowed_model_or_alias_name`), so the form
+    # decides which of them it is.
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
     elif actor.is_admin and lock:
@@ -214,7 +216,7 @@ def find_model_row(
 
 
 def _find_owner_by_model(session: Session, actor: Actor, name: str) -> str:
-    """Return the owner of the model that an administrator means by this name.
+    """Return the owner of the model that an administrator means by a name.
 
     Raises:
         NameAmbiguous: several other owners have a model of that name.
@@ -229,7 +231,7 @@ def _find_owner_by_model(session: Session, actor: Actor, name: str) -> str:
 
 
 def _make_ambiguous_model_name_error(session: Session, name: str) -> NameAmbiguous:
-    """Return the error for a name that models of several other owners share; it lists them."""
+    """Return the error for a model name that several owners have; it lists the models."""
     query = select(Model.id, Owner.name).join(Owner, Owner.id == Model.owner_id)
     query = (
         query.where(Model.name == name, Model.deleted_at.is_(None)).order_by(Model.id).limit(MOST)
@@ -244,7 +246,7 @@ def _make_ambiguous_model_name_error(session: Session, name: str) -> NameAmbiguo
 
 @contextmanager
 def translate_deleted_file_errors(db: Database, actor: Actor, model: str) -> Iterator[None]:
-    """Guard code that reads a model's files, which may be deleted before they are read.
+    """Convert errors of code that reads a model's files, if these are deleted meanwhile.
 
     Raises:
         NotFound: raised in place of `StoreCorrupt` if the model has been deleted meanwhile.
@@ -261,7 +263,7 @@ def translate_deleted_file_errors(db: Database, actor: Actor, model: str) -> Ite
 
 
 def require_visible_model(db: Database, actor: Actor, model: str) -> None:
-    """Check that the caller sees the model.
+    """Check that the model exists and that the caller sees it.
 
     Raises:
         NotFound: there is no such model.

@@ -12,7 +12,12 @@ from core.contract.responses.audit import AuditData, AuditOut, AuditPage
 from core.database.session import Database
 from core.database.tables import AuditEntry, Key, Model, Owner
 from core.ids import is_id
-from core.requests.actor import Actor, find_model, is_valid_key, make_key_expired_meanwhile_error
+from core.requests.actor import (
+    Actor,
+    build_valid_key_condition,
+    find_model,
+    make_key_expired_meanwhile_error,
+)
 from core.requests.pages import ListPage, decode_cursor, read_query_page
 from core.requests.times import format_rfc3339
 
@@ -31,7 +36,7 @@ _BEHIND_ALL = 2**62
 
 @dataclass(frozen=True)
 class AuditQuery:
-    """Filter and order for rows of the trail.
+    """Query of the audit trail: filter, order and page.
 
     Attributes:
         model: id or name; an id also finds a deleted model.
@@ -52,7 +57,7 @@ LOG_OUT = "session.end"
 
 @dataclass(frozen=True)
 class AuditedChange:
-    """A change as a row of the trail records it.
+    """A change as the audit trail records it: action, object and details.
 
     Attributes:
         action: noun and verb, such as `model.create`.
@@ -68,7 +73,7 @@ class AuditedChange:
 
 
 def record_audit_entry(session: Session, actor: Actor, entry: AuditedChange, now: float) -> None:
-    """Add a row to the caller's transaction.
+    """Add an entry to the audit trail, in the caller's transaction.
 
     Args:
         now: seconds since 1970 by the database's clock.
@@ -93,14 +98,16 @@ def record_audit_entry(session: Session, actor: Actor, entry: AuditedChange, now
     # A session can be ended after its key has ended, and without authentication there is no key.
     if entry.action == LOG_OUT or actor.key_id is None:
         session.add(AuditEntry(**row))
-    elif not _add_audit_row_if_key_valid(session, row, is_valid_key(actor.key_id, now)):
+    elif not _add_audit_row_if_key_valid(
+        session, row, build_valid_key_condition(actor.key_id, now)
+    ):
         raise make_key_expired_meanwhile_error()
 
 
 def _add_audit_row_if_key_valid(
     session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]
 ) -> bool:
-    """Add a row if its key is valid, in one statement; return False if it is not."""
+    """Add an audit entry if the caller's key is valid, in one statement; return False if it is not."""
     values = [literal(value, AuditEntry.__table__.c[name].type) for name, value in row.items()]
     with_key = select(*values).select_from(Key).where(is_valid)
     added = insert(AuditEntry).from_select(list(row), with_key).returning(AuditEntry.id)
@@ -110,7 +117,7 @@ def _add_audit_row_if_key_valid(
 def list_audit(
     db: Database, actor: Actor, *, limit: int, cursor: str | None, wanted: AuditQuery = ALL
 ) -> AuditPage:
-    """Return a page of the trail, of all owners that the caller sees.
+    """Return a page of the audit trail, of all owners that the caller sees.
 
     Raises:
         NotFound: there is no model of that name.
@@ -136,7 +143,7 @@ def list_audit(
 def find_names_of_audited_ids(
     db: Database, actor: Actor, rows: Sequence[AuditOut]
 ) -> dict[str, str]:
-    """Return display names by id, of keys with their owners and of models that have a name."""
+    """Return display names by id for the audit trail: keys with their owners, and models."""
     keys, models = (
         {row["key"] for row in rows if row["key"]},
         {row["model"] for row in rows if row["model"]},
@@ -156,7 +163,7 @@ def find_names_of_audited_ids(
 def _filter_audit_by_action(
     session: Session, query: Select[Any], action: str, cursor: str | None, *, newest_first: bool
 ) -> Select[Any]:
-    """Restrict a query to an action, in an order that only the index on actions provides.
+    """Restrict an audit query to one action, in an order that only the index on actions provides.
 
     With a plain equality, PostgreSQL would scan all rows by id, expecting many of them to match.
     """

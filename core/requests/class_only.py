@@ -5,7 +5,7 @@ from core.errors import Invalid
 
 
 def require_classification_model(model: Model, what: str) -> None:
-    """Check that a model predicts classes.
+    """Check that a model predicts classes, not another kind of problem.
 
     Args:
         what: what was asked for, as the beginning of a sentence.

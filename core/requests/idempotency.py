@@ -32,7 +32,7 @@ _REQUEST = ":request"
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """Identity of a request; two requests with equal values are the same.
+    """Identity of a request with an idempotency key; equal values mean the same request.
 
     Attributes:
         route: method and path template, such as `POST /v1/models`.
@@ -53,7 +53,7 @@ class IdempotentRequest:
 
 @dataclass(frozen=True)
 class IdempotentResponse:
-    """Response that every repetition of a request gets."""
+    """Response that every repetition of a request with the same idempotency key gets."""
 
     status: int
     headers: dict[str, str]
@@ -62,7 +62,7 @@ class IdempotentResponse:
 
 @dataclass(frozen=True)
 class ReplayedResponse:
-    """Stored response to the first request."""
+    """Earlier response to a request with an idempotency key, to be sent again."""
 
     status: int
     headers: dict[str, str]
@@ -73,7 +73,7 @@ class ReplayedResponse:
 
 
 def check_idempotency_key(key: str | None) -> str | None:
-    """Return the client's key after checking its form.
+    """Return the client's idempotency key after checking its form.
 
     Raises:
         Invalid: the key is not 1 to 255 visible ASCII characters.
@@ -89,7 +89,7 @@ def check_idempotency_key(key: str | None) -> str | None:
 
 
 def digest_request_for_idempotency(*parts: str | None) -> str:
-    """Return a digest of the parts; their boundaries are part of it."""
+    """Compute a digest of a request's parts; their boundaries are part of it."""
     digest = hashlib.sha256()
     for part in parts:
         data = b"" if part is None else part.encode("utf-8", "surrogatepass")
@@ -99,14 +99,14 @@ def digest_request_for_idempotency(*parts: str | None) -> str:
 
 
 def make_reused_idempotency_key_error() -> IdempotencyMismatch:
-    """Return the error for a key that was used with another request."""
+    """Return the error for an idempotency key that was already used with another request."""
     return IdempotencyMismatch(
         "This Idempotency-Key was used with another request: take a new key for a new request."
     )
 
 
 def build_request_in_progress_error() -> IdempotencyInFlight:
-    """Return the error for a repeated request while the first one is under way."""
+    """Return the error for a repeated request whose first one is still in progress."""
     return IdempotencyInFlight(
         "The first request with this Idempotency-Key has not been answered yet: try again shortly.",
         retry_after_s=2,
@@ -116,7 +116,7 @@ def build_request_in_progress_error() -> IdempotencyInFlight:
 def find_earlier_response(
     session: Session, actor: Actor, request: IdempotentRequest | None
 ) -> ReplayedResponse | None:
-    """Return the earlier response to this request, or None if there is none or no key.
+    """Return the response to an earlier request with the same idempotency key, or None.
 
     Raises:
         IdempotencyMismatch: the key belongs to another request.
@@ -144,7 +144,7 @@ def store_idempotent_response(
     response: IdempotentResponse,
     now: float,
 ) -> None:
-    """Store the response in the transaction of the work itself.
+    """Store the response for an idempotency key, in the transaction of the work itself.
 
     It does nothing for a request without a key.
 
@@ -171,7 +171,7 @@ def store_idempotent_response(
 def begin_idempotent_request(
     db: Database, actor: Actor, request: IdempotentRequest
 ) -> ReplayedResponse | None:
-    """Mark the key as in flight before a stream is read, or return the earlier response.
+    """Mark an idempotency key as in progress before a body is read, or return the earlier response.
 
     Raises:
         IdempotencyInFlight: a request with this key is under way.
@@ -197,7 +197,9 @@ def begin_idempotent_request(
 
 
 def renew_idempotent_request(db: Database, actor: Actor, request: IdempotentRequest) -> None:
-    """Mark the request as still under way; call this every `RENEW_S` seconds."""
+    """Mark a request with an idempotency key as still in progress; call this every `RENEW_S`
+    seconds.
+    """
     with db.write() as session:
         now = db.now(session)
         session.execute(
@@ -209,7 +211,7 @@ def renew_idempotent_request(db: Database, actor: Actor, request: IdempotentRequ
 
 
 def release_idempotency_key(db: Database, actor: Actor, request: IdempotentRequest) -> None:
-    """Release the key of a request that failed."""
+    """Release the idempotency key of a request that failed, so that it can be used again."""
     with db.write() as session:
         row = session.get(IdempotencyRecord, (actor.owner_id, request.route, request.key))
         # Another request may have taken over the row, and its work goes on.
@@ -226,7 +228,9 @@ def _build_key_conditions(actor: Actor, request: IdempotentRequest) -> tuple[Any
 
 
 def _build_free_key_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
-    """Select rows whose key is free again: abandoned ones, and responses kept long enough."""
+    """Return the condition that an idempotency key is free again: its request was abandoned, or its
+    response expired.
+    """
     kept_s = case((IdempotencyRecord.status.is_(None), STALE_S), else_=IdempotencyRecord.KEPT_S)
     return now - IdempotencyRecord.created_at > kept_s
 
@@ -238,7 +242,9 @@ def _write_idempotency_row(
     values: dict[str, Any],
     replaces: ColumnElement[bool],
 ) -> bool:
-    """Write the row of the key, and return True; leave a row that is there and not `replaces`."""
+    """Write the row of an idempotency key; return False if another row exists that `replaces` does
+    not cover.
+    """
     is_postgresql = session.get_bind().dialect.name == "postgresql"
     insert = (postgresql if is_postgresql else sqlite).insert(IdempotencyRecord)
     key = {"owner_id": actor.owner_id, "route": request.route, "key": request.key}
@@ -252,7 +258,7 @@ def _write_idempotency_row(
 def _find_unexpired_idempotency_record(
     session: Session, actor: Actor, request: IdempotentRequest
 ) -> IdempotencyRecord | None:
-    """Return the live row of the key; a stale or expired row is removed."""
+    """Return the unexpired record of an idempotency key; an expired one is deleted."""
     query = select(
         IdempotencyRecord, _build_free_key_condition(build_database_time_expression(session))
     ).where(*_build_key_conditions(actor, request))

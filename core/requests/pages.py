@@ -29,19 +29,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[T]):
-    """The rows of a page, and the cursor of the next page; None for the last page."""
+    """A page of a list: its rows, and the cursor of the next page; None for the last page."""
 
     rows: Sequence[T]
     next_cursor: str | None
 
 
 def encode_cursor(value: int | str) -> str:
-    """Return the cursor that continues after `value`."""
+    """Encode a value as the cursor of the page that begins after it."""
     return base64.urlsafe_b64encode(json.dumps([value]).encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
-    """Return the value that a cursor stands for.
+    """Decode a page's cursor to the value after which the page begins.
 
     Args:
         kind: expected type of the value.
@@ -101,7 +101,7 @@ def read_query_page(
     *,
     descending: bool = False,
 ) -> ListPage[Any]:
-    """Return one page of `query`.
+    """Read one page of a database query's rows, with the cursor of the next page.
 
     Args:
         column: unique column that orders the list and carries the cursor. It must belong to the
@@ -120,7 +120,7 @@ def read_query_page(
         after = decode_cursor(cursor, column.type.python_type)
         query = query.where(column < after if descending else column > after)
     order = column.desc() if descending else column.asc()
-    fitting = _count_rows_that_fit(session, query.order_by(order), column, limit)
+    fitting = _count_rows_fitting_page(session, query.order_by(order), column, limit)
     ordered = query.add_columns(column.label("page_key")).order_by(order)
     # One row more than the page shows tells if there is a next page.
     rows = session.execute(ordered.limit(fitting + 1)).all()
@@ -133,10 +133,10 @@ def read_query_page(
     )
 
 
-def _count_rows_that_fit(
+def _count_rows_fitting_page(
     session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int
 ) -> int:
-    """Return the number of the first `limit` rows that fit into a page, at least one.
+    """Return how many of the first `limit` rows fit into a page by their bytes, at least one.
 
     No row is loaded.
     """
@@ -154,7 +154,7 @@ def _count_rows_that_fit(
 
 
 def _build_row_size_expression(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
-    """Return the SQL expression for the bytes of a row in columns of variable length.
+    """Return the SQL expression for a row's bytes in columns of variable length.
 
     Return None if there are none. JSON is stored as ASCII, so its characters are its bytes.
     """
@@ -167,7 +167,7 @@ def _build_row_size_expression(column: InstrumentedAttribute[Any]) -> ColumnElem
 
 
 def _check_page_limit(limit: int) -> None:
-    """Check that the limit is in its range."""
+    """Check that the requested number of rows on a page is in its range."""
     if not 1 <= limit <= MAX_LIMIT:
         raise Invalid(
             f"limit must be 1 to {MAX_LIMIT}.",

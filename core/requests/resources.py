@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.database.session import Database
 from core.storage import Blobs
 
 
 @dataclass(frozen=True, slots=True)
 class UseCaseResources:
-    """Database, blobs, and catalogue of methods and architectures."""
+    """Resources that use cases share: database, blobs, and catalogue of methods and architectures."""
 
     db: Database
     blobs: Blobs
-    catalogue: Catalogue
+    catalogue: MethodCatalogue

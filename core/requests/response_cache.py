@@ -9,14 +9,14 @@ from threading import Lock
 
 @dataclass(frozen=True)
 class CachedResponse:
-    """The body of a response and its strong ETag, including the quotes."""
+    """An encoded response: its body and its strong ETag, including the quotes."""
 
     body: bytes
     tag: str
 
 
 class ResponseCache:
-    """Cache of recent responses, keyed by a digest of everything that they are made from.
+    """Cache of recent encoded responses, keyed by a digest of everything that they are made from.
 
     A change of the data gives another digest, so entries never have to be invalidated. The digest
     is computed for each request, after the caller's rights have been checked. Safe for any number
@@ -33,7 +33,7 @@ class ResponseCache:
         self._kept: OrderedDict[bytes, CachedResponse] = OrderedDict()
 
     def get_or_build_response(self, digest: bytes, make: Callable[[], bytes]) -> CachedResponse:
-        """Return the response for a digest, and call `make` for its body if it is not cached.
+        """Return the cached response for a digest, or build it with `make`.
 
         Two threads may both call `make`, since the lock is not held meanwhile.
         """

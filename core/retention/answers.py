@@ -10,8 +10,11 @@ from sqlalchemy.orm import Session
 from core.database.tables import Task, VersionTaskResult
 
 
-def remove_predictions(session: Session, model_id: str, task: int | None = None) -> list[str]:
-    """Remove the predictions from all cells of a model or of a task, and delete the keys to them.
+def remove_stored_predictions(
+    session: Session, model_id: str, task: int | None = None
+) -> list[str]:
+    """Remove stored predictions from all cells of a model or task, and delete their encryption
+    keys.
 
     Returns:
         Digests of the blobs; the caller deletes those that no other cell refers to.

@@ -14,7 +14,7 @@ _OF = ((Task.archive_key, Task.sha256), (Job.archive_key, Job.archive_sha256))
 
 
 def find_archives_still_in_use(session: Session, keys: Collection[str]) -> set[str]:
-    """Return those of `keys` (at most some hundreds) that a task or a job refers to."""
+    """Return which archive `keys` (at most some hundreds) a task or a job still refers to."""
     used_keys: set[str] = set()
     for key, _ in _OF:
         used_keys.update(one for one in session.scalars(select(key).where(key.in_(keys))) if one)
@@ -22,7 +22,7 @@ def find_archives_still_in_use(session: Session, keys: Collection[str]) -> set[s
 
 
 def find_archive_digest(session: Session, archive: str) -> str | None:
-    """Return the digest of the archive's bytes as uploaded, or None if no row refers to it."""
+    """Return the digest of an uploaded archive by its store key, or None if no row refers to it."""
     for key, sha256 in _OF:
         digest = session.scalar(select(sha256).where(key == archive).limit(1))
         if digest is not None:
@@ -33,7 +33,7 @@ def find_archive_digest(session: Session, archive: str) -> str | None:
 def list_next_archives_in_use(
     session: Session, cursor: str, prefix: str, limit: int
 ) -> list[tuple[str, str]]:
-    """Return (key, digest) of the next archives in use after `cursor` under a prefix, in order."""
+    """Return (key, digest) of the next archives that rows refer to, after `cursor`, in order."""
     archives: set[tuple[str, str]] = set()
     for key, sha256 in _OF:
         query = select(key, sha256).where(key.is_not(None), key > cursor, key.startswith(prefix))

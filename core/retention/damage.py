@@ -36,7 +36,7 @@ _BLOBS = "blobs/"
 
 
 def mark_object_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
-    """Mark an object as damaged or missing, and delete the downloads that depend on it.
+    """Mark a stored object as damaged or missing, and delete the downloads that depend on it.
 
     Args:
         key: the object's store key.
@@ -72,7 +72,7 @@ def mark_object_damaged(session: Session, key: str, kind: Kind, tag: str, now: f
 
 
 class DatabaseDamageMarks:
-    """Marks of damaged blobs in the database, for `core.storage.Blobs`.
+    """Marks of damaged blobs, stored in the database, for `core.storage.Blobs`.
 
     Each call is a transaction.
     """
@@ -81,7 +81,7 @@ class DatabaseDamageMarks:
         self._db = db
 
     def is_marked(self, key: str) -> bool:
-        """Return whether the object is marked."""
+        """Return True if the stored object is marked as damaged."""
         with self._db.read() as session:
             return session.get(DamagedObject, key) is not None
 
@@ -100,13 +100,15 @@ class DatabaseDamageMarks:
             )
 
     def remove_mark(self, key: str) -> None:
-        """Remove the mark, after sound bytes were stored."""
+        """Remove an object's mark of damage, after sound bytes were stored."""
         with self._db.write() as session:
             clear_damage_marks(session, [key])
 
 
 def clear_damage_marks(session: Session, keys: Iterable[str]) -> int:
-    """Remove marks of objects that are sound again or no longer referenced; return their number."""
+    """Remove marks of damage from objects that are sound again or no longer referenced; return
+    their number.
+    """
     sorted_keys = sorted(set(keys))
     query = (
         select(DamagedObject).where(DamagedObject.key.in_(sorted_keys)).order_by(DamagedObject.key)
@@ -119,17 +121,19 @@ def clear_damage_marks(session: Session, keys: Iterable[str]) -> int:
 
 
 def list_damage_marks(session: Session, limit: int) -> list[DamagedObject]:
-    """Return at most `limit` marks, ordered by key."""
+    """Return at most `limit` marks of damaged objects, ordered by key."""
     return list(session.scalars(select(DamagedObject).order_by(DamagedObject.key).limit(limit)))
 
 
 def count_damage_marks(session: Session) -> int:
-    """Return the number of marked objects."""
+    """Return the number of objects marked as damaged."""
     return session.scalar(select(func.count()).select_from(DamagedObject)) or 0
 
 
-def refuse_damaged_parts(session: Session, version: Version, keys: Mapping[str, str]) -> None:
-    """Raise an error if a part of a version is marked.
+def refuse_damaged_version_parts(
+    session: Session, version: Version, keys: Mapping[str, str]
+) -> None:
+    """Raise an error if a part of a version is marked as damaged.
 
     Args:
         keys: store key of each part → the part's name.
@@ -148,8 +152,8 @@ def refuse_damaged_parts(session: Session, version: Version, keys: Mapping[str, 
         raise _build_damaged_part_error(session, version, keys[marked_key], marked_key)
 
 
-def refuse_damaged_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
-    """Raise an error if one of the objects of a model is marked.
+def refuse_damaged_model_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
+    """Raise an error if one of a model's objects is marked as damaged.
 
     Raises:
         StoreCorrupt: an object is marked. The message describes it and says what to do.
@@ -169,7 +173,7 @@ def refuse_damaged_objects(session: Session, model_id: str, keys: Iterable[str])
 
 
 def find_digests_marked_damaged(session: Session, digests: Collection[str]) -> set[str]:
-    """Return the digests that are marked, so that a job can go on without reading these blobs."""
+    """Return digests of a model's blobs that are marked as damaged, so that a job can avoid them."""
     keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
     return {
         _parse_digest_from_key(key)
@@ -180,7 +184,7 @@ def find_digests_marked_damaged(session: Session, digests: Collection[str]) -> s
 
 
 def explain_damaged_object(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:
-    """Return the error about an object, reworded in terms of the model that has it.
+    """Return an error about a damaged object, reworded in terms of the model that has it.
 
     The error is returned unchanged if the model does not have the object.
     """
@@ -238,8 +242,7 @@ def _build_damaged_upload_error(key: str, job: str) -> StoreCorrupt:
 
 @contextmanager
 def explain_damage_errors_of_model(db: Database, model_id: str) -> Iterator[None]:
-    """Reword errors about damaged objects while a model's files are used, as
-    `explain_damaged_object` does.
+    """Reword errors about damaged objects, raised while a model's files are used.
 
     Raises:
         StoreCorrupt: a stored object is damaged or missing.
@@ -263,7 +266,7 @@ def _build_damaged_part_error(
     ways = [f"put the object {key} back from a backup"]
     if base is not None:
         ways.append(f"upload the base {base} again (POST /v1/bases)")
-    learned = _find_first_version_containing(session, version, key)
+    learned = _find_first_version_with_blob(session, version, key)
     if learned is not None:
         ways.append(
             f"roll production back to a version before version {learned[0]} and learn task "
@@ -280,10 +283,10 @@ def _build_damaged_part_error(
     )
 
 
-def _find_first_version_containing(
+def _find_first_version_with_blob(
     session: Session, version: Version, key: str
 ) -> tuple[int, int] | None:
-    """Return the model's first version that has the bytes and the task that it learned, or None.
+    """Return the model's first version that has a blob, and the task that it learned, or None.
 
     None also stands for version 0, which learned no task.
     """

@@ -13,11 +13,11 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.database.tables import (
     Base,
-    EditedPart,
     ExportedDownload,
     Model,
     Part,
     Task,
+    TaskFileBeforeEdit,
     TrialFile,
     VersionTaskResult,
 )
@@ -25,23 +25,25 @@ from core.database.tables import (
 _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
 
-def lock_references_against_deletion(session: Session) -> None:
-    """Keep blobs from being deleted until the transaction ends."""
-    _take_references_lock(session, "pg_advisory_xact_lock_shared")
+def lock_blob_references_against_deletion(session: Session) -> None:
+    """Lock references to blobs, so that no blob is deleted until the transaction ends."""
+    _take_blob_references_lock(session, "pg_advisory_xact_lock_shared")
 
 
-def lock_references_exclusively(session: Session) -> None:
-    """Keep others from writing references or deleting blobs until the transaction ends."""
-    _take_references_lock(session, "pg_advisory_xact_lock")
+def lock_blob_references_exclusively(session: Session) -> None:
+    """Lock references to blobs, so that nobody else writes references or deletes blobs until the
+    transaction ends.
+    """
+    _take_blob_references_lock(session, "pg_advisory_xact_lock")
 
 
-def _take_references_lock(session: Session, function: str) -> None:
+def _take_blob_references_lock(session: Session, function: str) -> None:
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text(f"SELECT {function}(:key)"), {"key": _LOCK})
 
 
 def _build_digest_reference_queries() -> list[Select[Any]]:
-    """Return a query for the digests of each kind of reference that counts as use."""
+    """Return, for each kind of reference, a query for the blob digests in use."""
     return [
         select(Part.sha256).where(Part.deleted_at.is_(None)),
         select(ExportedDownload.sha256),
@@ -57,7 +59,7 @@ def _build_digest_reference_queries() -> list[Select[Any]]:
         select(Task.traces_sha256).where(
             Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
-        select(EditedPart.sha256),
+        select(TaskFileBeforeEdit.sha256),
         select(TrialFile.sha256),
         select(Task.features_sha256).where(
             Task.features_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
@@ -69,7 +71,7 @@ def _build_digest_reference_queries() -> list[Select[Any]]:
 
 
 def build_digest_expression_without_index(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
-    """Return a part's digest as an expression, so that no index of digests is used.
+    """Return the SQL expression of a part's digest, so written that no index of digests is used.
 
     A base's blob may be part of versions of thousands of models, while the model's own versions are
     few.
@@ -78,7 +80,7 @@ def build_digest_expression_without_index(digest: InstrumentedAttribute[str]) ->
 
 
 def find_digests_still_in_use(session: Session, digests: list[str]) -> set[str]:
-    """Return those of `digests` (at most some hundreds) that something still refers to.
+    """Return which blob `digests` (at most some hundreds) rows still refer to.
 
     Each is looked up until its first use, because a base's blob may have a hundred thousand uses.
     """
@@ -102,7 +104,7 @@ def find_digests_still_in_use(session: Session, digests: list[str]) -> set[str]:
 
 
 def list_next_digests_in_use(session: Session, digest: str, limit: int) -> list[str]:
-    """Return the next digests in use after `digest`, in order; each index is read from there on."""
+    """Return the next blob digests that rows refer to, after `digest`, in order."""
     digests: set[str] = set()
     for query in _build_digest_reference_queries():
         column_ = query.selected_columns[0]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from core.database.jobs import is_rejected_for_held_batch
+from core.database.jobs import is_job_rejected_for_findings
 from core.database.session import Database
 from core.database.states import UNFINISHED, JobState
-from core.database.tables import EditedPart, Job, Model, Task
+from core.database.tables import Job, Model, Task, TaskFileBeforeEdit
 from core.failpoints import hit_failpoint
 from core.retention import references
 from core.storage import Blobs, ObjectStorage
@@ -27,7 +27,7 @@ _BATCH = 200
 
 @dataclass(frozen=True)
 class DeletableTaskFiles:
-    """Files of a task that may be deleted now."""
+    """Files of a task that may be deleted now: archive, training and held-out images, fingerprints."""
 
     archive: bool = False
     train: bool = False
@@ -71,7 +71,7 @@ def find_deletable_files(
             archive=True, train=train, held_out=counts and (published or over)
         )
     # A job that its recipe held back is treated like a failed one: a person may retry it.
-    held_back = any(map(is_rejected_for_held_batch, jobs))
+    held_back = any(map(is_job_rejected_for_findings, jobs))
     if held_back or states & {JobState.FAILED, JobState.CANCELLED}:
         gone = old and not model.keep_training_data
         return DeletableTaskFiles(
@@ -83,7 +83,7 @@ def find_deletable_files(
 
 
 def mark_unneeded_task_files(model: Model, task: Task, *, published: bool, now: float) -> None:
-    """Mark files that need not be retained, in the publishing transaction."""
+    """Mark a task's files that need not be retained as deleted, in the publishing transaction."""
     if not published:
         return
     spent = task.train_until is not None and task.train_until <= now
@@ -111,20 +111,20 @@ def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
     delete_unused_blobs(db, blobs, digests)
 
 
-def delete_undo_file_rows(session: Session, which: ColumnElement[bool]) -> set[str]:
+def delete_edit_undo_file_rows(session: Session, which: ColumnElement[bool]) -> set[str]:
     """Delete the rows of files that were retained to undo edits, and return the files' digests.
 
     Args:
-        which: condition on `EditedPart`.
+        which: condition on `TaskFileBeforeEdit`.
     """
-    rows = list(session.scalars(select(EditedPart).where(which)))
+    rows = list(session.scalars(select(TaskFileBeforeEdit).where(which)))
     for row in rows:
         session.delete(row)
     return {row.sha256 for row in rows}
 
 
 def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
-    """Delete those of the blobs that nothing refers to; return their number.
+    """Delete the blobs in a list that no row refers to; return their number.
 
     The transaction keeps others from adding references meanwhile: see `core.retention.references`.
     """
@@ -132,7 +132,7 @@ def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
         return 0
     with db.write() as session:
         # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         unused = sorted(set(digests) - references.find_digests_still_in_use(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)
@@ -147,7 +147,7 @@ def delete_unreferenced_objects(
     named: Callable[[Session, Collection[str]], set[str]],
     grace_days: float,
 ) -> None:
-    """Delete the objects below `prefix` without a row.
+    """Delete stored objects below a key prefix that no row refers to.
 
     A process that died between store and database left them.
 

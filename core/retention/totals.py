@@ -6,7 +6,8 @@ from core.database.tables import Model
 
 
 def remove_model_totals(model: Model) -> set[str]:
-    """Remove the totals from a model, in the transaction that deletes a source of them.
+    """Remove a model's totals (sums of features that its methods stored) in the transaction that
+    deletes their source.
 
     Returns:
         Their digest, for the caller to delete.

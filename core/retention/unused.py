@@ -15,7 +15,7 @@ _BATCH = 200
 
 
 def delete_unreferenced_blobs(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
-    """Delete those of `digests` that nothing refers to any more.
+    """Delete the blobs in a list of `digests` that no row refers to any more.
 
     The lock keeps others from referring to a blob between the check and the deletion.
     """
@@ -23,15 +23,17 @@ def delete_unreferenced_blobs(db: Database, blobs: Blobs, digests: Sequence[str]
     for start in range(0, len(digests), _BATCH):
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
-            references.lock_references_exclusively(session)
+            references.lock_blob_references_exclusively(session)
             used = references.find_digests_still_in_use(session, batch)
             for digest in batch:
                 if digest not in used:
                     blobs.delete(digest)
 
 
-def delete_unreferenced_copies(db: Database, blobs: Blobs) -> None:
-    """Delete this machine's copies of blobs without a row; each machine deletes its own."""
+def delete_unreferenced_cached_blobs(db: Database, blobs: Blobs) -> None:
+    """Delete this machine's cached copies of blobs that no row refers to; each machine deletes its
+    own.
+    """
     copies = blobs.list_cached_digests()
     for start in range(0, len(copies), _BATCH):
         batch = copies[start : start + _BATCH]
@@ -47,7 +49,7 @@ def release_rows_and_delete_files(
     blobs: Blobs,
     release: Callable[[Session], tuple[list[str], list[str]] | None],
 ) -> None:
-    """Release stored files in a transaction, then delete them.
+    """Run a transaction that releases stored files, then delete those files.
 
     Args:
         release: returns the store keys and digests that rows no longer refer to. None: rows have

@@ -53,8 +53,8 @@ __all__ = [
     "renew_lease",
     "requeue_after_out_of_memory",
     "requeue_or_fail_job",
-    "take_back_expired_jobs",
-    "take_back_worker_jobs",
+    "take_back_jobs_of_dead_worker",
+    "take_back_jobs_with_expired_lease",
 ]
 
 MAX_STRIKES = 3
@@ -81,17 +81,17 @@ class _ClaimingWorker(NamedTuple):
 
 
 def _choose_job_device(job: Job, offer: WorkerResources) -> str:
-    """Return the device on which a worker runs a job that fits its offer."""
+    """Return the device (cpu or cuda) on which a worker will run a job."""
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
 def _return_query_without_row_locks(query: Select[Job]) -> Select[Job]:
-    """Return the query unchanged: on SQLite, a writing transaction is alone."""
+    """Return a claim's query unchanged, because SQLite has only one writer at a time."""
     return query
 
 
 def _add_row_lock(query: Select[Job]) -> Select[Job]:
-    """Return the query with a PostgreSQL lock on the jobs that it selects.
+    """Add a PostgreSQL row lock to a claim's query of jobs.
 
     Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
     that changed between the read and the lock, but not other rows. A retry or a held task since
@@ -106,7 +106,7 @@ _HELD = {"sqlite": _return_query_without_row_locks, "postgresql": _add_row_lock}
 def claim_job(
     db: Database, worker: str, lease_s: float, offer: WorkerResources = ANY_DEVICE
 ) -> JobClaim | None:
-    """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
+    """Claim the next eligible job for a worker, by the turn of owners, for `lease_s` seconds.
 
     Return None if there is none. The claim of a task's job fixes its parent, the present lineage
     head. A job that was begun from another version starts again. Jobs of unknown kinds, and jobs
@@ -143,15 +143,13 @@ def claim_job(
 def _lock_next_job(
     session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str]
 ) -> tuple[Job | None, bool]:
-    """Return the job to claim, its row locked, and True if it overtakes an older one.
+    """Lock and return the next job to claim, and True if it overtakes an older one.
 
     `missed` jobs are excluded.
     """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
-    for owner, next_, overtakes in turns.list_turns_of_owners_with_jobs(
-        session, may_run, priorities
-    ):
+    for owner, next_, overtakes in turns.list_owner_scheduling_turns(session, may_run, priorities):
         owner_jobs = select(Job).where(
             Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
         )
@@ -174,7 +172,7 @@ def _is_job_still_eligible(session: Session, job: Job, may_run: ColumnElement[bo
 def _record_claim(
     session: Session, model: Model, job: Job, claimant: _ClaimingWorker, now: float
 ) -> JobClaim:
-    """Record the claim in the job's row, and return it."""
+    """Record in a job's row that a worker has claimed it, and return the claim."""
     # A worker that outlived its lease holds an older number, so none of its later writes counts.
     model.fence += 1
     decoded = job.archive_key is None
@@ -218,7 +216,7 @@ def _record_claim(
 def _store_starting_version(
     session: Session, model: Model, job: Job, task: Task, now: float
 ) -> None:
-    """Fix the version that a job starts from.
+    """Store in a claimed job the version that it starts from, so that retries use the same.
 
     A job that had begun from another version drops its states.
     """
@@ -230,7 +228,7 @@ def _store_starting_version(
             f"The line goes on from version {model.head} now: "
             f"the job starts again from it, not from version {former_parent}."
         )
-        job_log.add_log_line(session, job.id, ("warning", text), now)
+        job_log.add_job_log_line(session, job.id, ("warning", text), now)
     tasks = list_taught_tasks_after_learning(
         lineage.find_lineage_head(session, model).manifest, task.number
     )
@@ -239,11 +237,11 @@ def _store_starting_version(
         for lacked_task, standing in find_missing_tasks(session, model, tasks)
     ]
     for text in job.warnings:
-        job_log.add_log_line(session, job.id, ("warning", text), now)
+        job_log.add_job_log_line(session, job.id, ("warning", text), now)
 
 
 def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobState | None:
-    """Renew a lease, and return the job's state, which shows a requested stop.
+    """Renew a worker's lease on a job, and return the job's state, which shows a requested stop.
 
     Return None if the lease is lost.
     """
@@ -259,8 +257,11 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobSta
 
 
 @contextmanager
-def _open_claimed_job(db: Database, claim: JobClaim) -> Iterator[tuple[Session, Job, float]]:
-    """Write to the row of a claimed job: yield session, locked job and time of the database.
+def _open_claimed_job_transaction(
+    db: Database, claim: JobClaim
+) -> Iterator[tuple[Session, Job, float]]:
+    """Open a transaction on a claimed job: yield the session, the locked job and the database's
+    time.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
@@ -271,14 +272,14 @@ def _open_claimed_job(db: Database, claim: JobClaim) -> Iterator[tuple[Session, 
 
 
 def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
-    """Complete a pause or a cancellation after the child process has ended.
+    """Complete a job's requested pause or cancellation, after its child process has ended.
 
     A job whose stop is not wanted any more is released without a strike.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         is_stopping = JobState(job.state) in (JobState.PAUSING, JobState.CANCELLING)
         return _apply_job_action(
             session, job, JobAction.STOPPED if is_stopping else JobAction.RELEASE, now
@@ -288,7 +289,7 @@ def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
 def requeue_or_fail_job(
     db: Database, claim: JobClaim, error: str, *, counts: bool = True
 ) -> JobState:
-    """Queue a job again whose attempt died, or fail it at the third strike.
+    """Queue a job again whose process died, or fail it after the third time.
 
     Args:
         error: what happened, for a person.
@@ -298,7 +299,7 @@ def requeue_or_fail_job(
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         if counts:
             return _end_lost_attempt(session, job, now, error)
         state = _apply_job_action(session, job, JobAction.REQUEUE, now, {"reason": error})
@@ -308,7 +309,7 @@ def requeue_or_fail_job(
 
 
 def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detail: str) -> JobState:
-    """Queue a job again whose attempt ran out of memory, or fail it at the second time.
+    """Queue a job again whose process ran out of memory, or fail it the second time.
 
     Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
     from there and end the same way again and again.
@@ -320,7 +321,7 @@ def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detai
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         job.out_of_memory += 1
         running = JobState(job.state) in (JobState.VALIDATING, JobState.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
@@ -331,12 +332,13 @@ def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detai
 
 
 def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: float) -> JobState:
-    """Release a job whose turn it is not, for at least `seconds`, without a strike.
+    """Release a job that cannot run yet, for at least `seconds`; this does not count as a failed
+    attempt.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         state = _apply_job_action(session, job, JobAction.RELEASE, now, {"reason": reason})
         job.not_before = now + seconds
         return state
@@ -349,15 +351,15 @@ def finish_job(db: Database, claim: JobClaim, done: JobOutcome) -> JobState:
         LeaseLost: the job belongs to another worker by now.
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         job.report = done.report
         for log_line in done.log_lines:
-            job_log.add_log_line(session, job.id, log_line, now)
+            job_log.add_job_log_line(session, job.id, log_line, now)
         return change_job_state(session, job, JobAction.FINISH, now)
 
 
 def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
-    """End a job as failed; it may be retried.
+    """End a claimed job as failed; it may be retried.
 
     Args:
         kind: data, code, memory, time, non-finite, weights, export or lost.
@@ -367,19 +369,19 @@ def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
         LeaseLost: the job belongs to another worker by now.
     """
     problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         return _fail_job_or_trial(session, job, now, problem)
 
 
 def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobState:
-    """End a job as rejected, since its batch is unusable.
+    """End a claimed job as rejected, since its batch is unusable.
 
     The ingest report, if any, is stored in the task, or in the job if it has no task.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _open_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job_transaction(db, claim) as (session, job, now):
         report = problem.extra.get("report")
         if report is not None:
             batch_lines.log_batch_report(session, job.id, report, now)
@@ -392,8 +394,8 @@ def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobSta
         return _apply_job_action(session, job, JobAction.REJECT, now, {"error": job.error})
 
 
-def take_back_expired_jobs(db: Database, before: float | None = None) -> list[str]:
-    """Take jobs from workers whose lease ran out before a time of the database's clock.
+def take_back_jobs_with_expired_lease(db: Database, before: float | None = None) -> list[str]:
+    """Take jobs back from workers whose lease ran out before a time of the database's clock.
 
     Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has
     locked is skipped.
@@ -416,8 +418,8 @@ def take_back_expired_jobs(db: Database, before: float | None = None) -> list[st
     return ids
 
 
-def take_back_worker_jobs(db: Database, worker: str) -> list[str]:
-    """Take the jobs of a worker that is certainly dead, without waiting for its lease.
+def take_back_jobs_of_dead_worker(db: Database, worker: str) -> list[str]:
+    """Take back the jobs of a worker that is certainly dead, without waiting for its lease.
 
     Return the jobs' ids. The caller has made sure that the worker is dead and that no other worker
     has its name.
@@ -435,7 +437,9 @@ def take_back_worker_jobs(db: Database, worker: str) -> list[str]:
 
 
 def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> JobState:
-    """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
+    """End a job's attempt whose process died; it counts as failed unless it stored a snapshot since
+    its claim.
+    """
     # The fence tells a snapshot of this attempt from the one that it resumed from.
     progressed = job.snapshot is not None and job.snapshot.fence == job.fence
     # A job that progresses is not the cause of its losses, so only losses in a row count.
@@ -453,7 +457,7 @@ def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> Job
 
 
 def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError) -> JobState:
-    """Fail a job, or the trial that it learns, if there are others to choose from."""
+    """Fail a job, or only the trial that it is learning if there are other trials to choose from."""
     if fail_running_trial(session, job, problem):
         # Strikes count per trial.
         job.strikes = job.out_of_memory = 0
@@ -466,8 +470,7 @@ def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError
 def _apply_job_action(
     session: Session, job: Job, action: JobAction, now: float, data: StateData | None = None
 ) -> JobState:
-    """Apply `core.database.jobs.change_job_state`, and update the lineage if the job ended without
-    a
+    """Change a job's state by an action, and update the model's lineage if the job ended without a
     version.
     """
     state = change_job_state(session, job, action, now, data)

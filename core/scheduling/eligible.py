@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, exists, or_
 from sqlalchemy.orm import aliased
 
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.states import LEASED, JobState
 from core.database.tables import Job, Model, Task
 
@@ -13,7 +13,9 @@ _LEASED = sorted(str(state) for state in LEASED)
 
 
 class WorkerResources(NamedTuple):
-    """Resources of a worker: `device` cpu, cuda or auto (either), and `gpus`, CUDA devices."""
+    """Resources that a worker offers to jobs: `device` cpu, cuda or auto (either), and `gpus`, CUDA
+    devices.
+    """
 
     device: str = "auto"
     gpus: int = 1
@@ -23,7 +25,7 @@ ANY_DEVICE = WorkerResources()
 
 
 def build_runnable_job_condition(offer: WorkerResources) -> ColumnElement[bool]:
-    """Return the condition on `Job` under which a worker with that offer can run it.
+    """Return the SQL condition that a worker with these resources can run a job.
 
     Every worker has a CPU.
     """
@@ -34,7 +36,7 @@ def build_runnable_job_condition(offer: WorkerResources) -> ColumnElement[bool]:
 
 
 def build_eligible_condition(now: float) -> ColumnElement[bool]:
-    """Return the condition on `Job` under which a worker may claim it at `now`."""
+    """Return the SQL condition that a job may be claimed at the time `now`."""
     competitor = aliased(Job)
     earlier = or_(
         and_(competitor.again == Job.again, competitor.task_number < Job.task_number),
@@ -50,7 +52,7 @@ def build_eligible_condition(now: float) -> ColumnElement[bool]:
             competitor.model_id == Job.model_id,
             competitor.id != Job.id,
             competitor.place.is_not(None),
-            build_unfinished_condition(competitor.state),
+            build_unfinished_job_condition(competitor.state),
             earlier,
         ),
     )
@@ -62,7 +64,8 @@ def build_eligible_condition(now: float) -> ColumnElement[bool]:
 
 
 def build_stopped_lineage_condition(model_id: Any) -> ColumnElement[bool]:
-    """Return the condition that a task of a model waits for a person, and later tasks wait for it.
+    """Return the SQL condition that one of a model's tasks waits for a person, so that later tasks
+    wait too.
 
     Args:
         model_id: a column.
@@ -71,7 +74,8 @@ def build_stopped_lineage_condition(model_id: Any) -> ColumnElement[bool]:
 
 
 def build_awaiting_base_condition(model_id: Any) -> ColumnElement[bool]:
-    """Return the condition that a model has no version 0 yet.
+    """Return the SQL condition that a model has no version 0 yet, because its weights are being
+    downloaded.
 
     Args:
         model_id: a column.

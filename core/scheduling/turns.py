@@ -22,8 +22,8 @@ from core.database.tables import Job, Owner
 _LEASED = sorted(str(state) for state in LEASED)
 
 
-class OwnerTurn(NamedTuple):
-    """An owner and the owner's next job, by id.
+class OwnerSchedulingTurn(NamedTuple):
+    """An owner whose turn it is to have a job claimed, and the id of the owner's next job.
 
     `overtakes` is True if an older job could also run.
     """
@@ -33,10 +33,10 @@ class OwnerTurn(NamedTuple):
     overtakes: bool
 
 
-def list_turns_of_owners_with_jobs(
+def list_owner_scheduling_turns(
     session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]
-) -> list[OwnerTurn]:
-    """Return the turns of owners with a job that may run, in the order of service.
+) -> list[OwnerSchedulingTurn]:
+    """List the owners with a job that may run, in the order in which they are served.
 
     Args:
         may_run: condition on `Job`.
@@ -72,7 +72,7 @@ def list_turns_of_owners_with_jobs(
                 (
                     running.get(owner, 0),
                     claimed_at or 0.0,
-                    OwnerTurn(owner, next_, next_ != oldest_job),
+                    OwnerSchedulingTurn(owner, next_, next_ != oldest_job),
                 )
             )
     able.sort(key=lambda row: (row[0], row[1], row[2].job))

@@ -16,7 +16,8 @@ __all__ = ["Blobs", "ObjectInfo", "ObjectStorage", "open_object_store"]
 
 
 def open_object_store(settings: Settings, *, waited_for: bool = False) -> ObjectStorage:
-    """Return the store that `PERENNIAL_STORE_URL` names, without contacting or creating anything.
+    """Open the object store that `PERENNIAL_STORE_URL` names, without contacting or creating
+    anything.
 
     Args:
         waited_for: a client waits for the result, so that an outage must be reported within

@@ -17,7 +17,7 @@ _REGION = re.compile(r"[a-z0-9-]{1,40}")
 
 @dataclass(frozen=True)
 class S3Address:
-    """Location of objects in S3.
+    """Location of an object store in S3: endpoint, bucket and prefix.
 
     `endpoint` is HOST:PORT; `prefix` is empty or ends with a slash.
     """
@@ -30,7 +30,8 @@ class S3Address:
 
     @classmethod
     def parse(cls, url: str) -> "S3Address":
-        """Parse a store URL. TLS is on unless `secure=0`; the region defaults to us-east-1.
+        """Parse the URL of an S3 store. TLS is on unless `secure=0`; the region defaults to
+        us-east-1.
 
         Raises:
             ValueError: the URL has another form, an unknown option, or credentials inside.

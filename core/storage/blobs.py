@@ -55,26 +55,27 @@ _verifying = [threading.RLock() for _ in range(256)]
 
 
 class DamageMarks(Protocol):
-    """Marks of damaged blobs that all processes share, by store key."""
+    """Marks of damaged blobs, by store key, that all processes share."""
 
     def is_marked(self, key: str) -> bool:
-        """Return whether the blob is marked damaged.
+        """Return True if a blob is marked as damaged.
 
         Then this process must not trust its memory.
         """
         ...
 
     def mark_damaged(self, key: str) -> None:
-        """Mark the blob as damaged."""
+        """Mark a blob as damaged."""
         ...
 
     def remove_mark(self, key: str) -> None:
-        """Remove the mark, after sound bytes were stored."""
+        """Remove a blob's mark of damage, after sound bytes were stored."""
         ...
 
 
 class Blobs:
-    """Blobs on a store. Safe for threads, and for processes that share one cache folder.
+    """Stored files addressed by their SHA-256 digest, with a local cache. Safe for threads and
+    processes.
 
     Args:
         store: the store that holds the blobs.
@@ -98,14 +99,16 @@ class Blobs:
 
     @staticmethod
     def make_blob_key(sha256: str) -> str:
-        """Return the store key of a digest (64 lower-case hexadecimal digits, else ValueError)."""
+        """Return the store key of the blob with a digest (64 lower-case hexadecimal digits, else
+        ValueError).
+        """
         # A digest becomes part of a path, so anything else is refused.
         if not _SHA256.fullmatch(sha256):
             raise ValueError(f"not a sha256: {sha256[:80]!r}")
         return f"blobs/{sha256[:2]}/{sha256}"
 
     def put_file(self, path: Path, *, move: bool = False, link: bool = False) -> tuple[str, int]:
-        """Store a file and return its (sha256, bytes).
+        """Store a file as a blob and return its (sha256, bytes).
 
         Nothing is sent if the blob is stored already and was verified recently.
 
@@ -132,7 +135,7 @@ class Blobs:
         return sha256, size
 
     def has(self, sha256: str) -> bool:
-        """Return whether the blob is stored."""
+        """Return True if the blob is stored."""
         return self._store.stat(self.make_blob_key(sha256)) is not None
 
     def size(self, sha256: str) -> int | None:
@@ -141,7 +144,7 @@ class Blobs:
         return None if info is None else info.size
 
     def require_sound_blob(self, sha256: str) -> None:
-        """Verify the blob's digest unless this process did so recently and it is unchanged.
+        """Verify a blob's digest, unless this process did so recently and the blob is unchanged.
 
         Raises:
             StoreCorrupt: the blob is missing or damaged.
@@ -152,7 +155,7 @@ class Blobs:
             raise self._mark_as_damaged(sha256) from None
 
     def is_readable_whole(self, sha256: str) -> bool:
-        """Return whether the blob can be served whole.
+        """Return True if all bytes of a blob can be read.
 
         Only a blob on a local disk is verified now; others are verified while they are read.
         """
@@ -165,7 +168,7 @@ class Blobs:
         return True
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of a blob or of a range of it.
+        """Return chunks of a blob's bytes, or of a range of them.
 
         The blob is verified first. The exception is a whole blob that is not on a local disk, which
         is verified while it is read.
@@ -187,7 +190,7 @@ class Blobs:
         return self._store.read(key, offset, length)
 
     def fetch_verified_file(self, sha256: str) -> Path:
-        """Return a local file with the blob's bytes, verified recently.
+        """Return a local file with a blob's bytes, downloaded if needed and verified recently.
 
         The file belongs to the store or its cache: never write to it.
 
@@ -214,7 +217,7 @@ class Blobs:
         return cached
 
     def report_damaged_file(self, sha256: str) -> StoreCorrupt:
-        """Return the error for a damaged file of `fetch_verified_file`, and stop serving that file."""
+        """Stop serving a damaged cached file of a blob, and return the error about it."""
         if self._store.get_local_path(self.make_blob_key(sha256)) is not None:
             return self._mark_as_damaged(sha256)
         self.remove_cached_file(sha256)  # the stored blob may still be sound
@@ -228,7 +231,7 @@ class Blobs:
         return _build_damaged_blob_error(key)
 
     def delete(self, sha256: str) -> None:
-        """Remove the blob from the store and the cache, if present."""
+        """Delete a blob from the store and the cache, if present."""
         key = self.make_blob_key(sha256)
         self._store.delete(key)
         # The same bytes may be stored again later, and must be verified then.
@@ -236,16 +239,16 @@ class Blobs:
         self.remove_cached_file(sha256)
 
     def list_cached_digests(self) -> list[str]:
-        """Return the digests of the cached blobs: none if the store is read in place."""
+        """Return the digests of the blobs in the local cache: none if the store is read in place."""
         return [path.name for path in self._cache.glob("blobs/*/*") if _SHA256.fullmatch(path.name)]
 
     def find_sound_cached_file(self, sha256: str) -> Path | None:
-        """Return the cached copy of a blob, or None if it is missing or damaged. It is read whole."""
+        """Read the cached copy of a blob whole; return it, or None if it is missing or damaged."""
         cached = self._get_cached_path(sha256)
         return cached if cached.is_file() and _hash_file(cached)[0] == sha256 else None
 
     def remove_cached_file(self, sha256: str) -> None:
-        """Remove only the cached copy, if present."""
+        """Remove only the cached copy of a blob, if present."""
         cached = self._get_cached_path(sha256)
         cached.unlink(missing_ok=True)
         VERIFIED.forget_verified_name(str(cached))
@@ -271,7 +274,7 @@ class Blobs:
         return self._cache / self.make_blob_key(sha256)
 
     def _link_into_cache(self, path: Path, sha256: str) -> None:
-        """Hard-link a stored file into the cache, so that this machine need not download it.
+        """Hard-link a blob's stored file into the cache, so that this machine need not download it.
 
         A link uses no extra space. If the file is on another disk, nothing is done.
         """
@@ -312,7 +315,8 @@ class Blobs:
         self._trim_cache_if_due(status.st_size)
 
     def _trim_cache_if_due(self, size: int) -> None:
-        """Trim the cache after a file of `size` bytes, unless little was added since the last time.
+        """Trim the blob cache after a file of `size` bytes, unless little was added since the last
+        time.
 
         A trim looks at every file, of which an old model has thousands.
         """
@@ -325,7 +329,9 @@ class Blobs:
             self._trim_cache()
 
     def _trim_cache(self) -> None:
-        """Delete the least recently used blobs until the cache fits, but no recently used ones."""
+        """Delete the least recently used cached blobs until the cache fits, but no recently used
+        ones.
+        """
         entries = []
         for path in self._cache.glob("blobs/*/*"):
             try:
@@ -347,7 +353,8 @@ class Blobs:
 
 
 def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
-    """Verify an object's digest, unless this process did so recently and the object is unchanged.
+    """Verify a stored object's digest, unless this process did so recently and the object is
+    unchanged.
 
     Raises:
         DamagedBlob: the object has another digest.
@@ -370,11 +377,11 @@ def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
 
 
 class DamagedBlob(StoreCorrupt):
-    """Bytes whose digest is not the one in their name."""
+    """Error: a blob's bytes do not have the digest in its name."""
 
 
 def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
-    """Yield the chunks of the whole object `make_blob_key`.
+    """Yield the chunks of a whole blob, and raise an error at the end if its digest is wrong.
 
     Raises:
         DamagedBlob: the digest differs; raised in place of the last chunk.
@@ -403,7 +410,7 @@ def _get_file_status_or_none(path: Path) -> os.stat_result | None:
 
 
 def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bool:
-    """Return whether a cached file of this status has the digest.
+    """Return True if a cached file of this status has the digest of its blob.
 
     It is not read if this process verified it recently.
     """
@@ -420,7 +427,8 @@ def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bo
 
 
 def _record_last_use(path: Path, status: os.stat_result) -> None:
-    """Set the access time to now, to record the last use, unless it was just recorded.
+    """Set a cached file's access time to now, to record its last use, unless that was just
+    recorded.
 
     The modification time stays as it is, because it shows whether the bytes changed.
     """
@@ -443,7 +451,7 @@ def _build_damaged_blob_error(key: str) -> DamagedBlob:
 
 
 def _hash_file(path: Path) -> tuple[str, int]:
-    """Return (sha256, bytes) of a file, in constant memory."""
+    """Return (sha256, bytes) of a file, read in constant memory."""
     digest = hashlib.sha256()
     buffer = bytearray(CHUNK_BYTES)
     view = memoryview(buffer)

@@ -34,7 +34,9 @@ _RENAME_TRIES = 50
 
 
 class FolderStore:
-    """Objects as files under `root`; the key is the path below it."""
+    """Object store that keeps objects as files under the folder `root`; the key is the path below
+    it.
+    """
 
     def __init__(self, root: Path) -> None:
         if not root.is_absolute():
@@ -46,7 +48,7 @@ class FolderStore:
         return f"FolderStore({str(self.root)!r})"
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Store a local file under a key.
+        """Store a local file under a key in the folder store.
 
         `move` renames it if it lies on the same file system, and otherwise copies it.
         """
@@ -70,14 +72,16 @@ class FolderStore:
         return tag
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """Store bytes under a key."""
+        """Store bytes under a key in the folder store."""
         target = self._get_object_path(key)
         with self._translate_disk_errors(), self._open_incoming_file() as (temporary, handle):
             handle.write(data)
             self._sync_and_rename_file(temporary, handle, target)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
+        """Return chunks of a stored object or of a range of it; raise StoreCorrupt if it is
+        missing.
+        """
         require_nonnegative_range(offset, length)
         path = self._get_object_path(key)
         with self._translate_disk_errors():
@@ -104,13 +108,13 @@ class FolderStore:
                 yield chunk
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """Return size, time and ETag of an object; None if there is no such object."""
+        """Return size, time and ETag of a stored object; None if there is no such object."""
         path = self._get_object_path(key)
         with self._translate_disk_errors():
             return _read_object_info(key, path)
 
     def delete(self, key: str) -> None:
-        """Remove the object, and the folders that it leaves empty."""
+        """Delete a stored object, and the folders that it leaves empty."""
         path = self._get_object_path(key)
         with self._translate_disk_errors():
             try:
@@ -129,7 +133,7 @@ class FolderStore:
                     break
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects whose key starts with `prefix`."""
+        """Yield the stored objects whose key starts with `prefix`."""
         check_key_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         # Not a generator itself, so that a wrong prefix is refused at once.
@@ -161,16 +165,18 @@ class FolderStore:
                     yield info
 
     def get_local_path(self, key: str) -> Path | None:
-        """Return the object's file, or None when there is none."""
+        """Return the file of a stored object, or None if there is none."""
         path = self._get_object_path(key)
         return path if path.is_file() else None
 
     def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """Return None, because a folder has no URLs."""
+        """Return None, because a folder store has no URLs."""
         return None
 
     def check_store_usable(self) -> None:
-        """Raise `Unavailable` unless the folder is writable, `ServiceDiskFull` if the disk is full."""
+        """Raise `Unavailable` unless the store's folder is writable, `ServiceDiskFull` if the disk
+        is full.
+        """
         with self._translate_disk_errors():
             file_system = os.statvfs(self.root)
         # A full disk lets the test of permissions pass and every write fail.
@@ -180,13 +186,17 @@ class FolderStore:
             raise Unavailable(f"The store's folder {self.root} cannot be written by this user.")
 
     def create_folder_or_bucket(self) -> None:
-        """Make the folder, and remove files that crashed writers left more than a day ago."""
+        """Create the store's folder, and remove files that crashed writers left more than a day
+        ago.
+        """
         with self._translate_disk_errors():
             self._incoming.mkdir(parents=True, exist_ok=True)
         self.remove_incomplete_objects()
 
     def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
-        """Remove files older than `older_s` seconds that crashed writers left in `.incoming/`."""
+        """Remove incomplete files older than `older_s` seconds that crashed writers left in
+        `.incoming/`.
+        """
         oldest = time.time() - older_s
         if not self._incoming.is_dir():
             return  # no writer has made the folder yet
@@ -207,7 +217,9 @@ class FolderStore:
 
     @contextmanager
     def _open_incoming_file(self) -> Iterator[tuple[Path, BinaryIO]]:
-        """Open a new file in `.incoming/`, which is removed at the end unless it was renamed."""
+        """Open a new file in `.incoming/`, which is removed at the end unless it was renamed into
+        the store.
+        """
         self._incoming.mkdir(parents=True, exist_ok=True)
         temporary = self._incoming / secrets.token_hex(16)
         try:
@@ -222,7 +234,7 @@ class FolderStore:
         self._rename_into_place(temporary, target)
 
     def _rename_into_place(self, source: Path, target: Path) -> None:
-        """Rename `source` to `target` and make its folders.
+        """Rename a complete file to its place in the store, and create its folders.
 
         Retry if a concurrent delete removes them.
         """
@@ -244,7 +256,7 @@ class FolderStore:
 
     @contextmanager
     def _translate_disk_errors(self) -> Iterator[None]:
-        """Turn the disk's errors (full, read-only, not permitted, input/output) into
+        """Convert the disk's errors (full, read-only, not permitted, input/output) into
         `Unavailable`.
         """
         try:
@@ -254,7 +266,7 @@ class FolderStore:
 
 
 def _make_missing_folders(folder: Path) -> set[Path]:
-    """Make `folder` and its parents; return the folders that got a new entry."""
+    """Create `folder` and its parents; return the folders that got a new entry."""
     changed: set[Path] = set()
     at = folder
     while not at.is_dir():
@@ -286,7 +298,7 @@ def _copy_file(source: BinaryIO, target: BinaryIO) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the entries of a folder survive a power cut."""
+    """Write a folder's entries to disk, so that they survive a power cut."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:

@@ -21,7 +21,7 @@ _KEY = re.compile(r"[a-z0-9][a-zA-Z0-9._/-]*")
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """Description of one stored object.
+    """Description of one stored object: key, size, time and ETag.
 
     Attributes:
         key: the object's key.
@@ -40,15 +40,17 @@ class ObjectInfo:
 
 
 def make_file_change_tag(status: os.stat_result) -> str:
-    """Return the tag of a file. It includes `st_ctime`, which a writer cannot put back."""
+    """Return a tag that changes whenever a file does. It includes `st_ctime`, which a writer cannot
+    set back.
+    """
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
 class ObjectStorage(Protocol):
-    """Objects by key. Every method raises `Unavailable` if the store does not respond."""
+    """Interface of object stores. Every method raises `Unavailable` if the store does not respond."""
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Store a file under `key` and replace any previous object.
+        """Store a file as the object `key` and replace any previous object.
 
         Readers see the old or the new one whole.
 
@@ -61,11 +63,12 @@ class ObjectStorage(Protocol):
         ...
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """Store `data` under `key`, as `put_file` does."""
+        """Store bytes as the object `key`, like `put_file`."""
         ...
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of at most 1 MiB from `offset` on, `length` bytes (None: to the end).
+        """Return chunks of an object of at most 1 MiB from `offset` on, `length` bytes (None: to
+        the end).
 
         A range beyond the end is clipped.
 
@@ -76,23 +79,26 @@ class ObjectStorage(Protocol):
         ...
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """Return size, time and ETag of an object; None if there is no such object."""
+        """Return size, time and ETag of a stored object; None if there is no such object."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the object, if present."""
+        """Delete a stored object, if present."""
         ...
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects whose key starts with `prefix` (empty: all), in no particular order."""
+        """Yield the stored objects whose key starts with `prefix` (empty: all), in no particular
+        order.
+        """
         ...
 
     def get_local_path(self, key: str) -> Path | None:
-        """Return the object's file in a folder store; None if missing or in another store."""
+        """Return a stored object's file in a folder store; None if missing or in another store."""
         ...
 
     def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """Return a URL to GET the object for `seconds` (1 to 900) without a key; None for a folder.
+        """Return a URL by which an object can be downloaded for `seconds` (1 to 900) without a key;
+        None for a folder.
 
         Args:
             headers: response headers that the URL sets, such as `Content-Disposition`.
@@ -100,11 +106,11 @@ class ObjectStorage(Protocol):
         ...
 
     def check_store_usable(self) -> None:
-        """Raise `Unavailable` within seconds if the store cannot be used now."""
+        """Raise `Unavailable` within seconds if the object store cannot be used now."""
         ...
 
     def create_folder_or_bucket(self) -> None:
-        """Make the folder or the bucket if it is missing."""
+        """Create the store's folder or bucket if it is missing."""
         ...
 
     def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
@@ -113,7 +119,9 @@ class ObjectStorage(Protocol):
 
 
 def check_object_key(key: str) -> str:
-    """Return `key` unchanged; raise ValueError unless it is made of plain path segments."""
+    """Return an object's `key` unchanged; raise ValueError unless it is made of plain path
+    segments.
+    """
     if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
         raise ValueError(f"not a store key: {key[:80]!r}")
     # No key may lead out of the folder, or to the files that are being written.
@@ -123,7 +131,7 @@ def check_object_key(key: str) -> str:
 
 
 def check_key_prefix(prefix: str) -> str:
-    """Return `prefix` unchanged; raise ValueError unless keys can start with it.
+    """Return a key `prefix` unchanged; raise ValueError unless object keys can start with it.
 
     A trailing slash is fine.
     """
@@ -133,6 +141,6 @@ def check_key_prefix(prefix: str) -> str:
 
 
 def require_nonnegative_range(offset: int, length: int | None) -> None:
-    """Raise ValueError for a negative offset or length."""
+    """Raise ValueError for a negative offset or length of a range of bytes."""
     if offset < 0 or (length is not None and length < 0):
         raise ValueError(f"not a range: offset {offset}, length {length}")

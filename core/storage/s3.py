@@ -57,7 +57,7 @@ _ABSENT = frozenset({"NoSuchKey", "ResourceNotFound"})
 
 @dataclass(frozen=True)
 class S3TimeLimits:
-    """Time limits of one call.
+    """Time limits of one call to S3.
 
     Attributes:
         connect_s: seconds for a connection.
@@ -74,7 +74,9 @@ class S3TimeLimits:
     """Repeat a request to a server that accepted it but did not respond in time."""
 
     def make_connection_pool(self) -> PoolManager:
-        """Return a connection pool with these limits; TLS certificates are always verified."""
+        """Return a connection pool for S3 with these time limits; TLS certificates are always
+        verified.
+        """
         return PoolManager(
             timeout=Timeout(connect=self.connect_s, read=self.read_s),
             retries=(Retry if self.repeat_silence else _RetryUnlessTimedOut)(
@@ -97,7 +99,7 @@ class S3TimeLimits:
 
 
 class _RetryUnlessTimedOut(Retry):
-    """Retries after errors and broken connections, which show quickly, but not after a time-out."""
+    """Retry policy for S3: retries after errors and broken connections, but not after a time-out."""
 
     def increment(
         self,
@@ -122,7 +124,7 @@ CHECK_LIMITS = S3TimeLimits(connect_s=1.0, read_s=2.0, retries=0)
 
 
 class S3Store:
-    """Objects in a bucket, under the address's prefix.
+    """Object store in an S3 bucket, under the address's prefix.
 
     Safe for threads; not to be shared across a fork.
     """
@@ -145,7 +147,7 @@ class S3Store:
         return f"S3Store({str(self.address)!r})"
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Store a file, in parts if it is large. The object appears with the last part."""
+        """Store a file in S3, in parts if it is large. The object appears with the last part."""
         name = self._get_object_name(key)
         with path.open("rb") as handle:
             tag = self._put_object(name, handle, os.fstat(handle.fileno()).st_size)
@@ -154,11 +156,11 @@ class S3Store:
         return tag
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """Store bytes under a key."""
+        """Store bytes under a key in S3."""
         self._put_object(self._get_object_name(key), BytesIO(data), len(data))
 
     def _put_object(self, name: str, handle: BinaryIO, size: int) -> str:
-        """Store an object and return its ETag."""
+        """Store an object in S3 and return its ETag."""
         # S3 takes 10,000 parts at most, so parts of a very large file are larger.
         part = max(PART_BYTES, -(-size // MAX_PARTS))
         # If the response that completes a multipart upload is lost, the client repeats the request
@@ -185,7 +187,7 @@ class S3Store:
         raise AssertionError("the second try returns or raises")
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
+        """Return chunks of an S3 object or of a range of it; raise StoreCorrupt if it is missing."""
         require_nonnegative_range(offset, length)
         name = self._get_object_name(key)
         # For the client, a length of 0 means the rest of the object.
@@ -201,7 +203,9 @@ class S3Store:
     def _start_download(
         self, key: str, name: str, offset: int, length: int | None
     ) -> BaseHTTPResponse | None:
-        """Start a download and return its response; None if the range lies beyond the end."""
+        """Start the download of an S3 object and return its response; None if the range lies beyond
+        the end.
+        """
         with self._translate_client_errors():
             try:
                 response = self._client.get_object(self.address.bucket, name, offset, length or 0)
@@ -257,7 +261,7 @@ class S3Store:
             response.close()
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """Return size, time and ETag of an object; None if there is no such object."""
+        """Return size, time and ETag of an S3 object; None if there is no such object."""
         name = self._get_object_name(key)
         with self._translate_client_errors():
             try:
@@ -272,7 +276,7 @@ class S3Store:
         )
 
     def delete(self, key: str) -> None:
-        """Remove the object of a key."""
+        """Delete the S3 object of a key."""
         name = self._get_object_name(key)
         with self._translate_client_errors():
             try:
@@ -283,7 +287,7 @@ class S3Store:
                     raise
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects whose key starts with `prefix`, one page of the server at a time."""
+        """Yield the S3 objects whose key starts with `prefix`, one page of the server at a time."""
         start = self.address.prefix + check_key_prefix(prefix)
         # Not a generator itself, so that a wrong prefix is refused at once.
         return self._list_objects(start)
@@ -307,7 +311,8 @@ class S3Store:
         return None
 
     def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """Return a URL to GET the object for `seconds` (1 to 900), with these response headers.
+        """Return a URL by which an S3 object can be downloaded for `seconds` (1 to 900), with these
+        response headers.
 
         Raises:
             ValueError: another lifetime, or a header that S3 does not let a URL set.
@@ -327,13 +332,13 @@ class S3Store:
             )
 
     def check_store_usable(self) -> None:
-        """Raise `Unavailable` unless the server responds within 3 seconds and has the bucket."""
+        """Raise `Unavailable` unless the S3 server responds within 3 seconds and has the bucket."""
         with self._translate_client_errors():
             if not self._check_client.bucket_exists(self.address.bucket):
                 raise self._make_missing_bucket_error()
 
     def create_folder_or_bucket(self) -> None:
-        """Make the bucket if it is missing."""
+        """Create the S3 bucket if it is missing."""
         with self._translate_client_errors():
             if self._client.bucket_exists(self.address.bucket):
                 return
@@ -345,7 +350,7 @@ class S3Store:
                     raise
 
     def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
-        """Abort multipart uploads that a killed process left unfinished.
+        """Abort multipart uploads to S3 that a killed process left unfinished.
 
         Some servers list none for a whole bucket. Those, such as MinIO, abort old ones by
         themselves.
@@ -375,7 +380,7 @@ class S3Store:
 
     @contextmanager
     def _translate_client_errors(self) -> Iterator[None]:
-        """Turn the client's errors about the server or the network into `Unavailable`."""
+        """Convert the S3 client's errors about the server or the network into `Unavailable`."""
         try:
             yield
         except (MinioException, HTTPError, ParseError) as error:

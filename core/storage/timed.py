@@ -11,7 +11,7 @@ from core.telemetry import STORE_FAILURES, STORE_SECONDS
 
 
 class TimedStore:
-    """A wrapper of `store` that measures every operation that moves or looks up an object.
+    """Wrapper of an object store that measures the duration of each operation on an object.
 
     A read is measured until it is open; the rest depends on the speed of its reader.
     """
@@ -24,53 +24,57 @@ class TimedStore:
         return repr(self.inner)
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Call `Store.put_file`, measured as `put`."""
+        """Store a file in the wrapped store, and measure the duration as `put`."""
         with _measure_store_operation("put"):
             return self.inner.put_file(key, path, move=move)
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """Call `Store.put_bytes`, measured as `put`."""
+        """Store bytes in the wrapped store, and measure the duration as `put`."""
         with _measure_store_operation("put"):
             self.inner.put_bytes(key, data)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Call `Store.read`, measured as `read` until the object is open."""
+        """Read an object of the wrapped store, and measure the duration as `read` until the object
+        is open.
+        """
         with _measure_store_operation("read"):
             return self.inner.read(key, offset, length)
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """Call `Store.stat`, measured as `stat`."""
+        """Look up an object of the wrapped store, and measure the duration as `stat`."""
         with _measure_store_operation("stat"):
             return self.inner.stat(key)
 
     def delete(self, key: str) -> None:
-        """Call `Store.delete`, measured as `delete`."""
+        """Delete an object of the wrapped store, and measure the duration as `delete`."""
         with _measure_store_operation("delete"):
             self.inner.delete(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Call `Store.list`, not measured because it goes on while its reader works."""
+        """List objects of the wrapped store, not measured because it goes on while its reader
+        works.
+        """
         return self.inner.list(prefix)
 
     def get_local_path(self, key: str) -> Path | None:
-        """Call `Store.get_local_path`, not measured."""
+        """Return an object's file in the wrapped store, not measured."""
         return self.inner.get_local_path(key)
 
     def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """Call `Store.make_download_url`, not measured because it contacts no server."""
+        """Return a download URL of the wrapped store, not measured because no server is contacted."""
         return self.inner.make_download_url(key, seconds, headers)
 
     def check_store_usable(self) -> None:
-        """Call `Store.check_store_usable`, measured as `check`."""
+        """Check that the wrapped store can be used, and measure the duration as `check`."""
         with _measure_store_operation("check"):
             self.inner.check_store_usable()
 
     def create_folder_or_bucket(self) -> None:
-        """Call `Store.create_folder_or_bucket`, not measured."""
+        """Create the wrapped store's folder or bucket, not measured."""
         self.inner.create_folder_or_bucket()
 
     def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
-        """Call `Store.remove_incomplete_objects`, not measured."""
+        """Remove incomplete objects of the wrapped store, not measured."""
         self.inner.remove_incomplete_objects(older_s)
 
 

@@ -12,7 +12,7 @@ VERIFIED_S = 3600.0
 
 
 class VerifiedObjects:
-    """The last `limit` verified files and objects. Safe for threads.
+    """Memory of the last `limit` files and objects whose digest was verified. Safe for threads.
 
     The limit bounds memory: a worker that runs for months meets new files with every job.
     """
@@ -25,14 +25,14 @@ class VerifiedObjects:
         self._lock = threading.Lock()
 
     def is_verified(self, name: str, tag: str) -> bool:
-        """Return whether `name` was verified recently with the same tag."""
+        """Return True if the file or object `name` was verified recently with the same tag."""
         with self._lock:
             verified_tag, at = self._found.get(name, ("", 0.0))
         # Empty tags of unknown objects are equal to each other, and prove nothing.
         return bool(tag) and verified_tag == tag and time.monotonic() - at < self.age_s
 
     def remember_verified(self, name: str, tag: str) -> None:
-        """Remember `name` as verified now; beyond the limit, the oldest entry is dropped."""
+        """Remember a file or object as verified now; beyond the limit, the oldest entry is dropped."""
         with self._lock:
             # A clock that is set back must not prolong the trust, so the time is monotonic.
             self._found[name] = (tag, time.monotonic())
@@ -42,13 +42,13 @@ class VerifiedObjects:
                 self._found.popitem(last=False)
 
     def replace_verified_tag(self, name: str, tag: str) -> None:
-        """Replace an entry's tag after this process changed a file's times but not its bytes."""
+        """Replace a verified file's tag after this process changed its times but not its bytes."""
         with self._lock:
             # Without a new time: changing the file's times verifies nothing.
             if name in self._found:
                 self._found[name] = (tag, self._found[name][1])
 
     def forget_verified_name(self, name: str) -> None:
-        """Forget `name`, if it is remembered."""
+        """Forget that the file or object `name` was verified."""
         with self._lock:
             self._found.pop(name, None)

@@ -7,7 +7,7 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy import inspect as sql_inspect
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import NextTaskPredecessors, select_last_open_job
+from core.admission.applicability import NextTaskPredecessors, build_last_open_job_query
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
 from core.lineage.outlook import build_missing_or_stopping_task_condition
@@ -20,7 +20,7 @@ from core.trials.plan import PlannedTrial
 
 @dataclass(frozen=True)
 class BatchRecipePlan:
-    """The recipe of a batch in its model, with warnings.
+    """The recipe with which a batch would be learned in its model, with warnings.
 
     `missing` has a sentence for each task that its version lacks. `trials` has the candidates for
     the recipe, of which `resolved_recipe` is the first.
@@ -32,8 +32,8 @@ class BatchRecipePlan:
 
 
 @dataclass(frozen=True)
-class BatchInModel:
-    """A batch in its model.
+class BatchPlanForModel:
+    """Plan for a batch in its model as that is now: recipe, class names and equal tasks.
 
     Attributes:
         row: columns of the model from which the plan was made.
@@ -48,28 +48,29 @@ class BatchInModel:
     plan: BatchRecipePlan
     names: ComparedClassNames
     expected_s: float | None
-    same: list[repeats.EqualTask]
+    same: list[repeats.TaskWithEqualContent]
     repeats: Repeats | None
 
     @property
     def resolved_recipe(self) -> ResolvedRecipe:
-        """The resolved recipe, with its warnings."""
+        """The complete recipe for the batch, with its warnings."""
         return self.plan.resolved_recipe
 
     @property
     def owner_id(self) -> str:
-        """Id of the model's owner."""
+        """Id of the owner of the batch's model."""
         return str(self.row["owner_id"])
 
     @property
     def model_id(self) -> str:
-        """Id of the model; its name may belong to another model by now."""
+        """Id of the batch's model; its name may belong to another model by now."""
         return str(self.row["id"])
 
 
 @dataclass(frozen=True)
-class ModelHistory:
-    """A model, and what its earlier tasks mean for a new batch.
+class ModelHistoryForBatch:
+    """A model with its latest version, last open job and earlier tasks, as planning a batch needs
+    them.
 
     Attributes:
         before: rows that decide what the batch's task starts from.
@@ -83,14 +84,15 @@ class ModelHistory:
     before: NextTaskPredecessors
     learned: int
     held_out: int
-    same: list[repeats.EqualTask]
+    same: list[repeats.TaskWithEqualContent]
     tasks: list[Task]
 
 
 def read_model_and_tasks(
     session: Session, actor: Actor, model: str, sent: repeats.BatchIdentity
-) -> ModelHistory:
-    """Read a model with its latest version, last open job, and the tasks that matter for a batch.
+) -> ModelHistoryForBatch:
+    """Read a model with its latest version, last open job, and the tasks that matter for a new
+    batch.
 
     Every submission calls this, so it sends only two statements.
 
@@ -101,7 +103,7 @@ def read_model_and_tasks(
         NotFound, NameAmbiguous: see `core.requests.actor.find_model`.
     """
     head = and_(Version.model_id == Model.id, Version.number == Model.head)
-    last_job = Job.id == select_last_open_job(Model.id).scalar_subquery()
+    last_job = Job.id == build_last_open_job_query(Model.id).scalar_subquery()
     query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
     row, version, job = find_model_row(session, actor, model, query)
     # As `core.lineage.lineage.find_version_next_task_starts_from`: without its base, a model has no version yet.
@@ -118,9 +120,11 @@ def read_model_and_tasks(
     candidates = [task for *_, task, matches in rows if task is not None and matches]
     same = repeats.rank_equal_tasks(session, row, sent, candidates)
     # PostgreSQL returns a sum as a Decimal.
-    return ModelHistory(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)
+    return ModelHistoryForBatch(
+        row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks
+    )
 
 
 def copy_model_row_columns(model: Model) -> dict[str, Any]:
-    """Return the columns of a model's row, to see if it has changed."""
+    """Return the columns of a model's row, to see later if the row has changed."""
     return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.tasks.batch_plan import BatchRecipePlan, ModelHistory
+from core.tasks.batch_plan import BatchRecipePlan, ModelHistoryForBatch
 from core.tasks.expected_job import estimate_job_seconds
 from core.tasks.sent_batch import SpooledBatch
 from core.trials.plan import Check, PlannedTrial, plan_trials
@@ -18,9 +18,14 @@ from core.trials.rows import has_trial_selection_images
 
 
 def resolve_batch_recipe(
-    session: Session, catalogue: Catalogue, past: ModelHistory, batch: SpooledBatch, check: Check
+    session: Session,
+    catalogue: MethodCatalogue,
+    past: ModelHistoryForBatch,
+    batch: SpooledBatch,
+    check: Check,
 ) -> tuple[ResolvedRecipe, list[PlannedTrial]]:
-    """Return the recipe of a batch with all warnings about it, and its trials.
+    """Return the complete recipe of a batch with all warnings, and the trials if several recipes
+    are compared.
 
     With trials, it is the recipe of the first of them.
 
@@ -45,14 +50,14 @@ def resolve_batch_recipe(
     return ResolvedRecipe(resolved.recipe, [*resolved.warnings, *check(resolved)]), []
 
 
-def estimate_plan_seconds(
+def estimate_batch_job_seconds(
     session: Session,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     model: Model,
     plan: BatchRecipePlan,
     images: tuple[int, int],
 ) -> float | None:
-    """Return the expected seconds of a batch's job, over all its trials; None: unknown.
+    """Estimate the seconds of a batch's job over all its trials; None: unknown.
 
     Args:
         images: number of images to learn, and of held-out images that the job predicts.
@@ -70,7 +75,11 @@ def estimate_plan_seconds(
 
 
 def _plan_trials(
-    session: Session, catalogue: Catalogue, past: ModelHistory, batch: SpooledBatch, check: Check
+    session: Session,
+    catalogue: MethodCatalogue,
+    past: ModelHistoryForBatch,
+    batch: SpooledBatch,
+    check: Check,
 ) -> list[PlannedTrial]:
     if batch.trials is None:
         return []
@@ -87,7 +96,7 @@ def _plan_trials(
 
 
 def _summarise_trials(trials: Sequence[PlannedTrial]) -> ResolvedRecipe:
-    """Return the first candidate's recipe, with the warnings about all of them."""
+    """Return the recipe of a batch's first trial, with the warnings about all trials."""
     warnings = [
         f"Trial {number}: {text}"
         for number, trial in enumerate(trials, start=1)

@@ -23,7 +23,7 @@ from core.database.states import JobState
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
 from core.ingest.findings.batch_data import measure_class_balance
-from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decoding
+from core.ingest.first_report import NAMES_AND_SIZES, build_batch_report_before_decoding
 from core.ingest.inspect import ArchiveDirectory
 from core.ingest.names import quote_name
 from core.lineage import words
@@ -43,7 +43,7 @@ _NOT_LEARNED = sorted((JobState.REJECTED, JobState.CANCELLED, JobState.FAILED))
 
 
 def require_known_classes(model: Model, directory: ArchiveDirectory) -> None:
-    """Check that the model knows all classes of a batch, in the data scenario with fixed classes.
+    """Check that a model with fixed classes knows all classes of a batch (data scenario).
 
     Raises:
         LabelsInvalid: the batch has an unknown class.
@@ -64,7 +64,7 @@ def require_known_classes(model: Model, directory: ArchiveDirectory) -> None:
 
 
 def list_known_classes(session: Session, model: Model) -> set[str]:
-    """Return the class names that a new batch is compared with."""
+    """Return the class names that a model knows, to compare a new batch with them."""
     if model.scenario == "task":
         return set()
     if model.scenario == "data" and model.classes is not None:
@@ -78,7 +78,7 @@ def list_known_classes(session: Session, model: Model) -> set[str]:
 
 
 def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
-    """Return the class names that a new batch of the model is compared with.
+    """Read from the database the class names that a model knows, to compare a new batch with them.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -87,13 +87,13 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
         return list_known_classes(session, find_model(session, actor, model))
 
 
-def build_task_report(
+def build_task_report_before_decoding(
     directory: ArchiveDirectory,
     compared: ComparedClassNames,
     policy: DuplicatesPolicy,
     conflicts: ConflictsPolicy,
 ) -> BatchReport:
-    """Return the report of a task until its images are decoded.
+    """Return the report of a task before its images are decoded.
 
     `classes` and both policies remain in the report for good.
     """
@@ -108,7 +108,7 @@ def build_task_report(
         "classes": classes,
         "data": measure_class_balance(sizes),
         "reading": directory.reading,
-        **build_report_before_decoding(
+        **build_batch_report_before_decoding(
             directory.ignored,
             directory.ignored_files,
             directory.notes,
@@ -125,7 +125,7 @@ def build_task_report(
 def list_batch_warnings(
     directory: ArchiveDirectory, compared: ComparedClassNames, model: str, scenario: str
 ) -> list[str]:
-    """Return warnings about names that look alike and about the layout of the batch.
+    """Return warnings about a batch's similar class names and its layout.
 
     Args:
         model, scenario: name and scenario of the model.
@@ -151,7 +151,7 @@ def list_batch_warnings(
 def list_warnings_of_single_class_batch(
     session: Session, model: Model, directory: ArchiveDirectory
 ) -> list[str]:
-    """Warn of a batch after which the model knows only one class.
+    """Return a warning if the model would know only one class after the batch.
 
     Its version is published but not promoted.
     """
@@ -169,7 +169,7 @@ def list_warnings_of_single_class_batch(
 
 
 def warn_of_few_images(directory: ArchiveDirectory, compared: ComparedClassNames) -> list[str]:
-    """Warn of new classes with few images, and give the recall measured for so few."""
+    """Return a warning about new classes with few images, with the recall measured for so few."""
     few = {
         label: directory.classes[label] for label in compared.new if directory.classes[label] < FEW
     }
@@ -189,8 +189,8 @@ def warn_of_few_images(directory: ArchiveDirectory, compared: ComparedClassNames
     ]
 
 
-def describe_missing_checks(directory: ArchiveDirectory) -> list[str]:
-    """Return one sentence for each check that was not made.
+def describe_skipped_checks(directory: ArchiveDirectory) -> list[str]:
+    """Return a sentence for each check of the batch that was not made.
 
     Such checks need more than the names and sizes of the files.
     """
@@ -211,5 +211,5 @@ def describe_missing_checks(directory: ArchiveDirectory) -> list[str]:
 
 
 def _append_similar_name(name: str, like: dict[str, str], known: list[str]) -> str:
-    """Return the name, with the similar known name as a suggestion if there is one."""
+    """Return a class name, with the similar known name as a suggestion if there is one."""
     return f"{name} (did you mean {like[name]}?)" if like.get(name) in known else name

@@ -37,7 +37,7 @@ _MIN_STEM = 3
 
 @dataclass(frozen=True)
 class ComparedClassNames:
-    """The class names of a batch, compared with those of a model.
+    """A batch's class names after comparing them with those that the model knows.
 
     Attributes:
         new: names that the model does not know, sorted.
@@ -52,7 +52,7 @@ class ComparedClassNames:
 
 
 def compare_class_names(batch: Collection[str], known: Collection[str]) -> ComparedClassNames:
-    """Compare the names of a batch with those that a model knows.
+    """Compare the class names of a batch with those that a model knows.
 
     Args:
         batch: class names of the batch.
@@ -75,7 +75,7 @@ def compare_class_names(batch: Collection[str], known: Collection[str]) -> Compa
 
 
 def normalise_spelling(name: str) -> str:
-    """Return the name without differences in spelling that do not matter.
+    """Return a class name without differences in spelling that do not matter.
 
     Alike names have the same result. A gap between two digits, or before a leading digit, becomes
     one space: `1-2` is not `12`, and `-1` is not `1`.
@@ -88,7 +88,7 @@ def normalise_spelling(name: str) -> str:
 
 
 def list_possible_singular_names(fold: str) -> list[str]:
-    """Return the folded name, and the folded name without each plural ending that it has."""
+    """Return a normalised class name, and the name without each plural ending that it has."""
     forms = [fold]
     for ending in _PLURALS:
         stem = fold.removesuffix(ending)
@@ -98,7 +98,7 @@ def list_possible_singular_names(fold: str) -> list[str]:
 
 
 def strip_plural(fold: str) -> str:
-    """Return a folded name in the form in which edits are looked for: without a plural `s`."""
+    """Return a normalised name without its plural `s`, as edits of names are looked up."""
     return next(
         (stem for stem in list_possible_singular_names(fold)[1:] if len(stem) == len(fold) - 1),
         fold,
@@ -106,18 +106,18 @@ def strip_plural(fold: str) -> str:
 
 
 def collapse_double_letters(word: str) -> str:
-    """Return a folded name with each doubled letter written once."""
+    """Return a normalised name with each doubled letter written once."""
     return _DOUBLED.sub(r"\1", word)
 
 
 def _choose_word_gap_replacement(text: str, gap: "re.Match[str]") -> str:
-    """Return the replacement of a gap: a space if it separates digits, else nothing."""
+    """Return what replaces a gap between words of a name: a space between digits, else nothing."""
     before, after = text[: gap.start()][-1:], text[gap.end() :][:1]
     return " " if after.isdigit() and (not before or before.isdigit()) else ""
 
 
 class _SimilarNameIndex:
-    """Index of names in which similar ones are found; the first one added wins."""
+    """Index of class names that finds similar ones; the first one added wins."""
 
     def __init__(self) -> None:
         self._stems: dict[str, str] = {}
@@ -128,7 +128,7 @@ class _SimilarNameIndex:
         self._replaced: dict[int, str] = {}
 
     def add_name(self, name: str) -> None:
-        """Add a class name to the index."""
+        """Add a class name to the index of similar names."""
         fold = normalise_spelling(name)
         for stem in list_possible_singular_names(fold):
             self._stems.setdefault(stem, name)
@@ -142,7 +142,7 @@ class _SimilarNameIndex:
                 self._replaced.setdefault(hash((at, shorter)), name)
 
     def find_similar_name(self, name: str) -> str | None:
-        """Return an indexed name that is similar to this one, or None."""
+        """Return an indexed class name that is similar to this one, or None."""
         fold = normalise_spelling(name)
         for stem in list_possible_singular_names(fold):
             if stem in self._stems:
@@ -168,7 +168,7 @@ class _SimilarNameIndex:
         return next(filter(None, map(self._words.get, swapped_words)), None)
 
     def _find_name_by_edit(self, word: str) -> str | None:
-        """Return an indexed name that is one edit away from this word, or None."""
+        """Return an indexed class name that is one edited letter away from this word, or None."""
         # Equal hashes of different texts only cause a needless warning.
         similar = self._shorter.get(hash(word))
         if similar is not None:
@@ -185,7 +185,7 @@ class _SimilarNameIndex:
 
 
 def _iterate_without_one_letter(word: str) -> Iterator[tuple[int, str]]:
-    """Yield (place, word without its letter) for each place but the first and those of digits."""
+    """Yield (place, word without the letter there), except for the first letter and digits."""
     for at in range(1, len(word)):
         if not word[at].isdigit():
             yield at, word[:at] + word[at + 1 :]

@@ -12,7 +12,7 @@ from statistics import median
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.recipe import RecipeOut
 from core.database.kinds import JobKind
 from core.database.states import JobState
@@ -32,7 +32,9 @@ _UNKNOWN = ImagePassDuration(1, 1.0, 3.0)
 
 @dataclass(frozen=True)
 class PastJob:
-    """A finished job: its seconds, its recipe, and its numbers of learned and predicted images."""
+    """A finished job from which durations are estimated: its seconds, recipe, and numbers of
+    images.
+    """
 
     seconds: float
     recipe: RecipeOut
@@ -42,13 +44,13 @@ class PastJob:
 
 def estimate_job_seconds(
     session: Session,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     model: Model,
     recipe: RecipeOut,
     learned: int,
     held_out: int,
 ) -> float | None:
-    """Return the expected seconds of a batch's job, or None without any measurement.
+    """Estimate the seconds of a batch's job from earlier jobs, or None without any measurement.
 
     Args:
         recipe: complete recipe of the batch.
@@ -82,7 +84,7 @@ def estimate_job_seconds(
 
 
 def _read_past_jobs(session: Session, model: Model) -> Sequence[PastJob]:
-    """Return the newest jobs of a model that learned a batch in one attempt."""
+    """Return the newest jobs of a model that learned a batch in one attempt, with their durations."""
     held_out = (
         select(func.sum(Task.n_held_out))
         .where(Task.model_id == model.id, Task.number <= Job.task_number)

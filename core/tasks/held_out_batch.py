@@ -13,7 +13,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import JobState
@@ -26,7 +26,7 @@ from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import SentBatch, build_archive_key
+from core.tasks.sent_batch import SentBatchResponse, build_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
 from core.tasks.task_response import build_task_response
 
@@ -34,7 +34,8 @@ _MOST_LISTED = 20
 
 
 def may_batch_have_held_out_images_alone(db: Database, actor: Actor, model: str) -> bool:
-    """Return True if a model has adopted a classifier, which such a batch may measure.
+    """Return True if a batch without training images is allowed: its model has adopted a classifier
+    to measure.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -43,8 +44,9 @@ def may_batch_have_held_out_images_alone(db: Database, actor: Actor, model: str)
         return find_model(session, actor, model).base == ADOPTED
 
 
-def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
-    """Send a batch: as the next task, or to measure task 1 if its images are all held out.
+def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Accepted]:
+    """Submit a batch as the next task, or measure an adopted classifier with it if all its images
+    are held out.
 
     Raises:
         WrongState: task 1 is measured already, or a later task was sent before.
@@ -63,7 +65,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
     override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
-    def add_measuring_job(session: Session, locked: LockedModel) -> SentBatch[Accepted]:
+    def add_measuring_job(session: Session, locked: LockedModel) -> SentBatchResponse[Accepted]:
         model, now = locked.model, locked.now
         task = session.scalars(
             select(Task).where(Task.model_id == model.id, Task.number == ADOPTED_VERSION)
@@ -73,7 +75,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
                 "task": build_task_response(session, model, task),
                 "job": build_job_response(session, earlier),
             }
-            return SentBatch(accepted, earlier.id, is_new=False, needs_archive=False)
+            return SentBatchResponse(accepted, earlier.id, is_new=False, needs_archive=False)
         _require_task_unmeasured(session, model)
         _require_known_classes(task, batch.directory.classes)
         job = build_queued_taskless_job(model, JobKind.MEASURE, override, report["recipe"], now)
@@ -93,13 +95,13 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
             "task": build_task_response(session, model, task),
             "job": build_job_response(session, job),
         }
-        return SentBatch(response, job.id)
+        return SentBatchResponse(response, job.id)
 
     return submission.store_and_accept_batch(in_model, key, add_measuring_job, submission.upload)
 
 
 def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | None:
-    """Return the job that measures, or has measured, the same archive."""
+    """Return the job that measures, or has measured, the adopted classifier with the same archive."""
     ended = (JobState.REJECTED, JobState.FAILED, JobState.CANCELLED)
     query = select(Job).where(
         Job.model_id == model.id,
@@ -111,7 +113,7 @@ def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | No
 
 
 def _require_task_unmeasured(session: Session, model: Model) -> None:
-    """Check that nothing has measured task 1 yet, and that no later task was sent.
+    """Check that task 1, the adopted classifier's, is not measured yet and no later task was sent.
 
     Raises:
         WrongState: something has, or one was.
@@ -119,7 +121,7 @@ def _require_task_unmeasured(session: Session, model: Model) -> None:
     mine = (
         Job.model_id == model.id,
         Job.kind == str(JobKind.MEASURE),
-        build_unfinished_condition(Job.state),
+        build_unfinished_job_condition(Job.state),
     )
     open_job = session.scalar(select(Job.id).where(*mine).limit(1))
     if open_job is not None:
@@ -143,7 +145,7 @@ def _require_task_unmeasured(session: Session, model: Model) -> None:
 
 
 def _require_known_classes(task: Task, classes: dict[str, int]) -> None:
-    """Check that the classifier knows all classes of a batch.
+    """Check that the adopted classifier knows all classes of a batch.
 
     Raises:
         LabelsInvalid: it lacks one.

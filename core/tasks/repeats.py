@@ -33,7 +33,7 @@ batch is learned.
 
 @dataclass(frozen=True)
 class BatchIdentity:
-    """A batch as it is looked for: the digest of its archive, what is in it, and the policy of
+    """What identifies a batch when equal tasks are looked for: digests, content and policy for
     equal images.
     """
 
@@ -43,8 +43,8 @@ class BatchIdentity:
 
 
 @dataclass(frozen=True)
-class EqualTask:
-    """A task with the same content, and where it stands.
+class TaskWithEqualContent:
+    """A task of the model with the same content as a batch, and its standing.
 
     Attributes:
         is_held: its newest version is held; of one that was skipped too, since its model goes on
@@ -56,16 +56,16 @@ class EqualTask:
     is_held: bool
 
     @property
-    def is_answer_to_repeat(self) -> bool:
-        """True where a repeated batch is answered with this task."""
+    def is_returned_for_repeated_batch(self) -> bool:
+        """True if submitting the batch again returns this task."""
         return self.standing in ANSWERS or self.is_held
 
 
 def find_tasks_with_same_content(
     session: Session, model: Model, sent: BatchIdentity
-) -> list[EqualTask]:
-    """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
-    row.
+) -> list[TaskWithEqualContent]:
+    """Return a model's tasks with the content of a batch, ranked; the caller holds the lock on the
+    model's row.
     """
     # Read again: rows from before the lock may have changed while this request waited for it.
     query = (
@@ -77,7 +77,7 @@ def find_tasks_with_same_content(
 
 
 def build_equal_task_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
-    """Build the SQL condition on tasks of a model that may have the same content as a batch.
+    """Build the SQL condition on a model's tasks that may have the same content as a batch.
 
     Older tasks have no digest of their content and match by their archive; `rank_equal_tasks` then
     removes false matches.
@@ -92,8 +92,8 @@ def build_equal_task_condition(model: Model, sent: BatchIdentity) -> ColumnEleme
 
 def rank_equal_tasks(
     session: Session, model: Model, sent: BatchIdentity, candidates: Sequence[Task]
-) -> list[EqualTask]:
-    """Return the candidates with their standings: the one that answers first, then the others from
+) -> list[TaskWithEqualContent]:
+    """Sort tasks with the same content as a batch: first the one to return, then the others from
     the newest.
     """
     tasks = [
@@ -106,19 +106,22 @@ def rank_equal_tasks(
     held_numbers |= _find_held_versions(
         session, model, [n for n, standing in where.items() if standing is TaskStanding.SKIPPED]
     )
-    same = [EqualTask(task, where[task.number], task.number in held_numbers) for task in tasks]
+    same = [
+        TaskWithEqualContent(task, where[task.number], task.number in held_numbers)
+        for task in tasks
+    ]
     return sorted(same, key=lambda one: (_rank_earlier_task(one), -one.task.number))
 
 
-def _rank_earlier_task(same: EqualTask) -> int:
+def _rank_earlier_task(same: TaskWithEqualContent) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
-    return len(ANSWERS) + (not same.is_answer_to_repeat)
+    return len(ANSWERS) + (not same.is_returned_for_repeated_batch)
 
 
 def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
-    """Return those of some tasks whose newest version is held."""
+    """Return which of the tasks have a held version as their newest one."""
     if not numbers:
         return set()
     mine = Version.model_id == model.id, Version.task_number.in_(numbers)
@@ -130,29 +133,31 @@ def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) 
 
 
 def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
-    """Return True where an archive was read by the same options; with others it may hold other
-    labels.
+    """Return True if a task's archive was read by the same options as the batch; others may give
+    other labels.
     """
     options = report.get("reading", {}).get("options", {})
     was = options, report.get("duplicates_policy", "keep")
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
-def choose_task_that_answers_repeat(same: Sequence[EqualTask]) -> EqualTask | None:
-    """Return the task that a batch is answered with; None: it is learned."""
-    return same[0] if same and same[0].is_answer_to_repeat else None
+def choose_task_returned_for_repeat(
+    same: Sequence[TaskWithEqualContent],
+) -> TaskWithEqualContent | None:
+    """Return the task to return for a repeated batch; None if the batch is learned anew."""
+    return same[0] if same and same[0].is_returned_for_repeated_batch else None
 
 
-def find_current_task_job(session: Session, same: EqualTask) -> Job:
-    """Return the job that made what a task is now: the one under way, or the one that made its
+def find_current_task_job(session: Session, same: TaskWithEqualContent) -> Job:
+    """Return the job that decides what a task is now: the open one, or the one that made its
     version.
     """
     if (
         same.standing in (TaskStanding.QUEUED, TaskStanding.RUNNING)
-        and not same.task.came_with_model
+        and not same.task.belongs_to_adopted_classifier
     ):
         return retries.find_newest_job(session, same.task)
-    if same.task.came_with_model:
+    if same.task.belongs_to_adopted_classifier:
         measures = Job.model_id == same.task.model_id, Job.kind == str(JobKind.MEASURE)
         ran = Job.archive_sha256 == same.task.sha256
         query = select(Job).where(*measures, ran).order_by(Job.place.desc()).limit(1)
@@ -164,14 +169,16 @@ def find_current_task_job(session: Session, same: EqualTask) -> Job:
     )  # a twin in a rebased model may have none of its own
 
 
-def repeated_task_to_json(same: EqualTask, job: Job) -> Repeats:
-    """Return the task that a batch repeats as answers show it."""
+def repeated_task_to_json(same: TaskWithEqualContent, job: Job) -> Repeats:
+    """Return the task that a batch repeats in the JSON form of the API."""
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def compute_repeat_number_of_task(same: Sequence[EqualTask], content: str | None) -> int | None:
-    """Return the number of a new task among those of its model with the same content, from 0; None:
-    no digest.
+def compute_repeat_number_of_task(
+    same: Sequence[TaskWithEqualContent], content: str | None
+) -> int | None:
+    """Return how many tasks of the model before a new one have the same content; None without a
+    digest.
     """
     if content is None:
         return None
@@ -180,16 +187,16 @@ def compute_repeat_number_of_task(same: Sequence[EqualTask], content: str | None
 
 
 def remove_task_digest(task: Task) -> None:
-    """Remove the digest of a task, which goes with its data: its batch is not recognised
+    """Remove a task's content digest together with its data, so that its batch is not recognised
     any more.
     """
     task.content_sha256 = task.content_turn = None
 
 
 def warn_of_repeated_batch(
-    same: Sequence[EqualTask], *, again: bool, size: int, expected_s: float | None
+    same: Sequence[TaskWithEqualContent], *, again: bool, size: int, expected_s: float | None
 ) -> list[str]:
-    """Return warnings about a batch that was sent before and is learned all the same.
+    """Return warnings about a batch that was sent before and is learned again all the same.
 
     Args:
         again: the sender asks for that.

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, AdmissionLimits, JobLimits, compute_job_workload
-from core.admission.applicability import warn_of_next_task
+from core.admission.admission import NO_LIMITS, AdmissionLimits, NewJobLimits, compute_job_workload
+from core.admission.applicability import list_warnings_of_next_task_recipe
 from core.bases import pretrained
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
 from core.database.jobs import (
-    build_unfinished_condition,
+    build_unfinished_job_condition,
     change_job_state,
-    is_rejected_for_held_batch,
+    is_job_rejected_for_findings,
     record_job_creation,
 )
 from core.database.kinds import JobKind
@@ -35,7 +35,7 @@ from core.jobs.jobs import (
     build_queued_task_job,
     copy_recipe_resources,
     lock_visible_job,
-    make_missing_error,
+    make_missing_job_error,
 )
 from core.jobs.run_again import requeue_ended_job
 from core.lineage import lineage, words
@@ -51,7 +51,7 @@ from core.usage import quota
 
 @dataclass(frozen=True)
 class RelearnRequest:
-    """A task to learn again; the caller holds a lock on the model's row.
+    """Request to learn a task again; the caller holds a lock on the model's row.
 
     Attributes:
         job: its newest job, or the job whose retry is requested.
@@ -61,7 +61,7 @@ class RelearnRequest:
 
     session: Session
     actor: Actor
-    catalogue: Catalogue
+    catalogue: MethodCatalogue
     model: Model
     task: Task
     job: Job
@@ -72,13 +72,13 @@ class RelearnRequest:
 
 def retry_job(
     db: Database,
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     actor: Actor,
     job_id: str,
     override: RecipePatch | None,
-    limits: JobLimits = NO_LIMITS,
+    limits: NewJobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again, or fetch weights again.
+    """Retry a job that has ended: learn its task again, or download weights again.
 
     A task is learned again after a failed or cancelled job, a job whose recipe held its data, or a
     version that its gate held. It keeps its place, and runs while the lineage is stopped. A failed
@@ -106,10 +106,10 @@ def retry_job(
         job = lock_visible_job(session, actor, job_id)
         model = lineage.lock_model(session, job.model_id)
         if model.deleted_at is not None:
-            raise make_missing_error(job_id)
+            raise make_missing_job_error(job_id)
         now = db.now(session)
         if job.task_id is None or job.kind == JobKind.EDIT:
-            is_new = _retry_without_task(session, actor, model, job, limits.max_open_jobs, now)
+            is_new = _retry_job_without_task(session, actor, model, job, limits.max_open_jobs, now)
             return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _find_open_job(session, task)
@@ -119,7 +119,7 @@ def retry_job(
             )
             fresh = _relearn_task_by_new_job(again)
             session.flush()
-            quota.require_added_job_allowed(session, model.owner_id, limits.max_open_jobs)
+            quota.require_added_job_within_limit(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != JobState.SUCCEEDED:
             raise WrongState(
@@ -139,10 +139,10 @@ def retry_job(
         return build_job_response(session, open_one), False
 
 
-def _retry_without_task(
+def _retry_job_without_task(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Retry a job without a task; return True if there is something new to do."""
+    """Retry a job that belongs to no task; return True if there is something new to do."""
     if job.kind == JobKind.FETCH:
         return pretrained.retry_weights_job(session, actor, model, job, max_open_jobs, now)
     if job.kind == JobKind.EXPORT:
@@ -177,7 +177,7 @@ def _relearn_task_by_new_job(again: RelearnRequest) -> Job:
                 extra={"state": str(job.state)},
             )
         return create_relearning_job(again)
-    if job.state == JobState.REJECTED and not is_rejected_for_held_batch(job):
+    if job.state == JobState.REJECTED and not is_job_rejected_for_findings(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
@@ -188,15 +188,15 @@ def _relearn_task_by_new_job(again: RelearnRequest) -> Job:
 
 
 def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
-    """Queue the job itself again, under the present recipe and gate of its model."""
+    """Queue a finished job itself again, with the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
     patch = _choose_recipe_override(again)
     # Now, since it depends on the state and the error, which are replaced below.
-    was_held = is_rejected_for_held_batch(job)
+    was_held = is_job_rejected_for_findings(job)
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
-    former, parent = _remove_recipe_resources(job.recipe), job.parent_version
+    former, parent = _copy_recipe_without_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = (
         patch,
         _resolve_relearn_recipe(again, patch),
@@ -213,7 +213,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     model.next_place += 1
     # A person has asked, so that former failures do not count.
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
-    if parent != model.head or former != _remove_recipe_resources(job.recipe):
+    if parent != model.head or former != _copy_recipe_without_resources(job.recipe):
         job.resume_on = None  # its snapshot is not used, so that it may run anywhere
     copy_recipe_resources(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
@@ -230,7 +230,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
 
 
 def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
-    """Let the trials of the job be learned again, under the present recipe of its model."""
+    """Queue the trials of a job again, with the present recipe of its model."""
 
     def resolve_changed_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
         patch = {**override, "data_report": "warn"} if was_held else override
@@ -240,7 +240,7 @@ def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
 
 
 def _mark_findings_settled(task: Task) -> None:
-    """Record the findings that held a batch as settled: they neither hold nor warn again."""
+    """Record that the findings that held a batch are settled: they neither hold it nor warn again."""
     findings = task.report.get("data", {}).get("findings", [])
     settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(
         task.report.get("settled", [])
@@ -248,12 +248,12 @@ def _mark_findings_settled(task: Task) -> None:
     task.report = {**task.report, "settled": sorted(settled_kinds)}
 
 
-def _remove_recipe_resources(recipe: RecipeOut) -> dict[str, object]:
+def _copy_recipe_without_resources(recipe: RecipeOut) -> dict[str, object]:
     return {name: value for name, value in recipe.items() if name != "resources"}
 
 
 def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> Job:
-    """Create a new job for a task that already made a version. `action`: name in the audit trail.
+    """Create a new job that learns again a task which already made a version.
 
     Raises:
         WrongState: its training data is gone.
@@ -267,13 +267,13 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
     session.add(fresh)
     session.flush()
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
-    job_log.add_log_line(session, fresh.id, ("info", text), now)
+    job_log.add_job_log_line(session, fresh.id, ("info", text), now)
     if task.held_out_deleted_at is not None:
         text = (
             "Its held-out images are gone: the new version is not measured on this task, and "
             "limits on it pass."
         )
-        job_log.add_log_line(session, fresh.id, ("warning", text), now)
+        job_log.add_job_log_line(session, fresh.id, ("warning", text), now)
     record_job_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
     record_audit_entry(
@@ -287,8 +287,9 @@ def _choose_recipe_override(again: RelearnRequest) -> RecipePatch:
 
 
 def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
-    """Return the complete recipe, after checking that the task's images exist and the job may
-    run."""
+    """Return the complete recipe for learning a task again, after checking that its images exist
+    and the job may run.
+    """
     session, model, task = again.session, again.model, again.task
     _require_stored_images(task, again.job)
     recipe = resolve_recipe(
@@ -299,7 +300,7 @@ def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> Recipe
         architecture=model.architecture,
         problem=model.problem,
     ).recipe
-    warn_of_next_task(
+    list_warnings_of_next_task_recipe(
         session,
         again.catalogue,
         model,
@@ -313,13 +314,15 @@ def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> Recipe
 
 def _find_open_job(session: Session, task: Task) -> Job | None:
     query = select(Job).where(
-        Job.model_id == task.model_id, build_unfinished_condition(Job.state), Job.task_id == task.id
+        Job.model_id == task.model_id,
+        build_unfinished_job_condition(Job.state),
+        Job.task_id == task.id,
     )
     return session.scalar(query.limit(1))
 
 
 def find_newest_job(session: Session, task: Task) -> Job:
-    """Return the newest job of a task that learned it or was to; every task has one."""
+    """Return the newest job of a task that learned it or was to learn it; every task has one."""
     its_own = Job.task_id == task.id, Job.kind != str(JobKind.EDIT)
     query = select(Job).where(*its_own).order_by(Job.place.desc()).limit(1)
     return session.scalars(query).one()

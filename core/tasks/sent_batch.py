@@ -17,8 +17,8 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class SentBatch(Generic[Answer]):
-    """A batch with its response.
+class SentBatchResponse(Generic[Answer]):
+    """Response to a sent batch: the body, its job, and whether it is new.
 
     Attributes:
         job: id of the job.
@@ -35,18 +35,18 @@ class SentBatch(Generic[Answer]):
 
     @property
     def status(self) -> int:
-        """HTTP status: 202 for accepted work, 200 if everything existed before."""
+        """HTTP status of the response: 202 for accepted work, 200 if everything existed before."""
         return 202 if self.is_new else 200
 
     @property
     def headers(self) -> dict[str, str]:
-        """Response headers: the location of the job, and when to ask for it."""
+        """Headers of the response: the location of the job, and when to ask for it."""
         return {"Location": f"/v1/jobs/{self.job}", **({"Retry-After": "1"} if self.is_new else {})}
 
 
 @dataclass(frozen=True)
 class SpooledBatch:
-    """A complete and checked upload.
+    """An uploaded batch, complete and checked, in a local file with its options.
 
     Attributes:
         path: spooled archive, which is moved into the store.
@@ -74,17 +74,17 @@ class SpooledBatch:
 
     @property
     def override(self) -> RecipePatch:
-        """Recipe override; empty if the request says nothing about it."""
+        """Recipe override that the request gives for this batch; empty if it gives none."""
         return self.recipe or {}
 
     @property
     def sent(self) -> repeats.BatchIdentity:
-        """Properties of a sent batch by which existing tasks are compared with it."""
+        """Digests and options of the batch by which existing tasks are compared with it."""
         return repeats.BatchIdentity(self.sha256, self.directory, self.duplicates_policy)
 
 
 def build_archive_key(name: str) -> str:
-    """Return the key of an archive in the store."""
+    """Return the store key of a batch's archive."""
     return f"{archives.PREFIX}{name}"
 
 
@@ -96,7 +96,7 @@ def make_next_task_of_batch(
     warnings: list[str],
     now: float,
 ) -> Task:
-    """Return the task of a batch, and take the model's next number for it."""
+    """Create the task of a batch, and take the model's next task number for it."""
     number = row.next_task
     row.next_task += 1
     directory = batch.directory
@@ -125,7 +125,9 @@ def make_next_task_of_batch(
     )
 
 
-def build_repeated_response(replay: idempotency.ReplayedResponse) -> SentBatch[Any]:
-    """Return the first response again."""
+def build_response_to_repeated_request(
+    replay: idempotency.ReplayedResponse,
+) -> SentBatchResponse[Any]:
+    """Return the first response to an idempotent request again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
-    return SentBatch(replay.body, job, is_new=replay.status == 202, is_replay=True)
+    return SentBatchResponse(replay.body, job, is_new=replay.status == 202, is_replay=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, JobLimits
+from core.admission.admission import NO_LIMITS, NewJobLimits
 from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import TaskOut
-from core.database.jobs import is_rejected_for_held_batch
+from core.database.jobs import is_job_rejected_for_findings
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import NotFound, WrongState
@@ -37,8 +37,8 @@ from core.usage import quota
 
 
 @dataclass(frozen=True)
-class _SettlingDecision:
-    """A decision about a task: action in the audit trail, standing before it, and reason."""
+class _TaskSettlingDecision:
+    """A person's decision about a task: action in the audit trail, standing before it, and reason."""
 
     action: str
     before: TaskStanding
@@ -48,7 +48,7 @@ class _SettlingDecision:
 def continue_without_task(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
-    """Let a model's lineage continue without a task whose version is held: it is skipped.
+    """Let a model's lineage continue without a task whose version is held: the task is skipped.
 
     Returns:
         The task, and the id of a job of the model that may run next.
@@ -60,19 +60,19 @@ def continue_without_task(
     with db.write() as session:
         row, task, where = _lock_model_and_task(session, actor, model, number)
         if where is not TaskStanding.HELD:
-            raise _make_wrong_standing_error(
+            raise _make_wrong_task_standing_error(
                 row, task, where, "Only a task whose version is held can be passed over"
             )
         now = db.now(session)
         lineage.skip_held_task(row, task, now)
-        decision = _SettlingDecision("task.continue", where, reason)
-        return _record_decision(UseCaseTransaction(session, actor, now), row, task, decision)
+        decision = _TaskSettlingDecision("task.continue", where, reason)
+        return _record_task_decision(UseCaseTransaction(session, actor, now), row, task, decision)
 
 
 def discard_task(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
-    """Give up a task: no version has to cover it, and nothing waits for it.
+    """Discard a task: no version has to know it, and nothing waits for it.
 
     Returns:
         The task, and the id of a job of the model that may run next.
@@ -87,13 +87,13 @@ def discard_task(
             can = words.join_words_with_conjunction(
                 [_format_task_standing(one) for one in DISCARDABLE], 10
             )
-            raise _make_wrong_standing_error(
+            raise _make_wrong_task_standing_error(
                 row, task, where, f"A task can be discarded that is {can}"
             )
         now = db.now(session)
         lineage.discard_task(row, task, now)
-        decision = _SettlingDecision("task.discard", where, reason)
-        return _record_decision(UseCaseTransaction(session, actor, now), row, task, decision)
+        decision = _TaskSettlingDecision("task.discard", where, reason)
+        return _record_task_decision(UseCaseTransaction(session, actor, now), row, task, decision)
 
 
 def relearn_task(
@@ -102,9 +102,10 @@ def relearn_task(
     model: str,
     number: int,
     override: RecipePatch | None,
-    limits: JobLimits = NO_LIMITS,
+    limits: NewJobLimits = NO_LIMITS,
 ) -> tuple[JobOut, bool]:
-    """Learn a task that the lineage lacks, from its head and before all waiting tasks.
+    """Learn a task again that the lineage lacks, from its newest version and before all waiting
+    tasks.
 
     Args:
         override: recipe override that replaces that of its last job; None keeps it.
@@ -125,9 +126,9 @@ def relearn_task(
     override = None if override is None else build_stored_recipe_override(catalogue, override)
     with db.write() as session:
         row, task, task_standing = _lock_model_and_task(session, actor, model, number)
-        if task.came_with_model:
+        if task.belongs_to_adopted_classifier:
             text = "No training image of it was ever here: promote a version that has it"
-            raise _make_wrong_standing_error(row, task, task_standing, text)
+            raise _make_wrong_task_standing_error(row, task, task_standing, text)
         last = retries.find_newest_job(session, task)
         is_lacked = task.standing in LACKED
         if (
@@ -138,7 +139,7 @@ def relearn_task(
         ):
             return build_job_response(session, last), False
         if task_standing not in LACKED:
-            raise _make_wrong_standing_error(
+            raise _make_wrong_task_standing_error(
                 row,
                 task,
                 task_standing,
@@ -149,21 +150,21 @@ def relearn_task(
             session, actor, catalogue, row, task, last, override, now, limits.admission
         )
         new = retries.create_relearning_job(request, "task.relearn")
-        quota.require_added_job_allowed(session, row.owner_id, limits.max_open_jobs)
+        quota.require_added_job_within_limit(session, row.owner_id, limits.max_open_jobs)
         return build_job_response(session, new), True
 
 
 def _explain_why_not_relearnable(
     session: Session, model: Model, task: Task, where: TaskStanding
 ) -> str:
-    """Say why a task cannot be learned again."""
+    """Explain why a task cannot be learned again."""
     if where is TaskStanding.LEARNED and task.number in list_taught_tasks(
         lineage.find_lineage_head(session, model).manifest
     ):
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return "Its job is under way"
-    if where is TaskStanding.REJECTED and not is_rejected_for_held_batch(
+    if where is TaskStanding.REJECTED and not is_job_rejected_for_findings(
         retries.find_newest_job(session, task)
     ):
         return "Its archive cannot be used: send the batch again"
@@ -173,7 +174,7 @@ def _explain_why_not_relearnable(
 def _lock_model_and_task(
     session: Session, actor: Actor, model: str, number: int
 ) -> tuple[Model, Task, TaskStanding]:
-    """Lock the model's row, and return it with the task and its standing."""
+    """Lock a model's row, and return it with a task and the task's standing."""
     row = find_model(session, actor, model, lock=True)
     # After the model's row, as in a publish; another order could deadlock.
     query = select(Task).where(Task.model_id == row.id, Task.number == number)
@@ -183,10 +184,12 @@ def _lock_model_and_task(
     return row, task, derive_task_standing(task, read_open_task_states(session, row.id).get(number))
 
 
-def _record_decision(
-    transaction: UseCaseTransaction, model: Model, task: Task, decision: _SettlingDecision
+def _record_task_decision(
+    transaction: UseCaseTransaction, model: Model, task: Task, decision: _TaskSettlingDecision
 ) -> tuple[TaskOut, str | None]:
-    """Judge held versions again and record the decision; return the task and the next job."""
+    """Record a person's decision about a task, and judge held versions again; return the task and
+    the next job.
+    """
     session, actor, now = transaction.session, transaction.actor, transaction.now
     session.flush()
     published = lineage.rejudge_held_versions(session, model, now)
@@ -206,7 +209,7 @@ def _record_decision(
     )
 
 
-def _make_wrong_standing_error(
+def _make_wrong_task_standing_error(
     model: Model, task: Task, where: TaskStanding, why: str
 ) -> WrongState:
     name = words.describe_task(task)

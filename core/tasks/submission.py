@@ -15,8 +15,8 @@ from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, AdmissionLimits, JobWorkload
-from core.admission.applicability import list_warnings_of_recipe_after_task
-from core.contract.catalogue import Catalogue
+from core.admission.applicability import list_warnings_of_recipe_change
+from core.contract.catalogue import MethodCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import Report
 from core.contract.responses.audit import AuditData
@@ -29,7 +29,7 @@ from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs import jobs
 from core.jobs.job_response import build_job_response as shown_job
-from core.jobs.job_response import is_model_stopped
+from core.jobs.job_response import build_model_stopped_condition
 from core.lineage.outlook import describe_task_outlook
 from core.lineage.standing import TaskStanding
 from core.lineage.words import can_relearn_task
@@ -41,16 +41,16 @@ from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import archives
 from core.storage import ObjectStorage
 from core.tasks import batch_plan, batch_report, repeats, retries
-from core.tasks.batch_plan import BatchInModel, BatchRecipePlan, ModelHistory
-from core.tasks.batch_recipe import estimate_plan_seconds, resolve_batch_recipe
+from core.tasks.batch_plan import BatchPlanForModel, BatchRecipePlan, ModelHistoryForBatch
+from core.tasks.batch_recipe import estimate_batch_job_seconds, resolve_batch_recipe
 from core.tasks.class_names import compare_class_names
-from core.tasks.repeats import EqualTask
+from core.tasks.repeats import TaskWithEqualContent
 from core.tasks.sent_batch import (
     Answer,
-    SentBatch,
+    SentBatchResponse,
     SpooledBatch,
     build_archive_key,
-    build_repeated_response,
+    build_response_to_repeated_request,
     make_next_task_of_batch,
 )
 from core.tasks.task_response import build_task_response as shown_task
@@ -77,7 +77,7 @@ class LockedModel:
     is_stopped: bool
 
 
-Add = Callable[[Session, LockedModel], SentBatch[Answer]]
+Add = Callable[[Session, LockedModel], SentBatchResponse[Answer]]
 """Function that adds the rows of an accepted batch to a locked model."""
 
 
@@ -90,7 +90,7 @@ def check_model_before_batch_upload(
     max_bytes: int,
     length: int | None,
 ) -> bool:
-    """Check before a body is read that the model exists and its owner has room.
+    """Check before a batch's body is read that the model exists and its owner has room.
 
     Return True if the model has former class names, which batches may still use.
 
@@ -109,14 +109,14 @@ def check_model_before_batch_upload(
         has_former_names = exists().where(ClassAlias.model_id == Model.id)
         query = select(Model, open_jobs, has_former_names)
         row, count, has_names = find_model_row(session, actor, model, query)
-    quota.require_open_job_allowed(count, max_open_jobs)
+    quota.require_open_jobs_below_limit(count, max_open_jobs)
     quota.require_storage_room(db, row.owner_id, max_bytes, length)
     return bool(has_names)
 
 
 @dataclass(frozen=True)
 class BatchSubmission:
-    """A batch that is sent to a model.
+    """Use case of submitting a batch to a model, as its next task or only for a check.
 
     Attributes:
         repeat: idempotency key, if the request has one.
@@ -128,7 +128,7 @@ class BatchSubmission:
 
     db: Database
     store: ObjectStorage
-    catalogue: Catalogue
+    catalogue: MethodCatalogue
     actor: Actor
     model: str
     batch: SpooledBatch
@@ -139,15 +139,15 @@ class BatchSubmission:
     upload: CompleteUpload | None = None
 
     def preview_submission(self) -> Report:
-        """Return the report of submitting this batch without doing it (`?validate=only`).
+        """Return what submitting this batch would do, without doing it (`?validate=only`).
 
         Raises:
             NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
         """
         return self.build_batch_report(self.plan_batch_in_current_model())
 
-    def build_batch_report(self, there: BatchInModel) -> Report:
-        """Return the facts about the batch that its names and sizes show."""
+    def build_batch_report(self, there: BatchPlanForModel) -> Report:
+        """Return the facts about the batch that its file names and sizes show."""
         batch, directory = self.batch, self.batch.directory
         report: Report = {
             "valid": True,
@@ -160,11 +160,11 @@ class BatchSubmission:
             "n_test": directory.n_test,
             "ignored": directory.ignored,
             "notes": list(directory.notes),
-            "report": batch_report.build_task_report(
+            "report": batch_report.build_task_report_before_decoding(
                 directory, there.names, batch.duplicates_policy, batch.conflicts_policy
             ),
             "checked": batch_report.CHECKED,
-            "not_checked": batch_report.describe_missing_checks(directory),
+            "not_checked": batch_report.describe_skipped_checks(directory),
             "recipe": there.resolved_recipe.recipe,
             "warnings": [
                 *there.resolved_recipe.warnings,
@@ -182,8 +182,8 @@ class BatchSubmission:
             report["trials"] = describe_planned_trials(there.plan.trials)
         return report
 
-    def submit_as_next_task(self) -> SentBatch[Accepted]:
-        """Make the batch the model's next task, unless it repeats one (`core.tasks.repeats`).
+    def submit_as_next_task(self) -> SentBatchResponse[Accepted]:
+        """Submit the batch as the model's next task, unless it repeats one (`core.tasks.repeats`).
 
         Raises:
             NotFound: the model or the upload is gone.
@@ -207,13 +207,13 @@ class BatchSubmission:
 
     def _add_task_and_job(
         self,
-        there: BatchInModel,
+        there: BatchPlanForModel,
         override: RecipePatch,
         task_id: str,
         session: Session,
         locked: LockedModel,
-    ) -> SentBatch[Accepted]:
-        """Add the task and its job; for an equal batch that came meanwhile, respond as to a repeat."""
+    ) -> SentBatchResponse[Accepted]:
+        """Add the batch's task and its job; if an equal batch came meanwhile, respond with that."""
         model, now = locked.model, locked.now
         is_same = batch_plan.copy_model_row_columns(model) == there.row
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
@@ -259,20 +259,20 @@ class BatchSubmission:
             "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
             "expected_s": there.expected_s,
         }
-        return SentBatch(response, job.id)
+        return SentBatchResponse(response, job.id)
 
     def _make_task(
         self,
-        there: BatchInModel,
+        there: BatchPlanForModel,
         plan: BatchRecipePlan,
-        same: Sequence[EqualTask],
+        same: Sequence[TaskWithEqualContent],
         task_id: str,
         locked: LockedModel,
     ) -> Task:
-        """Return the task of the batch with its report and warnings."""
+        """Create the database row of the batch's task, with its report and warnings."""
         batch, directory = self.batch, self.batch.directory
         policies = batch.duplicates_policy, batch.conflicts_policy
-        report = batch_report.build_task_report(directory, there.names, *policies)
+        report = batch_report.build_task_report_before_decoding(directory, there.names, *policies)
         warnings = [
             *plan.resolved_recipe.warnings,
             *batch_report.list_batch_warnings(
@@ -284,8 +284,8 @@ class BatchSubmission:
         task.content_turn = repeats.compute_repeat_number_of_task(same, task.content_sha256)
         return task
 
-    def _answer_repeated_batch(self) -> SentBatch[Accepted] | None:
-        """Respond to a batch that repeats a task, without its archive.
+    def _answer_repeated_batch(self) -> SentBatchResponse[Accepted] | None:
+        """Respond to a batch that repeats a task, without storing its archive.
 
         Return None if there is no such task any more.
         """
@@ -294,7 +294,7 @@ class BatchSubmission:
             now = db.now(session)
             replay = idempotency.find_earlier_response(session, self.actor, self.repeat)
             if replay is not None:
-                return build_repeated_response(replay)
+                return build_response_to_repeated_request(replay)
             model = find_model(session, self.actor, self.model, lock=True)
             same = repeats.find_tasks_with_same_content(session, model, self.batch.sent)
             response = self._respond_to_repeat(session, model, same, now)
@@ -303,9 +303,9 @@ class BatchSubmission:
             self._store_response(session, response, now)
             if spent is not None:
                 whole_uploads.delete_accepted_upload_rows(session, self.actor, spent, now)
-                stored_bytes.mark_measurement_outdated(session, spent.owner_id)
+                stored_bytes.mark_owner_bytes_outdated(session, spent.owner_id)
             if response.is_new:
-                quota.require_added_job_allowed(
+                quota.require_added_job_within_limit(
                     session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
                 )
         if spent is not None:
@@ -313,14 +313,14 @@ class BatchSubmission:
         return response
 
     def _respond_to_repeat(
-        self, session: Session, model: Model, same: Sequence[EqualTask], now: float
-    ) -> SentBatch[Accepted] | None:
-        """Return the response to a batch that repeats a task.
+        self, session: Session, model: Model, same: Sequence[TaskWithEqualContent], now: float
+    ) -> SentBatchResponse[Accepted] | None:
+        """Build the response to a batch that repeats a task.
 
         The caller holds the lock on the model's row. A held task is retried if the request names a
         recipe that differs from that of its job.
         """
-        same_task = None if self.batch.again else repeats.choose_task_that_answers_repeat(same)
+        same_task = None if self.batch.again else repeats.choose_task_returned_for_repeat(same)
         if same_task is None:
             return None
         job, is_new = repeats.find_current_task_job(session, same_task), False
@@ -347,10 +347,12 @@ class BatchSubmission:
             "job": shown_job(session, job, model),
             "repeats": repeated_json,
         }
-        return SentBatch(response, job.id, is_new=is_new, needs_archive=False)
+        return SentBatchResponse(response, job.id, is_new=is_new, needs_archive=False)
 
     def _does_request_name_other_recipe(self, model: Model, job: Job) -> bool:
-        """Return True if the request names a recipe that resolves to another one than the job's."""
+        """Return True if the request gives a recipe that differs from the one of the repeated
+        task's job.
+        """
         if self.batch.recipe is None:
             return False
         requested = resolve_recipe(
@@ -363,16 +365,20 @@ class BatchSubmission:
         )
         return requested.recipe != job.recipe
 
-    def _store_response(self, session: Session, done: SentBatch[Any], now: float) -> None:
-        """Store the response for the idempotency key."""
+    def _store_response(self, session: Session, done: SentBatchResponse[Any], now: float) -> None:
+        """Store the response to the batch for its idempotency key."""
         response = idempotency.IdempotentResponse(done.status, done.headers, done.response)
         idempotency.store_idempotent_response(session, self.actor, self.repeat, response, now)
         session.flush()
 
     def store_and_accept_batch(
-        self, there: BatchInModel, key: str, add: Add[Answer], spent: CompleteUpload | None = None
-    ) -> SentBatch[Answer]:
-        """Move the archive into the store and accept it in one transaction.
+        self,
+        there: BatchPlanForModel,
+        key: str,
+        add: Add[Answer],
+        spent: CompleteUpload | None = None,
+    ) -> SentBatchResponse[Answer]:
+        """Move the batch's archive into the store, and accept the batch in one transaction.
 
         Args:
             there: the batch in its model.
@@ -401,7 +407,7 @@ class BatchSubmission:
             if replay is not None:
                 # No row names this copy of the archive, whose key is new with each request.
                 self.store.delete(key)
-                return build_repeated_response(replay)
+                return build_response_to_repeated_request(replay)
             # By id, since the name may belong to another model by now.
             locked = _lock_model(session, actor, there.model_id)
             model, now = locked.model, locked.now
@@ -410,15 +416,15 @@ class BatchSubmission:
                 whole_uploads.delete_accepted_upload_rows(session, actor, spent, now)
             self._store_response(session, done, now)
             if not is_counted:
-                quota.count_accepted_upload(
+                quota.add_accepted_upload_bytes(
                     session, model.owner_id, self.max_bytes, size if done.needs_archive else 0
                 )
             elif not done.needs_archive:
-                stored_bytes.mark_measurement_outdated(session, owner_id)
+                stored_bytes.mark_owner_bytes_outdated(session, owner_id)
             if done.is_new:
                 # In all other cases, a statement above has changed the owner's row already.
                 is_locked = not (is_counted and done.needs_archive)
-                quota.require_added_job_allowed(
+                quota.require_added_job_within_limit(
                     session, model.owner_id, self.max_open_jobs, is_locked=is_locked
                 )
         hit_failpoint("submit-committed")
@@ -431,14 +437,16 @@ class BatchSubmission:
             whole_uploads.delete_piece_objects(self.store, spent)
         return done
 
-    def plan_batch_in_current_model(self) -> BatchInModel:
-        """Return the batch in its model as that is now; for errors see `preview_submission`."""
+    def plan_batch_in_current_model(self) -> BatchPlanForModel:
+        """Plan how the model as it is now would learn the batch; for errors see
+        `preview_submission`.
+        """
         batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None
         return batch_in_model
 
-    def _plan_in_model(self, *, plans_known: bool) -> BatchInModel | None:
-        """Plan how the model would take in this batch now.
+    def _plan_in_model(self, *, plans_known: bool) -> BatchPlanForModel | None:
+        """Plan how the model would learn this batch now, inside a transaction.
 
         Args:
             plans_known: plan also a batch that repeats a task; otherwise return None for it.
@@ -447,7 +455,7 @@ class BatchSubmission:
             past = self._read_model_history(session, self.model)
             model = past.model
             answered = (
-                None if self.batch.again else repeats.choose_task_that_answers_repeat(past.same)
+                None if self.batch.again else repeats.choose_task_returned_for_repeat(past.same)
             )
             if answered is not None and not plans_known:
                 return None
@@ -455,27 +463,27 @@ class BatchSubmission:
             known_names = batch_report.list_known_classes(session, model)
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
-            expected_s = estimate_plan_seconds(session, self.catalogue, model, plan, images)
+            expected_s = estimate_batch_job_seconds(session, self.catalogue, model, plan, images)
             row, repeated_json = batch_plan.copy_model_row_columns(model), None
             if answered is not None:
                 job = repeats.find_current_task_job(session, answered)
                 repeated_json = repeats.repeated_task_to_json(answered, job)
         # Outside of a transaction that locks the model, since this may take a second.
         names = compare_class_names(self.batch.directory.classes, known_names)
-        return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
+        return BatchPlanForModel(row, plan, names, expected_s, past.same, repeated_json)
 
-    def _read_model_history(self, session: Session, model: str) -> ModelHistory:
+    def _read_model_history(self, session: Session, model: str) -> ModelHistoryForBatch:
         return batch_plan.read_model_and_tasks(session, self.actor, model, self.batch.sent)
 
-    def make_plan(self, session: Session, past: ModelHistory) -> BatchRecipePlan:
-        """Return the recipe of the batch, with all warnings about the batch in this model.
+    def make_plan(self, session: Session, past: ModelHistoryForBatch) -> BatchRecipePlan:
+        """Return the recipe with which the model would learn the batch, with all warnings.
 
         Raises:
             LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
         """
         batch, catalogue, model = self.batch, self.catalogue, past.model
         batch_report.require_known_classes(model, batch.directory)
-        check = partial(self._check_recipe, session, past)
+        check = partial(self._check_batch_can_be_learned, session, past)
         resolved, trials = resolve_batch_recipe(session, catalogue, past, batch, check)
         ahead = describe_task_outlook(session, model, past.before.head, past.tasks)
         warnings = [
@@ -486,27 +494,29 @@ class BatchSubmission:
         ]
         return BatchRecipePlan(ResolvedRecipe(resolved.recipe, warnings), ahead.missing, trials)
 
-    def _check_recipe(
-        self, session: Session, past: ModelHistory, resolved: ResolvedRecipe
+    def _check_batch_can_be_learned(
+        self, session: Session, past: ModelHistoryForBatch, resolved: ResolvedRecipe
     ) -> list[str]:
-        """Check that the batch can be learned with a recipe, and return warnings about it."""
+        """Check that the batch can be learned with a recipe, and return warnings about the recipe."""
         model, recipe = past.model, resolved.recipe
         work = JobWorkload(max(1, model.next_task), past.learned + self.batch.directory.n_train)
         self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
-        return list_warnings_of_recipe_after_task(
-            session, self.catalogue, model, past.before, recipe
-        )
+        return list_warnings_of_recipe_change(session, self.catalogue, model, past.before, recipe)
 
-    def _warn_of_repeats(self, same: Sequence[EqualTask], expected_s: float | None) -> list[str]:
-        """Return the warnings about a repeated batch that is learned all the same."""
+    def _warn_of_repeats(
+        self, same: Sequence[TaskWithEqualContent], expected_s: float | None
+    ) -> list[str]:
+        """Return warnings about a batch that repeats a task and is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
-        if not again and repeats.choose_task_that_answers_repeat(same) is not None:
+        if not again and repeats.choose_task_returned_for_repeat(same) is not None:
             return []
         return repeats.warn_of_repeated_batch(same, again=again, size=size, expected_s=expected_s)
 
 
 def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
-    """Lock a model's row, and read with the same statement what adding a task needs besides."""
-    query = select(Model, build_database_time_expression(session), is_model_stopped(Model.id))
+    """Lock a model's row, and read with the same statement what else adding a task needs."""
+    query = select(
+        Model, build_database_time_expression(session), build_model_stopped_condition(Model.id)
+    )
     row = find_model_row(session, actor, model_id, query, lock=True)
     return LockedModel(row[0], float(row[1]), bool(row[2]))

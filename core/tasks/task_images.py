@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
-from core.ingest.findings.traces import read_image_traces
+from core.ingest.findings.traces import read_image_fingerprints
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
@@ -34,7 +34,8 @@ MAX_TILES = 64
 
 @dataclass(frozen=True)
 class TaskImagePart:
-    """A part of a task's data: digest of its dataset, and labels that its numbers stand for.
+    """Training or held-out images of a task: digest of the dataset, and the labels that its numbers
+    mean.
 
     `traces`: digest of the task's traces, which have the paths; None if there are none.
     """
@@ -46,7 +47,7 @@ class TaskImagePart:
     traces: str | None = None
 
     def build_picture_etag(self, rows: Sequence[int]) -> str:
-        """Return the ETag of a picture of these images."""
+        """Return the ETag of a picture of some of the task's images."""
         # The images of a digest never change, so that the pictures need not be made for the tag.
         named = f"{self.sha256} {' '.join(map(str, rows))}"
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
@@ -55,7 +56,7 @@ class TaskImagePart:
 def find_task_image_part(
     db: Database, actor: Actor, model: str, number: int, split: Split
 ) -> TaskImagePart:
-    """Return a part of a task's data.
+    """Find the training or held-out images of a task.
 
     Raises:
         NotFound: the caller sees no such model or task, or the task's data was deleted.
@@ -69,7 +70,7 @@ def find_task_image_part(
         if task is None:
             raise NotFound(f"The model has no task {number}.")
         sha256 = _find_part_digest(owner, task, split)
-        damage.refuse_damaged_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
+        damage.refuse_damaged_model_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
         return TaskImagePart(number, split, sha256, list_label_names(owner, task.classes), traces)
 
@@ -78,7 +79,7 @@ def find_task_image_part(
 def explain_errors_of_deleted_part(
     db: Database, actor: Actor, model: str, part: TaskImagePart
 ) -> Iterator[None]:
-    """Guard code that reads a part, whose data may be deleted between the query and the read.
+    """Convert errors of code that reads a task's images, if these are deleted meanwhile.
 
     Raises:
         NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
@@ -96,7 +97,7 @@ def explain_errors_of_deleted_part(
 def list_part_images(
     blobs: Blobs, part: TaskImagePart, *, label: str | None, limit: int, cursor: str | None
 ) -> TaskImagePage:
-    """Return a page of the images of a part, or of one class in it.
+    """Return a page of a task's training or held-out images, or of one class among them.
 
     Raises:
         Invalid: the part has no such class, or the cursor belongs to another list.
@@ -131,7 +132,7 @@ def list_part_images(
 
 
 def render_task_image(blobs: Blobs, part: TaskImagePart, row: int) -> bytes:
-    """Return one image as PNG, pixel by pixel.
+    """Render one image of a task as PNG, pixel by pixel.
 
     Raises:
         NotFound: the part has fewer images.
@@ -145,7 +146,7 @@ def render_task_image(blobs: Blobs, part: TaskImagePart, row: int) -> bytes:
 
 
 def render_contact_sheet(blobs: Blobs, part: TaskImagePart, rows: Sequence[int]) -> bytes:
-    """Return these images side by side as one PNG, in the given order.
+    """Render several images of a task side by side as one PNG, in the given order.
 
     Raises:
         Invalid: the part has fewer images.
@@ -161,7 +162,7 @@ def render_contact_sheet(blobs: Blobs, part: TaskImagePart, rows: Sequence[int])
 
 
 def parse_row_numbers(text: str) -> list[int]:
-    """Return the numbers in a text such as `1,5,7`; the route has checked that they are numbers.
+    """Parse image numbers from a text such as `1,5,7`; the route has checked its form.
 
     Raises:
         Invalid: there are more than a sheet takes.
@@ -176,11 +177,13 @@ def parse_row_numbers(text: str) -> list[int]:
 
 
 def _read_image_paths(blobs: Blobs, part: TaskImagePart, size: int) -> list[str]:
-    """Return the path of each image of a part; none if they are not stored, or damaged."""
+    """Return the path in the batch of each of a task's images; none if they are not stored, or
+    damaged.
+    """
     if part.traces is None:
         return []
     try:
-        traces = read_image_traces(blobs.fetch_verified_file(part.traces))
+        traces = read_image_fingerprints(blobs.fetch_verified_file(part.traces))
     except (StoreCorrupt, ValueError):  # the damage has been recorded; the images are there
         return []
     first = len(traces.train)
@@ -190,18 +193,20 @@ def _read_image_paths(blobs: Blobs, part: TaskImagePart, size: int) -> list[str]
 
 
 def _open_part_arrays(blobs: Blobs, part: TaskImagePart) -> tuple[Images, Labels]:
-    """Return images and labels of the part as arrays."""
+    """Open a task's training or held-out images and labels as arrays."""
     return open_dataset(blobs.fetch_verified_file(part.sha256))
 
 
 def _find_part_digest(model: Model, task: Task, split: Split) -> str:
-    """Return the digest of a part's dataset; for errors see `find_task_image_part`."""
+    """Return the digest of a task's training or held-out dataset; for errors see
+    `find_task_image_part`.
+    """
     if task.data_deleted_at is not None:
         raise NotFound(
             f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."
         )
     is_train = split == "train"
-    if task.came_with_model and (is_train or task.held_out_sha256 is None):
+    if task.belongs_to_adopted_classifier and (is_train or task.held_out_sha256 is None):
         raise WrongState(
             f"Task {task.number} came with the model, without training images."
             if is_train
@@ -240,12 +245,12 @@ TILE_PIXELS = 128
 
 
 def render_image(image: Images) -> bytes:
-    """Return an image uint8 [S, S, C], C 1 (grey) or 3 (RGB), as PNG with the same pixels."""
+    """Encode an image uint8 [S, S, C], C 1 (grey) or 3 (RGB), as PNG with the same pixels."""
     return _encode_png(_convert_to_picture(image))
 
 
 def render_image_sheet(images: Images) -> bytes:
-    """Return images uint8 [N, S, S, C] as a PNG sheet, row by row, filled with black."""
+    """Arrange images uint8 [N, S, S, C] on a PNG sheet, row by row, filled with black."""
     tiles = [_make_sheet_tile(image) for image in images]
     # All images of a dataset have one size.
     side, columns = tiles[0].width, min(len(tiles), COLUMNS)

@@ -17,8 +17,8 @@ from core.versions.versions import find_newest_published
 
 
 @dataclass(frozen=True)
-class TeachingVersions:
-    """Versions that were taught a task.
+class TaskVersionAccuracies:
+    """The newest version that a task made, and accuracies on the task then and now.
 
     Attributes:
         version: newest version that the task made; edits make versions of their own.
@@ -31,11 +31,13 @@ class TeachingVersions:
     accuracy_now: float | None = None
 
 
-NOT_LEARNED = TeachingVersions()
+NOT_LEARNED = TaskVersionAccuracies()
 
 
 def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
-    """Return tasks with their newest job, standing, and accuracy when learned and now."""
+    """Return tasks in the JSON form of the API, with newest job, standing, and accuracy then and
+    now.
+    """
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
     ids = [task.id for task in tasks]
@@ -46,7 +48,9 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
         if job.version is not None and job.task_number is not None and job.kind != JobKind.EDIT:
             published[job.task_number] = job.version
     # No job has made the version that a classifier came as.
-    published |= {task.number: ADOPTED_VERSION for task in tasks if task.came_with_model}
+    published |= {
+        task.number: ADOPTED_VERSION for task in tasks if task.belongs_to_adopted_classifier
+    }
     where = read_task_standings(session, model.id, tasks)
     latest = find_newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
@@ -82,14 +86,14 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
                 task,
                 newest.get(task.id),
                 where[task.number],
-                TeachingVersions(version, then, now),
+                TaskVersionAccuracies(version, then, now),
             )
         )
     return items
 
 
 def build_task_response(session: Session, model: Model, task: Task) -> TaskOut:
-    """Return one task of a model as responses show it."""
+    """Return one task of a model in the JSON form of the API."""
     return build_task_responses(session, model, [task])[0]
 
 
@@ -98,9 +102,9 @@ def task_to_json(
     task: Task,
     job: Job | None,
     standing: TaskStanding,
-    learned: TeachingVersions = NOT_LEARNED,
+    learned: TaskVersionAccuracies = NOT_LEARNED,
 ) -> TaskOut:
-    """Return a task in the contract's form.
+    """Convert a task to the JSON form of the API.
 
     Args:
         job: newest job of the task.

@@ -13,7 +13,7 @@ from core.database import deliveries
 from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import LEASED, UNFINISHED, JobAction, JobState
-from core.database.tables import EditedPart, Job, Model, Part, Task, Version
+from core.database.tables import Job, Model, Part, Task, TaskFileBeforeEdit, Version
 from core.errors import NotFound, WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -29,7 +29,7 @@ from core.usage import stored_bytes
 
 
 def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str | None) -> TaskPage:
-    """Return a page of a model's tasks, in order.
+    """Return a page of the tasks of a model that the caller sees, in order.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -45,7 +45,7 @@ def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str |
 
 
 def read_task(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
-    """Return one task.
+    """Return one task of a model that the caller sees.
 
     Raises:
         NotFound: the caller sees no such model or task.
@@ -58,7 +58,7 @@ def read_task(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
 def delete_task_data(
     db: Database, store: ObjectStorage, blobs: Blobs, actor: Actor, model: str, number: int
 ) -> None:
-    """Delete a task's images: archive, training part and held-out part.
+    """Delete a task's images for its caller: archive, training part and held-out part.
 
     Repeating the call changes nothing. Replayed images are dropped by the next version, and later
     cells of the accuracy matrix are null. A running job of the model has the images in its memory:
@@ -81,7 +81,7 @@ def delete_task_data(
 def _mark_images_deleted(
     db: Database, session: Session, actor: Actor, model: str, number: int
 ) -> tuple[list[str], list[str]] | None:
-    """Mark a task's images as deleted, and return the keys and digests to delete.
+    """Mark a task's images as deleted; return the store keys and digests to delete.
 
     Locks are taken in the order of a publish (job, model, task); another order could deadlock.
 
@@ -137,16 +137,16 @@ def _mark_images_deleted(
         session, actor, AuditedChange("task.delete-data", task.id, data, model=row.id), now
     )
     digests = {d for d in task.blob_digests if d}
-    digests |= retention.delete_undo_file_rows(session, EditedPart.task_id == task.id)
+    digests |= retention.delete_edit_undo_file_rows(session, TaskFileBeforeEdit.task_id == task.id)
     digests |= _mark_task_features_deleted(session, row.id, number, now) | remove_model_totals(row)
-    digests |= set(answers.remove_predictions(session, row.id, number))
+    digests |= set(answers.remove_stored_predictions(session, row.id, number))
     digests |= forget_trial_results(session, row.id, now)
-    stored_bytes.mark_measurement_outdated(session, row.owner_id)
+    stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     return archives, sorted(digests)
 
 
 def _mark_task_features_deleted(session: Session, model: str, number: int, now: float) -> set[str]:
-    """Mark the features of a task's images as deleted in every version that has them.
+    """Mark the stored features of a task's images as deleted, in every version that has them.
 
     Return their digests.
     """

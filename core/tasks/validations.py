@@ -16,18 +16,20 @@ from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_recipe_override
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import SentBatch, build_archive_key
+from core.tasks.sent_batch import SentBatchResponse, build_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
 
 
-def queue_batch_validation(submission: BatchSubmission) -> SentBatch[JobOut]:
-    """Queue a job that decodes a batch; for errors see `BatchSubmission.submit_as_next_task`."""
+def queue_batch_validation(submission: BatchSubmission) -> SentBatchResponse[JobOut]:
+    """Queue a job that decodes a batch to check it; for errors see
+    `BatchSubmission.submit_as_next_task`.
+    """
     batch, batch_in_model = submission.batch, submission.plan_batch_in_current_model()
     report = submission.build_batch_report(batch_in_model)
     override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
-    def add_validation_job(session: Session, locked: LockedModel) -> SentBatch[JobOut]:
+    def add_validation_job(session: Session, locked: LockedModel) -> SentBatchResponse[JobOut]:
         model, now = locked.model, locked.now
         job = build_queued_taskless_job(model, JobKind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
@@ -46,7 +48,7 @@ def queue_batch_validation(submission: BatchSubmission) -> SentBatch[JobOut]:
             AuditedChange("batch.validate", job.id, data, model=model.id),
             now,
         )
-        return SentBatch(build_job_response(session, job), job.id)
+        return SentBatchResponse(build_job_response(session, job), job.id)
 
     # Its upload is not given: it stays, so that it can be submitted after the check.
     return submission.store_and_accept_batch(batch_in_model, key, add_validation_job)

@@ -48,7 +48,7 @@ _C0 = {
 
 
 class InvalidCharacter(NamedTuple):
-    """A character that a text must not have; `place` counts from 1."""
+    """A character that a name or reason must not contain; `place` counts from 1."""
 
     character: str
     place: int
@@ -62,24 +62,24 @@ class InvalidCharacter(NamedTuple):
 
 
 def find_invalid_name_character(text: str) -> InvalidCharacter | None:
-    """Return the first character that a name must not have, or None."""
+    """Return the first character that a name must not contain, or None."""
     # Shortcut for most names: one request may have ten thousand of them.
     if text.isascii() and text.isprintable():
         return None
     for match in _IN_NAMES.finditer(text):
-        if not _changes_displayed_text(text, match.start()):
+        if not _does_character_change_display(text, match.start()):
             return InvalidCharacter(match.group(), match.start() + 1)
     return None
 
 
 def find_invalid_reason_character(text: str) -> InvalidCharacter | None:
-    """Return the first character that a reason must not have, or None."""
+    """Return the first character that a reason must not contain, or None."""
     match = _IN_PROSE.search(text)
     return None if match is None else InvalidCharacter(match.group(), match.start() + 1)
 
 
 def normalise_name(text: str) -> str:
-    """Return a name in NFC, without surrounding white space.
+    """Return a name in Unicode NFC, without surrounding white space.
 
     Raises:
         ValueError: the name is blank, is longer than `MAX_NAME_CHARS` characters, or has a
@@ -101,7 +101,7 @@ def normalise_name(text: str) -> str:
 
 
 def normalise_reason(text: str) -> str:
-    """Return a reason in NFC.
+    """Return a person's reason as text in Unicode NFC.
 
     Raises:
         ValueError: the text is longer than `MAX_PROSE_CHARS` characters, or has a character that
@@ -119,8 +119,10 @@ def normalise_reason(text: str) -> str:
     return clean
 
 
-def _changes_displayed_text(text: str, at: int) -> bool:
-    """Return whether the invisible character at index `at` changes the display in this position."""
+def _does_character_change_display(text: str, at: int) -> bool:
+    """Return True if the invisible character at index `at` changes the display of the text around
+    it.
+    """
     before = text[at - 1] if at else ""
     if not before:
         return False

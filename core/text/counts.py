@@ -2,7 +2,7 @@
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun: `1 image`, `1,200 images`.
+    """Format a count with its noun: `1 image`, `1,200 images`.
 
     Args:
         plural: the noun's plural, if it is not formed with an "s".

@@ -21,8 +21,9 @@ _INITIALS = 0.9
 _WORD = re.compile(r"[A-Z]?[a-z0-9+]+|[A-Z]+(?![a-z])")
 
 
-def find_nearest_path(name: str, known: Iterable[str], inside: str = "") -> str | None:
-    """Return the known path that `name` in the block `inside` probably means, or None.
+def find_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -> str | None:
+    """Return the known field path that a mistyped `name` in the block `inside` probably means, or
+    None.
 
     A path is similar to a name by its last part or as a whole (`image_size` is `image.size`), or if
     one abbreviates the other (`learning_rate` is `optimizer.lr`). Among equally similar paths, one
@@ -43,19 +44,19 @@ def find_nearest_path(name: str, known: Iterable[str], inside: str = "") -> str 
     return None if best is None else best[3]
 
 
-def suggest_nearest_path(name: str, known: Iterable[str], inside: str = "") -> str:
-    """Return text such as `did you mean image.size?
+def suggest_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -> str:
+    """Return a suggestion for a mistyped field, such as `did you mean image.size?
 
     ` to precede the list of allowed names, or "".
     """
-    suggestion = find_nearest_path(name, known, inside)
+    suggestion = find_nearest_field_path(name, known, inside)
     return "" if suggestion is None else f"did you mean {suggestion}? "
 
 
 def describe_unknown_field(
     name: str, known: Sequence[str], inside: str = "", allowed: Sequence[str] = ()
 ) -> str:
-    """Return the message for a field that does not exist.
+    """Return the error message for a field that does not exist.
 
     Args:
         name: the unknown field.
@@ -63,13 +64,13 @@ def describe_unknown_field(
         inside: dotted path of the block that contains the field; empty means the top level.
         allowed: the names allowed in this block; if empty, the children of `inside` among `known`.
     """
-    names = sorted(allowed or list_names_directly_within(known, inside))
+    names = sorted(allowed or list_child_field_names(known, inside))
     listed = f"known here: {', '.join(names)}" if names else "nothing is known here"
-    return f"unknown field; {suggest_nearest_path(name, known, inside)}{listed}"
+    return f"unknown field; {suggest_nearest_field_path(name, known, inside)}{listed}"
 
 
-def list_names_directly_within(known: Iterable[str], inside: str) -> list[str]:
-    """Return the names directly within a block."""
+def list_child_field_names(known: Iterable[str], inside: str) -> list[str]:
+    """Return the names of the fields directly within a block, without deeper ones."""
     start = f"{inside}." if inside else ""
     return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.text.nearest import suggest_nearest_path
+from core.text.nearest import suggest_nearest_field_path
 
 LONGEST = 40
 """Characters of a value that a message repeats."""
@@ -33,12 +33,12 @@ _LIMITS = {
 
 
 def describe_json_types(names: Iterable[str]) -> str:
-    """Return JSON Schema types in words, such as `a number or null`."""
+    """Describe JSON Schema types in words, such as `a number or null`."""
     return " or ".join(_KINDS.get(name, name) for name in names)
 
 
 def describe_json_schema_requirement(keyword: str, limit: Any) -> str | None:
-    """Return the requirement of a JSON Schema keyword, such as `must be at least 1`.
+    """Return the requirement of a JSON Schema keyword in words, such as `must be at least 1`.
 
     Unknown keywords return None.
     """
@@ -56,9 +56,11 @@ def describe_json_schema_requirement(keyword: str, limit: Any) -> str | None:
 
 
 def describe_allowed_names(value: Any, options: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest name and all allowed ones."""
+    """Return the end of an error message about an unknown name: the nearest name and all allowed
+    ones.
+    """
     names = list(options)
-    near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
+    near = suggest_nearest_field_path(value, names) if isinstance(value, str) else ""
     return f"{near}one of {', '.join(names)}"
 
 
@@ -68,13 +70,13 @@ def describe_required_name(value: Any, options: Sequence[Any]) -> str:
     It has all options, the value found, and the nearest option.
     """
     names = [option for option in options if isinstance(option, str)]
-    near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
+    near = suggest_nearest_field_path(value, names) if isinstance(value, str) else ""
     requirement = describe_json_schema_requirement("enum", options)
     return f"{requirement}{describe_invalid_value(value)}{near and '; ' + near.strip()}"
 
 
 def describe_invalid_value(value: Any) -> str:
-    """Return `; found "abc"`, with the value if it is short enough to be repeated."""
+    """Return the error message for a value that is not among `options`."""
     if isinstance(value, (dict, list)):
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"
     if isinstance(value, str) and len(value) > LONGEST:
@@ -83,7 +85,7 @@ def describe_invalid_value(value: Any) -> str:
 
 
 def format_value_as_json(value: Any, *, quoted: bool = False) -> str:
-    """Return a value as JSON; text has no quotation marks unless `quoted`."""
+    """Format a value as JSON for a message; text has no quotation marks unless `quoted`."""
     if isinstance(value, str) and not quoted:
         return value
     # For people, who cannot read letters beyond ASCII as escapes.

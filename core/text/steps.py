@@ -40,7 +40,7 @@ def _quote_step_value(value: object) -> str:
 
 
 class ApiOperation(NamedTuple):
-    """A kind of request.
+    """Kind of API request that advice can name, with its command and its button on a page.
 
     Attributes:
         method, path: the request, with names in braces for parts of the path below `/v1`.
@@ -159,8 +159,8 @@ OPERATIONS = (
 
 
 @dataclass(frozen=True)
-class ApiStep:
-    """A request of the API that advice names.
+class ApiRequestForAdvice:
+    """API request that advice tells a person to send.
 
     Attributes:
         method, path: such as POST and `/v1/jobs/job_1/retry`; names in the path are quoted.
@@ -187,7 +187,8 @@ class ApiStep:
     def format_as_command(
         self, word: Callable[[object], str] = _quote_step_value, model: str | None = None
     ) -> str | None:
-        """Return `perennial jobs retry job_1 --recipe '{…}'`; None if no command makes it.
+        """Format the request as a command such as `perennial jobs retry job_1`; None if no command
+        sends it.
 
         Args:
             word: returns a value as one word of a shell.
@@ -197,7 +198,7 @@ class ApiStep:
         if match is None:
             return None
         operation, named = match
-        body = _name_merged_classes(self.body or {})
+        body = _simplify_merge_request_body(self.body or {})
         values: dict[str, Any] = {**dict(parse_qsl(self.query)), **body, **named}
         if self.recipe is not None:
             values["recipe"] = self.recipe
@@ -229,8 +230,9 @@ class ApiStep:
         return f"perennial {_HOLE.sub(fill_path_placeholder, _MAYBE.sub(drop_option_without_value, operation.command))}"
 
     def get_button_label(self) -> str | None:
-        """Return the label of the button or link that makes the request; None if no page has
-        one."""
+        """Return the label of the button or link on the pages that sends the request; None if no
+        page has one.
+        """
         match = self._find_request_operation()
         if match is None or match[0].button is None:
             return None
@@ -247,17 +249,22 @@ class ApiStep:
         return None
 
 
-def _name_merged_classes(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the body of a request; of an edit that only merges classes, their `names` and
-    `into`."""
+def _simplify_merge_request_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a request's body, simplified to `names` and `into` if it is an edit that only merges
+    classes.
+    """
     match body:
         case {"operations": [{"merge": {"from": [*names], "into": str(into)}}]} if len(body) == 1:
             return {"names": names, "into": into}
     return body
 
 
-def replace_requests_in_sentence(text: str, render: Callable[[ApiStep], str | None]) -> str:
-    """Replace each request in a sentence by another form; one without that form stays unchanged."""
+def replace_requests_in_sentence(
+    text: str, render: Callable[[ApiRequestForAdvice], str | None]
+) -> str:
+    """Replace each API request in a sentence by another form, such as a command; others stay
+    unchanged.
+    """
     done, at = "", 0
     for start, end, step in find_requests_in_sentence(text):
         rendered = render(step)
@@ -266,8 +273,8 @@ def replace_requests_in_sentence(text: str, render: Callable[[ApiStep], str | No
     return done + text[at:]
 
 
-def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiStep]]:
-    """Yield start, end and value of each request in a sentence."""
+def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiRequestForAdvice]]:
+    """Find API requests in a sentence; yield start, end and value of each."""
     at = 0
     while match := _REQUEST.search(text, at):
         at = match.end()
@@ -284,17 +291,17 @@ def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiStep]]:
         yield (
             match.start(),
             at,
-            ApiStep(match["method"], match["path"], match["query"] or "", **body),
+            ApiRequestForAdvice(match["method"], match["path"], match["query"] or "", **body),
         )
 
 
 def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> str:
-    """Replace query parameters in a text, such as `?layout=folders`, by `render(name, value)`."""
+    """Replace each query parameter in a text, such as `?layout=folders`, by `render(name, value)`."""
     return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 
-def convert_options_to_parameters(text: str) -> str:
-    """Replace options of the command line by query parameters, such as `?layout=folders`.
+def convert_options_to_query_parameters(text: str) -> str:
+    """Replace command-line options in a text by query parameters, such as `?layout=folders`.
 
     The rules of reading a batch, which the client shares, name both:
     `-o layout=folders (in a request …)`.
@@ -305,5 +312,5 @@ def convert_options_to_parameters(text: str) -> str:
 
 
 def drop_request_forms_from_text(text: str) -> str:
-    """Drop the request forms of options from a sentence, and keep those of the command line."""
+    """Keep only the command-line forms of options in a text, and drop their query parameters."""
     return _TYPED.sub(lambda match: f"-o {match['name']}={match['value']}", text)

@@ -8,7 +8,7 @@ with the fewest bytes, then the fastest.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.contract.jobs.trial import TrialFigures
+from core.contract.jobs.trial import TrialMeasurements
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class MeasuredTrial:
     """A measured trial of a recipe: its number, its figures, and the seconds that it took."""
 
     number: int
-    figures: TrialFigures
+    figures: TrialMeasurements
     seconds: float
 
     @property

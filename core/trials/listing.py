@@ -10,7 +10,7 @@ from core.database.session import Database
 from core.database.tables import Job, Model, Trial
 from core.errors import NotFound
 from core.ids import is_id
-from core.jobs.jobs import make_missing_error
+from core.jobs.jobs import make_missing_job_error
 from core.requests.actor import Actor
 from core.requests.times import format_rfc3339
 from core.trials.choice import MeasuredTrial, explain_why_trial_lost
@@ -26,7 +26,7 @@ def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
         if job is None or not actor.can_see(job.owner_id):
-            raise make_missing_error(job_id)
+            raise make_missing_job_error(job_id)
         return build_trials_response(session, job)
 
 

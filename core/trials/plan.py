@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.jobs.trial import Choose, Source
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import TrialPlan
@@ -132,7 +132,7 @@ def describe_planned_trials(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
 
 
 def _plan_listed_trials(
-    catalogue: Catalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
+    catalogue: MethodCatalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
 ) -> list[PlannedTrial]:
     if not LEAST <= len(recipes) <= MOST:
         raise _make_trials_error(
@@ -157,7 +157,7 @@ def _plan_listed_trials(
 
 
 def _build_trial_recipe(
-    catalogue: Catalogue, model: Model, suggestion: TrialSuggestion
+    catalogue: MethodCatalogue, model: Model, suggestion: TrialSuggestion
 ) -> PlannedTrial:
     if "resources" in suggestion.patch:
         raise InvalidRecipe(

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.contract.error import JobError
 from core.contract.patch import RecipePatch
 from core.contract.responses.recipe import RecipeOut
-from core.database.jobs import build_unfinished_condition, change_job_state
+from core.database.jobs import build_unfinished_job_condition, change_job_state
 from core.database.states import JobAction, JobState
 from core.database.tables import Job, Task, Trial, TrialFile
 from core.trials.choice import MeasuredTrial, choose_best_measured_trial
@@ -153,7 +153,9 @@ def lock_trial_jobs(session: Session, model_id: str) -> None:
 
 def _select_trial_jobs(model_id: str) -> Select[Job]:
     with_trials = (Job.model_id == model_id, Job.choose.is_not(None))
-    return select(Job).where(*with_trials, build_unfinished_condition(Job.state)).order_by(Job.id)
+    return (
+        select(Job).where(*with_trials, build_unfinished_job_condition(Job.state)).order_by(Job.id)
+    )
 
 
 def forget_trial_results(session: Session, model_id: str, now: float) -> set[str]:

@@ -57,7 +57,7 @@ Kind = Literal["missing", "size", "digest", "overdue", "foreign", "lease"]
 
 @dataclass(frozen=True)
 class StoreInconsistency:
-    """A difference between database and store, or a leftover.
+    """A difference between the database and the object store, or a leftover.
 
     Attributes:
         kind: `missing`, `size` or `digest`: a row refers to an object that is missing or differs;
@@ -76,8 +76,8 @@ class StoreInconsistency:
 
 @dataclass(frozen=True)
 class ReferencedObject:
-    """An object as a row refers to it: key, size in bytes (None if unknown), digest, and a
-    description of the row.
+    """A stored object as a database row refers to it: key, size, digest, and a description of the
+    row.
     """
 
     key: str
@@ -87,7 +87,9 @@ class ReferencedObject:
 
 
 def iterate_referenced_objects(db: Database) -> Iterator[ReferencedObject]:
-    """Yield every object that a row refers to; an object with several rows comes several times."""
+    """Yield every stored object that a database row refers to; one with several rows comes several
+    times.
+    """
     with db.read() as session:
         yield from _iterate_referenced_blobs(session)
         archives = select(Task.archive_key, Task.bytes, Task.sha256, Task.model_id, Task.number)
@@ -124,7 +126,7 @@ def iterate_referenced_objects(db: Database) -> Iterator[ReferencedObject]:
 
 
 def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
-    """Yield the blobs that rows refer to."""
+    """Yield the blobs that database rows refer to."""
     versions = (Version.number, Version.model_id)
     parts = (
         select(Part.sha256, Part.bytes, Part.name, *versions)
@@ -200,7 +202,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
 def find_store_inconsistencies(
     db: Database, store: ObjectStorage, settings: Settings, *, verify: bool = False
 ) -> list[StoreInconsistency]:
-    """Return all differences between database and store; nothing is changed.
+    """Find all differences between database and object store; nothing is changed.
 
     Args:
         verify: read every object and compare its digest. Otherwise, objects are verified that the
@@ -208,7 +210,7 @@ def find_store_inconsistencies(
     """
     return [
         *_find_rows_without_objects(db, store, verify),
-        *_find_overdue_files(db, store, settings),
+        *_find_files_overdue_for_sweep(db, store, settings),
         *_find_foreign_objects(store),
         *_find_expired_leases(db),
     ]
@@ -239,13 +241,15 @@ def repair_store_inconsistencies(
             _repair_damaged_blob(db, store, blobs, name.rpartition("/")[2])
             _update_damage_mark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
-            _remove_job_state(db, drift.object, "snapshot" if area == "snapshots" else "anytime")
+            _remove_stored_job_state(
+                db, drift.object, "snapshot" if area == "snapshots" else "anytime"
+            )
     with db.read() as session:
         marks = [row.key for row in damage.list_damage_marks(session, _MARKED)]
     for key in marks:
         _update_damage_mark(db, store, key)
     if any(drift.kind == "lease" for drift in drifts):
-        claims.take_back_expired_jobs(db)
+        claims.take_back_jobs_with_expired_lease(db)
     # Last, so that it also removes what the repairs left without a row.
     sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(whole=True))
 
@@ -253,7 +257,7 @@ def repair_store_inconsistencies(
 def _find_rows_without_objects(
     db: Database, store: ObjectStorage, verify: bool
 ) -> Iterator[StoreInconsistency]:
-    """Yield the rows whose object is missing or differs."""
+    """Yield the database rows whose stored object is missing or differs."""
     # A row that is written after this listing looks wrong, and is looked up again below.
     stored = {info.key: info.size for info in store.list("")}
     with db.read() as session:
@@ -284,7 +288,7 @@ def _find_rows_without_objects(
 def _is_object_still_wrong(
     db: Database, store: ObjectStorage, named: ReferencedObject, kind: Kind
 ) -> bool:
-    """Return True if the row still refers to the object and the object still differs."""
+    """Return True if the row still refers to the object and the object still differs from it."""
     with db.read() as session:
         if not _is_object_referenced(session, named):
             return False
@@ -298,7 +302,7 @@ def _is_object_still_wrong(
 
 
 def _is_object_referenced(session: Session, named: ReferencedObject) -> bool:
-    """Return True if a row refers to the object."""
+    """Return True if a database row refers to the stored object."""
     area, _, name = named.key.partition("/")
     if area == "blobs":
         return bool(references.find_digests_still_in_use(session, [name.rpartition("/")[2]]))
@@ -314,7 +318,7 @@ def _is_object_referenced(session: Session, named: ReferencedObject) -> bool:
 
 
 def _is_object_sound(store: ObjectStorage, named: ReferencedObject) -> bool:
-    """Return True if the object's content has its digest, or if no digest is known."""
+    """Return True if a stored object has its digest, or if no digest is known."""
     digest = hashlib.sha256()
     try:
         for chunk in store.read(named.key):
@@ -324,10 +328,10 @@ def _is_object_sound(store: ObjectStorage, named: ReferencedObject) -> bool:
     return named.sha256 in (None, digest.hexdigest())
 
 
-def _find_overdue_files(
+def _find_files_overdue_for_sweep(
     db: Database, store: ObjectStorage, settings: Settings
 ) -> Iterator[StoreInconsistency]:
-    """Yield what a sweep should have removed."""
+    """Yield stored files that the periodic sweep should have removed already."""
     with db.read() as session:
         limit = db.now(session) - LATE_S
     for removal in list_sweep_removals(db, store, settings, late_s=LATE_S):
@@ -339,7 +343,7 @@ def _find_overdue_files(
 
 
 def _find_foreign_objects(store: ObjectStorage) -> Iterator[StoreInconsistency]:
-    """Yield objects that are not of the service."""
+    """Yield objects in the store that the service did not write."""
     for info in store.list(""):
         if not info.key.startswith(_PREFIXES):
             yield StoreInconsistency(
@@ -348,7 +352,7 @@ def _find_foreign_objects(store: ObjectStorage) -> Iterator[StoreInconsistency]:
 
 
 def _find_expired_leases(db: Database) -> Iterator[StoreInconsistency]:
-    """Yield expired leases."""
+    """Yield the jobs whose worker's lease has expired."""
     with db.read() as session:
         late = Job.lease_until < db.now(session) - LEASE_S
         query = select(Job.id, Job.state, Job.worker).where(Job.state.in_(sorted(LEASED)), late)
@@ -359,13 +363,13 @@ def _find_expired_leases(db: Database) -> Iterator[StoreInconsistency]:
 
 
 def _repair_damaged_blob(db: Database, store: ObjectStorage, blobs: Blobs, sha256: str) -> None:
-    """Restore a blob from the local cache, or forget the downloads that consist of it."""
+    """Restore a damaged blob from the local cache, or forget the downloads that consist of it."""
     key = Blobs.make_blob_key(sha256)
     # Hashed before the lock is taken, for which every publish would wait.
     copy = blobs.find_sound_cached_file(sha256)
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         if copy is not None and references.find_digests_still_in_use(session, [sha256]):
             store.put_file(key, copy)
             return
@@ -378,7 +382,7 @@ def _repair_damaged_blob(db: Database, store: ObjectStorage, blobs: Blobs, sha25
 
 
 def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
-    """Mark a blob or archive that still differs from its digest, or remove its mark."""
+    """Mark a blob or archive as damaged if it still differs from its digest; else remove its mark."""
     info = store.stat(key)
     with db.read() as session:
         digest = key.rpartition("/")[2]
@@ -396,8 +400,8 @@ def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
             )
 
 
-def _remove_job_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
-    """Remove a state from a job that no worker has; a running job replaces it by itself."""
+def _remove_stored_job_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
+    """Remove a damaged snapshot from a job that no worker has; a running job replaces it by itself."""
     with db.write() as session:
         job = job_rows.lock_job(session, key.split("/")[1])
         state = getattr(job, kind, None)

@@ -41,19 +41,19 @@ _BLOBS = "blobs/"
 
 
 class _ScrubInterrupted(Exception):
-    """The worker ends, or another one has the lease."""
+    """Exception that ends a scrub: the worker stops, or another one has the lease."""
 
 
 @dataclass(frozen=True)
 class _ReferencedObject:
-    """An object as a row refers to it: key and SHA-256 digest."""
+    """A stored object as rows refer to it: key and SHA-256 digest."""
 
     key: str
     sha256: str
 
 
 class Scrubber:
-    """The scrub of one worker.
+    """Periodic check of all stored objects' digests (scrub), by one worker at a time.
 
     Args:
         worker: name of the worker.
@@ -83,7 +83,7 @@ class Scrubber:
         self._objects = self._bytes = 0  # hashed and not yet recorded
 
     def run_scrub_if_due(self) -> None:
-        """Check marked objects again, then continue a pass, or do a whole one that is due.
+        """Check marked objects again, then continue the scrub's pass or begin one that is due.
 
         Nothing is done while another worker has the lease. Errors of database and store in an
         outage pass through, and the next round continues.
@@ -102,7 +102,7 @@ class Scrubber:
                     self._record_scrub_progress(release=True)
 
     def _take_scrub_lease(self) -> bool | None:
-        """Take the lease, and return True if a pass is under way or due.
+        """Take the lease on the scrub, and return True if a pass is under way or due.
 
         Return None if another worker has the lease.
         """
@@ -130,7 +130,7 @@ class Scrubber:
             return None  # another worker is adding the row
 
     def _record_scrub_progress(self, *, ended: bool = False, release: bool = False) -> None:
-        """Record the progress, and renew the lease.
+        """Record the scrub's progress, and renew its lease.
 
         Raises:
             _ScrubInterrupted: another worker has the lease.
@@ -152,7 +152,7 @@ class Scrubber:
         self._recorded_at = time.monotonic()
 
     def _check_all_objects(self) -> None:
-        """Scrub the store's objects from the position to the end."""
+        """Check the digests of all stored objects from the recorded position to the end."""
         if not self._cursor:
             with self._db.write() as session:
                 session.get_one(ScrubProgress, _ROW, with_for_update=True).began_at = self._db.now(
@@ -174,7 +174,9 @@ class Scrubber:
                 return
 
     def _check_marked_objects_again(self) -> None:
-        """Check marked objects again that have changed, and unmark those no longer needed."""
+        """Check changed objects again that are marked as damaged, and unmark those no longer
+        needed.
+        """
         with self._db.read() as session:
             rows = damage.list_damage_marks(session, _MARKED)
         for row in rows:
@@ -191,7 +193,7 @@ class Scrubber:
         self._looked_at = time.monotonic()
 
     def _check_object(self, named: _ReferencedObject, marked: bool) -> None:
-        """Hash an object, and mark it or remove its mark."""
+        """Check a stored object's digest; mark the object as damaged, or remove its mark."""
         kind, tag = self._inspect_object(named)
         # Look twice: the object may have been deleted or replaced during the first look.
         if kind is not None:
@@ -215,7 +217,7 @@ class Scrubber:
             self._remove_unreferenced(named.key)
 
     def _inspect_object(self, named: _ReferencedObject) -> tuple[damage.Kind | None, str]:
-        """Return the kind of damage of an object, or None if it is sound, and the object's tag."""
+        """Return what is wrong with a stored object, or None if it is sound, and the object's tag."""
         info = self._store.stat(named.key)
         if info is None:
             return "missing", ""
@@ -248,7 +250,7 @@ class Scrubber:
         )
 
     def _wait_to_keep_byte_rate(self, count: int) -> None:
-        """Wait until the rate allows `count` more bytes."""
+        """Wait until the scrub's rate limit allows `count` more bytes."""
         # Unused time is not saved up: the scrub is never faster than its rate.
         self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
         while (seconds := self._free_at - time.monotonic()) > 0:
@@ -257,20 +259,20 @@ class Scrubber:
             self._record_progress_if_due()
 
     def _record_progress_if_due(self) -> None:
-        """Record the progress if it is time to."""
+        """Record the scrub's progress if enough time has passed."""
         if time.monotonic() - self._recorded_at >= self._record_s:
             self._record_scrub_progress()
 
 
 def _is_scrub_due(row: ScrubProgress, now: float, period_s: float) -> bool:
-    """Return True if a pass is under way or due."""
+    """Return True if a pass of the scrub is under way or due."""
     if row.began_at is None or row.ended_at is None or row.ended_at < row.began_at:
         return True
     return now >= row.began_at + period_s
 
 
 def _read_next_objects(session: Session, cursor: str) -> list[_ReferencedObject]:
-    """Return the next objects after the key `cursor`; empty after the last one."""
+    """Read the next objects in the store after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
         rows = archives.list_next_archives_in_use(session, cursor, archives.PREFIX, _BATCH)
         if rows:
@@ -283,7 +285,7 @@ def _read_next_objects(session: Session, cursor: str) -> list[_ReferencedObject]
 
 
 def _find_referenced_object(session: Session, key: str) -> _ReferencedObject | None:
-    """Return the object as rows refer to it now, or None if no row does."""
+    """Return the object of a store key as database rows refer to it now, or None."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
         return (
@@ -296,7 +298,7 @@ def _find_referenced_object(session: Session, key: str) -> _ReferencedObject | N
 
 
 def _find_keys_marked_as_damaged(session: Session, keys: list[str]) -> set[str]:
-    """Return those keys that are marked as damaged."""
+    """Return which store keys are marked as damaged."""
     return (
         set(session.scalars(select(DamagedObject.key).where(DamagedObject.key.in_(keys))))
         if keys
@@ -305,7 +307,7 @@ def _find_keys_marked_as_damaged(session: Session, keys: list[str]) -> set[str]:
 
 
 def _drop_file_from_page_cache(path: str) -> None:
-    """Drop a file's pages from memory, so that the disk itself is read.
+    """Drop a file from the system's page cache, so that the disk itself is read.
 
     Pages mapped by a process stay.
     """

@@ -12,7 +12,7 @@ from sqlalchemy import Select, and_, delete, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.bases.hub import unfinished
-from core.contract.jobs.snapshot import StoredState
+from core.contract.jobs.snapshot import StoredJobState
 from core.database import jobs as job_rows
 from core.database.kinds import JobKind
 from core.database.session import Database
@@ -20,7 +20,6 @@ from core.database.states import TERMINAL, UNFINISHED, JobState
 from core.database.tables import (
     Alias,
     Edit,
-    EditedPart,
     Event,
     ExportedDownload,
     IdempotencyRecord,
@@ -29,12 +28,13 @@ from core.database.tables import (
     OwnerEvent,
     Part,
     Task,
+    TaskFileBeforeEdit,
     Version,
 )
 from core.execution.snapshots import parse_snapshot_key
 from core.files import spool
 from core.retention import archives, references, retention
-from core.retention.unused import delete_unreferenced_copies
+from core.retention.unused import delete_unreferenced_cached_blobs
 from core.scheduling.eligible import build_eligible_condition
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
@@ -56,7 +56,7 @@ _BATCH = 200
 
 
 class SweepExtent(NamedTuple):
-    """Extent of a sweep.
+    """Extent of a sweep (the periodic removal of expired data): minimum ages and thoroughness.
 
     Attributes:
         grace_days: age in days at which an object without a row (blob, archive, piece of an upload)
@@ -72,9 +72,9 @@ class SweepExtent(NamedTuple):
 USUAL = SweepExtent()
 
 
-def find_jobs_never_announced_to_workers(db: Database, older_s: float = UNRUNG_S) -> list[str]:
-    """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
-    added or notified about.
+def find_long_waiting_claimable_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
+    """Return ids of claimable jobs that have waited over `older_s` seconds since workers were last
+    notified.
     """
     with db.read() as session:
         now = db.now(session)
@@ -101,16 +101,16 @@ def build_sweep_steps(
     settings: Settings,
     extent: SweepExtent = USUAL,
 ) -> dict[str, Callable[[], None]]:
-    """Return the steps of a sweep, in order, by a description of what each removes."""
+    """Return the steps of a sweep in order, each by a description of what it removes."""
     return {
         "expired event or idempotency record": lambda: _delete_expired_rows(db, settings),
         "delivery of a webhook that is over": lambda: outbox.remove_old_deliveries(
             db, settings.delivery_days
         ),
-        "snapshot of a job that is over, or superseded": lambda: _delete_unneeded_states(
+        "snapshot of a job that is over, or superseded": lambda: _delete_unneeded_job_states(
             db, store, settings, "snapshot", "snapshots/"
         ),
-        "best state of a job that is over, or superseded": lambda: _delete_unneeded_states(
+        "best state of a job that is over, or superseded": lambda: _delete_unneeded_job_states(
             db, store, settings, "anytime", "anytime/"
         ),
         "file of a task whose time is over": lambda: delete_expired_task_files(
@@ -124,7 +124,9 @@ def build_sweep_steps(
         ),
         "expired download": lambda: _delete_expired_downloads(db, blobs, settings),
         "file of a deleted model": lambda: _delete_deleted_models_data(db, blobs),
-        "upload of a job that is over": lambda: upload_removal.delete_forgotten_uploads(db, store),
+        "upload of a job that is over": lambda: upload_removal.delete_uploads_of_finished_jobs(
+            db, store
+        ),
         "upload whose time is over": lambda: upload_removal.remove_expired_uploads(db, store),
         "piece of an upload that nothing names": lambda: retention.delete_unreferenced_objects(
             db, store, chunks.PREFIX, chunks.find_referenced_upload_piece_keys, extent.grace_days
@@ -145,7 +147,7 @@ def run_sweep(
     settings: Settings,
     extent: SweepExtent = USUAL,
 ) -> None:
-    """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
+    """Remove expired and unneeded data: all steps once, and this machine's leftover files.
 
     Errors of database and store in an outage pass through, and the next round continues.
     """
@@ -157,7 +159,7 @@ def run_sweep(
     unfinished.remove_old_downloads(
         downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
     )
-    delete_unreferenced_copies(db, blobs)
+    delete_unreferenced_cached_blobs(db, blobs)
     store.remove_incomplete_objects()
 
 
@@ -166,7 +168,7 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
     with db.write() as session:
         now = db.now(session)
         unfinished = exists().where(
-            Job.id == Event.job_id, job_rows.build_unfinished_condition(Job.state)
+            Job.id == Event.job_id, job_rows.build_unfinished_job_condition(Job.state)
         )
         old = Event.at < now - settings.event_days * retention.DAY_S
         session.execute(delete(Event).where(old, ~unfinished))
@@ -181,21 +183,22 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
 
 
 def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
-    """Delete the files that were retained to undo an edit whose time is over."""
+    """Delete files that were retained to undo edits, once an edit can no longer be undone."""
     with db.write() as session:
-        expired = EditedPart.until < db.now(session)
-        digests = retention.delete_undo_file_rows(session, expired)
+        expired = TaskFileBeforeEdit.until < db.now(session)
+        digests = retention.delete_edit_undo_file_rows(session, expired)
     retention.delete_unused_blobs(db, blobs, sorted(digests))
 
 
-def _delete_unneeded_states(
+def _delete_unneeded_job_states(
     db: Database,
     store: ObjectStorage,
     settings: Settings,
     kind: Literal["snapshot", "anytime"],
     prefix: str,
 ) -> None:
-    """Delete states of finished jobs (failed: once no retry is possible), and superseded ones.
+    """Delete the snapshots of finished jobs (failed: once no retry is possible), and superseded
+    ones.
 
     Args:
         kind: column of `Job` that names a job's registered state.
@@ -216,10 +219,10 @@ def _delete_unneeded_states(
             job = job_rows.lock_job(session, job_id)
             if job is None:
                 removable = stored_keys
-            elif JobState(job.state) not in TERMINAL or _may_be_retried(
+            elif JobState(job.state) not in TERMINAL or _may_states_serve_retry(
                 db, session, job, settings.failed_days
             ):
-                removable = _find_superseded_keys(job, getattr(job, kind), stored_keys)
+                removable = _find_superseded_state_keys(job, getattr(job, kind), stored_keys)
             else:
                 removable = stored_keys
                 setattr(job, kind, None)
@@ -228,8 +231,10 @@ def _delete_unneeded_states(
                 store.delete(key)
 
 
-def _find_superseded_keys(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
-    """Return the keys older than the registered state.
+def _find_superseded_state_keys(
+    job: Job, registered: StoredJobState | None, keys: list[str]
+) -> list[str]:
+    """Return the store keys of a job's snapshots that are older than the registered one.
 
     Without one, return the keys that no present attempt has stored.
     """
@@ -243,8 +248,10 @@ def _find_superseded_keys(job: Job, registered: StoredState | None, keys: list[s
     return [key for key in keys if parse_snapshot_key(key) < current]
 
 
-def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bool:
-    """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
+def _may_states_serve_retry(db: Database, session: Session, job: Job, days: float) -> bool:
+    """Return True if a finished job's snapshots may serve a retry: it failed lately and its data
+    exist.
+    """
     if JobState(job.state) != JobState.FAILED:
         return False
     # A failed edit is sent again instead.
@@ -295,7 +302,7 @@ _DELETED_TASKS = (
 
 
 def _delete_replay_data_of_deleted_tasks(db: Database, blobs: Blobs) -> None:
-    """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
+    """Delete replay buffers of older versions that may hold images of tasks whose data was deleted.
 
     The next version is made without its images. Older versions lose theirs when no job can start
     from them by itself: `production` and the lineage head point to others, and no job from them is
@@ -325,8 +332,8 @@ def _delete_replay_data_of_deleted_tasks(db: Database, blobs: Blobs) -> None:
 
 
 def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Select[Part]:
-    """Return the query for memories that may hold images of the task, in versions from which no job
-    can start by itself.
+    """Return the query for replay parts that may hold a task's images, in versions that no job
+    starts from by itself.
     """
     of_model = Version.model_id == model_id
     # Versions before the first that learned the task hold none of its images.
@@ -360,9 +367,9 @@ def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Se
 
 
 def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) -> None:
-    """Delete expired downloads."""
+    """Delete exported downloads that have expired."""
     with db.write() as session:
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
         exports = list(
             session.execute(
@@ -382,7 +389,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
     """
     with db.read() as session:
         unfinished = exists().where(
-            Job.model_id == Model.id, job_rows.build_unfinished_condition(Job.state)
+            Job.model_id == Model.id, job_rows.build_unfinished_job_condition(Job.state)
         )
         over = select(Model.id).where(Model.deleted_at.is_not(None), ~unfinished)
         query = select(Version.id).where(
@@ -407,7 +414,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
 def _delete_unreferenced_blobs(
     db: Database, store: ObjectStorage, blobs: Blobs, grace_days: float, whole: bool
 ) -> None:
-    """Delete blobs without a row, once a day for all workers; an object records the time."""
+    """Delete blobs that no row refers to, once a day for all workers."""
     with db.read() as session:
         now = db.now(session)
     limit = now - grace_days * retention.DAY_S

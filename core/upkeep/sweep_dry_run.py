@@ -61,7 +61,7 @@ _ROWS = 1000
 
 @dataclass(frozen=True)
 class SweepRemoval:
-    """Something that a sweep would remove.
+    """Something that a sweep would remove, as a dry run reports it.
 
     Attributes:
         reason: description of what is no longer needed.
@@ -84,7 +84,7 @@ def list_sweep_removals(
     grace_days: float = sweep.BLOB_DAYS,
     late_s: float = 0.0,
 ) -> list[SweepRemoval]:
-    """Return what a sweep would remove from database and store.
+    """Return what a sweep would remove from database and store, without removing it.
 
     A machine's own spool and cache are not reported, since each machine has its own.
 
@@ -120,7 +120,7 @@ def list_sweep_removals(
 
 
 class _DatabaseCopy(Database):
-    """A copy of a database's rows at one moment, with that database's clock."""
+    """Copy of a database for a dry run, with that database's clock."""
 
     def __init__(self, source: Database, folder: Path, late_s: float) -> None:
         super().__init__(f"sqlite:///{folder / 'copy.db'}")
@@ -144,7 +144,7 @@ class _DatabaseCopy(Database):
         return super().now(session) + self._ahead
 
     def count_rows(self) -> dict[str, int]:
-        """Return the number of rows of each table that a sweep deletes from."""
+        """Count the rows of each table that a sweep deletes from."""
         with self.read() as session:
             return {
                 table.__tablename__: session.execute(
@@ -155,7 +155,7 @@ class _DatabaseCopy(Database):
 
 
 class _DryRunStore:
-    """A store in which deletions are only recorded."""
+    """Object store in which deletions are only recorded, for a dry run."""
 
     def __init__(self, store: ObjectStorage) -> None:
         self._store = store
@@ -163,7 +163,7 @@ class _DryRunStore:
         self._taken: list[ObjectInfo] = []
 
     def pop_deleted_objects(self) -> list[ObjectInfo]:
-        """Return what was deleted since the last call."""
+        """Return the objects that were deleted since the last call."""
         deleted, self._taken = self._taken, []
         return deleted
 
@@ -177,7 +177,7 @@ class _DryRunStore:
         raise NotImplementedError("a sweep stores no file")
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """Ignore the mark that the sweep writes."""
+        """Ignore the mark that the sweep writes to the store."""
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         return self._store.read(key, offset, length)
@@ -198,7 +198,7 @@ class _DryRunStore:
         self._store.check_store_usable()
 
     def create_folder_or_bucket(self) -> None:
-        """Do nothing: a dry run creates nothing."""
+        """Do nothing, since a dry run creates nothing in the store."""
 
     def remove_incomplete_objects(self, older_s: float = 0.0) -> None:
-        """Do nothing: a dry run removes nothing."""
+        """Do nothing, since a dry run removes nothing from the store."""

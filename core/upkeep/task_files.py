@@ -16,19 +16,20 @@ from core.storage import Blobs, ObjectStorage
 def delete_expired_task_files(
     db: Database, store: ObjectStorage, blobs: Blobs, settings: Settings
 ) -> None:
-    """Delete raw archives, training images and held-out images whose time is over."""
+    """Delete archives, training images and held-out images of tasks whose retention time is over."""
     for task_id in select_tasks_with_files(db):
         _delete_task_files(db, store, blobs, settings, task_id)
 
 
 def select_tasks_with_files(db: Database) -> list[str]:
-    """Return ids of tasks with files that need not be retained for ever and that no open job needs.
+    """Return ids of tasks with files that may no longer have to be retained, and that no open job
+    needs.
 
     Each select uses an index of such files, or the models that do not retain them. It does not walk
     through all tasks, nor through those whose training images have an end date in the future.
     """
     unfinished = exists().where(
-        Job.task_id == Task.id, job_rows.build_unfinished_condition(Job.state)
+        Job.task_id == Task.id, job_rows.build_unfinished_job_condition(Job.state)
     )
     deleted = Model.deleted_at.is_not(None)
     no_train = select(Model.id).where(Model.keep_training_data.is_(False) | deleted)
@@ -61,19 +62,22 @@ def select_tasks_with_files(db: Database) -> list[str]:
 def _delete_task_files(
     db: Database, store: ObjectStorage, blobs: Blobs, settings: Settings, task_id: str
 ) -> None:
-    """Delete the files of one task whose time is over."""
+    """Delete the files of one task whose retention time is over."""
     with db.write() as session:
         query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
         jobs = list(session.execute(query).scalars())
         task = session.get_one(Task, task_id, with_for_update=True)
         open_one = select(Job.id).where(
-            Job.task_id == task_id, job_rows.build_unfinished_condition(Job.state)
+            Job.task_id == task_id, job_rows.build_unfinished_job_condition(Job.state)
         )
         if session.scalar(open_one.limit(1)) is not None and all(
             JobState(j.state) in TERMINAL for j in jobs
         ):
             return  # it is being learned again since: a retry takes the lock on the task's row
-        if task.came_with_model and session.scalar(_find_open_measurement(task)) is not None:
+        if (
+            task.belongs_to_adopted_classifier
+            and session.scalar(_build_open_measurement_query(task)) is not None
+        ):
             return  # its images are held out to measure the classifier, whatever stays afterwards
         model = session.get_one(Model, task.model_id)
         # A version that came with its model has no job.
@@ -94,7 +98,7 @@ def _delete_task_files(
             task.train_deleted_at, marked = now, True
         if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
             task.held_out_deleted_at, marked = now, True
-            forgotten = answers.remove_predictions(session, model.id, task.number)
+            forgotten = answers.remove_stored_predictions(session, model.id, task.number)
         archive_key = task.archive_key if due.archive else None
     delete_task_archive(db, store, task_id, archive_key)
     if marked:
@@ -104,10 +108,12 @@ def _delete_task_files(
         retention.delete_unused_blobs(db, blobs, forgotten)
 
 
-def _find_open_measurement(task: Task) -> Select[str]:
-    """Return the query for an unfinished job that measures a classifier on the task's images."""
+def _build_open_measurement_query(task: Task) -> Select[str]:
+    """Return the query for an unfinished job that measures an adopted classifier on the task's
+    images.
+    """
     return select(Job.id).where(
         Job.model_id == task.model_id,
         Job.kind == str(JobKind.MEASURE),
-        job_rows.build_unfinished_condition(Job.state),
+        job_rows.build_unfinished_job_condition(Job.state),
     )

@@ -19,7 +19,8 @@ NamedOf = Callable[[Session, Collection[str]], set[str]]
 def store_archive(
     db: Database, store: ObjectStorage, key: str, path: Path, named: NamedOf
 ) -> Iterator[None]:
-    """Move an archive into the store, for the `with` block that adds its row to the database.
+    """Move an archive into the store for the `with` block that adds its database row; remove it on
+    failure.
 
     A commit may have succeeded although its response was lost. When the block fails, the file is
     therefore deleted only if no row names it.
@@ -40,7 +41,7 @@ def store_archive(
 
 
 def _is_key_referenced(db: Database, key: str, named: NamedOf) -> bool:
-    """Return True if a row names the key, or if the database cannot say.
+    """Return True if a row refers to the archive's store key, or if the database cannot say.
 
     The sweep looks at the file again later.
     """

@@ -12,7 +12,7 @@ PREFIX = "uploads/"
 
 
 def make_piece_key(upload_id: str, offset: int, fence: int) -> str:
-    """Return the key of a piece that begins at a byte.
+    """Return the store key of an upload's piece that begins at a byte.
 
     Each writing request has its own fence, so none overwrites another's.
     """
@@ -20,14 +20,14 @@ def make_piece_key(upload_id: str, offset: int, fence: int) -> str:
 
 
 def find_referenced_upload_piece_keys(session: Session, keys: Collection[str]) -> set[str]:
-    """Return those of `keys` (at most some hundreds) that an upload refers to."""
+    """Return which store `keys` (at most some hundreds) belong to pieces of existing uploads."""
     return set(
         session.scalars(select(StoredUploadPiece.key).where(StoredUploadPiece.key.in_(keys)))
     )
 
 
 def list_upload_pieces(session: Session, upload_id: str) -> list[StoredUploadPiece]:
-    """Return the pieces of an upload, in order."""
+    """Return the stored pieces of an upload, in order."""
     query = (
         select(StoredUploadPiece)
         .where(StoredUploadPiece.upload_id == upload_id)
@@ -37,7 +37,7 @@ def list_upload_pieces(session: Session, upload_id: str) -> list[StoredUploadPie
 
 
 def delete_upload_rows(session: Session, upload_id: str) -> list[str]:
-    """Delete the rows of an upload and its pieces.
+    """Delete the database rows of an upload and of its pieces.
 
     Return the keys, whose objects are unused after the commit.
     """
@@ -45,8 +45,8 @@ def delete_upload_rows(session: Session, upload_id: str) -> list[str]:
 
 
 def delete_rows_of_uploads(session: Session, upload_ids: Collection[str]) -> list[str]:
-    """Delete the rows of several uploads (at most some hundreds) at once, as
-    `delete_upload_rows` does.
+    """Delete the database rows of several uploads (at most some hundreds) and of their pieces at
+    once.
     """
     keys = list(
         session.scalars(

@@ -15,8 +15,8 @@ writers must get in between.
 """
 
 
-def delete_finished_upload(db: Database, store: ObjectStorage, job_id: str) -> None:
-    """Delete the upload of a finished job, then its key in the row.
+def delete_upload_of_finished_job(db: Database, store: ObjectStorage, job_id: str) -> None:
+    """Delete the upload that a finished job has used up, then its key in the job's row.
 
     After a crash in between, this can be repeated.
     """
@@ -30,19 +30,19 @@ def delete_finished_upload(db: Database, store: ObjectStorage, job_id: str) -> N
         job.archive_key = None
 
 
-def delete_forgotten_uploads(db: Database, store: ObjectStorage) -> None:
-    """Delete the uploads of finished jobs that were not deleted when these ended."""
+def delete_uploads_of_finished_jobs(db: Database, store: ObjectStorage) -> None:
+    """Delete the uploads of finished jobs that were not deleted when the jobs ended."""
     over = sorted(str(state) for state in TERMINAL)
     with db.read() as session:
         job_ids = list(
             session.scalars(select(Job.id).where(Job.archive_key.is_not(None), Job.state.in_(over)))
         )
     for job_id in job_ids:
-        delete_finished_upload(db, store, job_id)
+        delete_upload_of_finished_job(db, store, job_id)
 
 
 def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:
-    """Remove expired uploads that no request is writing to, then delete their objects.
+    """Delete expired uploads that no request is writing to, with their stored pieces.
 
     Objects that a crash leaves have no row, so the sweep removes them.
     """

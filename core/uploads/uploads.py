@@ -48,7 +48,9 @@ _FILENAME = 255
 
 @dataclass(frozen=True)
 class UploadLimits:
-    """Limits on open uploads, on stored bytes (0: no limit), and on hours since the last byte."""
+    """Limits on resumable uploads: open ones, stored bytes (0: no limit), and hours since the last
+    byte.
+    """
 
     max_open: int
     max_owner_bytes: int
@@ -56,7 +58,7 @@ class UploadLimits:
 
     @staticmethod
     def from_settings(settings: Settings) -> "UploadLimits":
-        """Return the limits of the settings."""
+        """Return the limits on resumable uploads that the settings define."""
         return UploadLimits(
             settings.max_open_uploads, settings.max_owner_bytes, settings.upload_hours
         )
@@ -64,7 +66,7 @@ class UploadLimits:
 
 @dataclass(frozen=True)
 class UploadState:
-    """Progress of an upload.
+    """Progress of a resumable upload: bytes received, length and expiry.
 
     Attributes:
         offset, length: bytes received, and bytes of the whole file.
@@ -82,7 +84,7 @@ class UploadState:
 
 @dataclass(frozen=True)
 class LeasedUpload:
-    """An upload that a request has leased in order to write from `offset` on.
+    """A resumable upload that a request has leased in order to write from `offset` on.
 
     `fence` identifies the request.
     """
@@ -96,7 +98,7 @@ class LeasedUpload:
 
 @dataclass(frozen=True)
 class ReceivedUploadPiece:
-    """The next bytes of an upload, in a file that is moved into the store."""
+    """The next bytes of a resumable upload, in a local file that is moved into the store."""
 
     path: Path
     bytes: int
@@ -105,7 +107,7 @@ class ReceivedUploadPiece:
 
 @dataclass(frozen=True)
 class AnnouncedUpload:
-    """A file as its client announces it.
+    """A file that a client announces for a resumable upload: length and metadata.
 
     Attributes:
         length: bytes of the whole file.
@@ -125,7 +127,7 @@ def create_upload(
     terms: UploadLimits,
     repeat: idempotency.IdempotentRequest | None = None,
 ) -> tuple[UploadOut, bool]:
-    """Begin an upload; return it, and True if this replays an earlier response.
+    """Begin a resumable upload; return it, and True if an earlier response is repeated.
 
     Raises:
         StorageFull, BodyTooLarge: the owner has no room for these bytes.
@@ -164,7 +166,7 @@ def create_upload(
 
 
 def read_upload_progress(db: Database, actor: Actor, upload: str) -> UploadState:
-    """Return the progress of an upload.
+    """Return how many bytes of a resumable upload have arrived.
 
     Raises:
         NotFound: the caller sees no such upload.
@@ -192,7 +194,7 @@ def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) 
 
 
 def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) -> LeasedUpload:
-    """Lease an upload in order to write to it from `offset` on.
+    """Lease an upload for a request that writes to it from `offset` on.
 
     Call `renew_upload_lease` every `RENEW_S` seconds, and `release_upload_lease` if nothing was
     written.
@@ -222,7 +224,7 @@ def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) 
 
 
 def renew_upload_lease(db: Database, writing: LeasedUpload) -> None:
-    """Renew the lease of a request that still writes.
+    """Renew the lease of a request that is still writing to an upload.
 
     It has no effect once another request has the lease.
     """
@@ -236,7 +238,7 @@ def renew_upload_lease(db: Database, writing: LeasedUpload) -> None:
 
 
 def release_upload_lease(db: Database, writing: LeasedUpload) -> None:
-    """End the lease of a request; without effect once another request has the lease."""
+    """End a request's lease on an upload; without effect once another request has the lease."""
     with db.write() as session:
         session.execute(
             update(Upload).where(*_build_lease_conditions(writing)).values(held_until=None)
@@ -246,7 +248,8 @@ def release_upload_lease(db: Database, writing: LeasedUpload) -> None:
 def require_storage_room_for_piece(
     db: Database, writing: LeasedUpload, size: int | None, terms: UploadLimits
 ) -> None:
-    """Check that the upload's owner has room for a piece of `size` bytes (None if not known yet).
+    """Check that an upload's owner has storage left for a piece of `size` bytes (None if not known
+    yet).
 
     Raises:
         StorageFull, BodyTooLarge: see `core.usage.quota`.
@@ -262,7 +265,8 @@ def append_upload_piece(
     piece: ReceivedUploadPiece,
     terms: UploadLimits,
 ) -> UploadState:
-    """Store a piece, advance the upload past it, end the lease, and return the progress.
+    """Store a piece of an upload, advance the upload past it, end the lease, and return the
+    progress.
 
     Raises:
         NotFound: the upload was removed meanwhile.
@@ -291,13 +295,15 @@ def append_upload_piece(
             row.expires_at = now + terms.hours * 3600
             session.flush()
             state = _build_upload_progress(row)
-            quota.count_accepted_upload(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
+            quota.add_accepted_upload_bytes(
+                session, row.owner_id, terms.max_owner_bytes, piece.bytes
+            )
     hit_failpoint("upload-committed")
     return state
 
 
 def delete_upload(db: Database, store: ObjectStorage, actor: Actor, upload: str) -> None:
-    """Remove an upload; a request that writes to it then finds it missing.
+    """Delete a resumable upload; a request that writes to it then finds it missing.
 
     Raises:
         NotFound: the caller sees no such upload.
@@ -309,7 +315,7 @@ def delete_upload(db: Database, store: ObjectStorage, actor: Actor, upload: str)
             session, actor, AuditedChange("upload.delete", row.id, {"bytes": row.offset}), now
         )
         keys = chunks.delete_upload_rows(session, row.id)
-        stored_bytes.mark_measurement_outdated(session, row.owner_id)
+        stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     # After the commit: if it failed, rows would name deleted objects.
     for key in keys:
         store.delete(key)
@@ -318,7 +324,7 @@ def delete_upload(db: Database, store: ObjectStorage, actor: Actor, upload: str)
 def find_upload(
     session: Session, actor: Actor, upload: str, now: float, *, lock: bool = False
 ) -> Upload:
-    """Return the upload of that id, if the caller sees it and it has not expired.
+    """Return the resumable upload of that id, if the caller sees it and it has not expired.
 
     Args:
         now: seconds since 1970 by the database's clock.
@@ -341,7 +347,7 @@ def find_upload(
 
 
 def build_upload_response(row: Upload) -> UploadOut:
-    """Return the upload as responses show it."""
+    """Return a resumable upload as responses show it."""
     return {
         "id": row.id,
         "filename": _parse_filename(row.details),
@@ -353,7 +359,7 @@ def build_upload_response(row: Upload) -> UploadOut:
 
 
 def _parse_filename(details: str | None) -> str | None:
-    """Return the file name in Upload-Metadata, with � for characters that cannot be printed.
+    """Return the file name in an upload's metadata, with � for characters that cannot be printed.
 
     The metadata was checked when the upload began.
     """
@@ -370,12 +376,13 @@ def _build_upload_progress(row: Upload) -> UploadState:
 
 
 def _build_lease_conditions(writing: LeasedUpload) -> tuple[Any, ...]:
-    """Return the conditions that select the upload while this request has the lease."""
+    """Return the SQL conditions that select an upload while this request has its lease."""
     return Upload.id == writing.id, Upload.fence == writing.fence
 
 
 def _require_upload_allowed(session: Session, row: Upload, most: int, now: float) -> None:
-    """Check that the upload added by this transaction is not one too many for its owner.
+    """Check that an upload added by this transaction is within the limit of its owner's open
+    uploads.
 
     Call this last in the transaction, since it locks the owner's row.
     """
@@ -400,7 +407,7 @@ def _require_upload_allowed(session: Session, row: Upload, most: int, now: float
 
 
 def _require_upload_piece_allowed(session: Session, row: Upload) -> None:
-    """Check that the upload may have another piece."""
+    """Check that an upload may have another piece within the limit on pieces."""
     max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
     if (
         session.scalar(select(func.count()).where(StoredUploadPiece.upload_id == row.id)) or 0

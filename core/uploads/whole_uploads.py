@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class CompleteUpload:
-    """A complete upload.
+    """A resumable upload whose bytes have all arrived.
 
     Attributes:
         sha256: digest of the whole file that its client announced; None if it did not.
@@ -33,8 +33,8 @@ class CompleteUpload:
     pieces: tuple[tuple[str, str], ...]
 
 
-def find_whole_upload(db: Database, actor: Actor, upload: str) -> CompleteUpload:
-    """Return the complete upload of that id.
+def find_complete_upload(db: Database, actor: Actor, upload: str) -> CompleteUpload:
+    """Return the resumable upload of that id, after checking that all its bytes have arrived.
 
     Raises:
         NotFound: there is none.
@@ -57,7 +57,7 @@ def find_whole_upload(db: Database, actor: Actor, upload: str) -> CompleteUpload
 def read_upload_bytes(
     db: Database, store: ObjectStorage, actor: Actor, upload: CompleteUpload
 ) -> Iterator[bytes]:
-    """Yield the bytes of an upload; each piece is verified while it is read.
+    """Yield the bytes of a complete upload; each piece is verified while it is read.
 
     Raises:
         NotFound: the upload was submitted or removed meanwhile.
@@ -80,7 +80,7 @@ def read_upload_bytes(
 def delete_accepted_upload_rows(
     session: Session, actor: Actor, upload: CompleteUpload, now: float
 ) -> None:
-    """Delete the rows of an upload in the transaction that accepts its content.
+    """Delete the rows of an upload, in the transaction that accepts its content as a batch.
 
     Call `delete_piece_objects` afterwards.
 
@@ -92,7 +92,7 @@ def delete_accepted_upload_rows(
 
 
 def delete_piece_objects(store: ObjectStorage, upload: CompleteUpload) -> None:
-    """Delete the objects of an upload that a task has taken.
+    """Delete the stored pieces of an upload that a task has used up.
 
     The sweep removes what an outage leaves.
     """

@@ -21,7 +21,7 @@ RETRY_S = 60
 
 
 def require_storage_room(db: Database, owner_id: str, limit: int, size: int | None) -> None:
-    """Check that the owner has room for an upload of `size` bytes (None if not known yet).
+    """Check that an owner has storage left for an upload of `size` bytes (None if not known yet).
 
     Args:
         limit: bytes allowed; 0 for no limit.
@@ -37,7 +37,7 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
     if size > limit:
         raise BodyTooLarge(f"One owner may store {limit} bytes; this upload alone has {size}.")
     with db.read() as session:
-        used, at = stored_bytes.read_measured_bytes(session, owner_id)
+        used, at = stored_bytes.read_measured_owner_bytes(session, owner_id)
         now = db.now(session)
     # A measurement in the future means that the clock was set back since.
     if used is None or (used + size > limit and (at is None or not 0 <= now - at <= FRESH_S)):
@@ -46,8 +46,8 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
         raise _make_storage_full_error(used, limit, size)
 
 
-def count_accepted_upload(session: Session, owner_id: str, limit: int, size: int) -> None:
-    """Count an upload in the transaction that accepts it.
+def add_accepted_upload_bytes(session: Session, owner_id: str, limit: int, size: int) -> None:
+    """Add an upload's bytes to its owner's stored bytes, in the transaction that accepts it.
 
     Call `require_storage_room` before the transaction, and this last in it.
 
@@ -56,14 +56,14 @@ def count_accepted_upload(session: Session, owner_id: str, limit: int, size: int
     """
     if not limit:
         stored_bytes.add_stored_bytes(session, owner_id, size)
-    elif not stored_bytes.add_stored_bytes_within(session, owner_id, size, limit):
+    elif not stored_bytes.add_stored_bytes_within_limit(session, owner_id, size, limit):
         raise _make_storage_full_error(
-            stored_bytes.read_measured_bytes(session, owner_id)[0] or 0, limit, size
+            stored_bytes.read_measured_owner_bytes(session, owner_id)[0] or 0, limit, size
         )
 
 
-def require_open_job_allowed(open_jobs: int, limit: int) -> None:
-    """Check that an owner has fewer than `limit` unfinished jobs.
+def require_open_jobs_below_limit(open_jobs: int, limit: int) -> None:
+    """Check that an owner has fewer than `limit` unfinished jobs, so that another may be added.
 
     Args:
         open_jobs: number of the owner's unfinished jobs, see `count_open_jobs`.
@@ -75,10 +75,11 @@ def require_open_job_allowed(open_jobs: int, limit: int) -> None:
         raise _build_job_limit_error(limit)
 
 
-def require_added_job_allowed(
+def require_added_job_within_limit(
     session: Session, owner_id: str, limit: int, *, is_locked: bool = False
 ) -> None:
-    """Check that the job added by this transaction is not one too many for its owner.
+    """Check that a job added by this transaction does not exceed its owner's limit of unfinished
+    jobs.
 
     Call this last in the transaction, since it locks the owner's row.
 

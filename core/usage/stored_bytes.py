@@ -16,15 +16,16 @@ from core.usage import usage_sums
 
 
 def add_stored_bytes(session: Session, owner_id: str, size: int) -> None:
-    """Count `size` bytes in the transaction that refers to them.
+    """Add `size` bytes to an owner's stored bytes, in the transaction that refers to them.
 
     Call this last, since it locks the owner's row.
     """
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes=Owner.bytes + size))
 
 
-def add_stored_bytes_within(session: Session, owner_id: str, size: int, limit: int) -> bool:
-    """Count `size` bytes unless that would exceed `limit` or nothing was measured yet.
+def add_stored_bytes_within_limit(session: Session, owner_id: str, size: int, limit: int) -> bool:
+    """Add `size` bytes to an owner's stored bytes, unless that would exceed `limit` or nothing was
+    measured yet.
 
     Return True if counted.
     """
@@ -34,28 +35,28 @@ def add_stored_bytes_within(session: Session, owner_id: str, size: int, limit: i
     return bool(result.rowcount)
 
 
-def mark_measurement_outdated(session: Session, owner_id: str) -> None:
-    """Mark the number as outdated, since data of the owner is deleted in this transaction.
+def mark_owner_bytes_outdated(session: Session, owner_id: str) -> None:
+    """Mark an owner's number of stored bytes as outdated, since this transaction deletes data.
 
     The next refusal measures again. Call this last, since it locks the owner's row.
     """
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes_at=None))
 
 
-def read_measured_bytes(session: Session, owner_id: str) -> tuple[int | None, float | None]:
-    """Return the number of bytes, and the time of its measurement by the database's clock."""
+def read_measured_owner_bytes(session: Session, owner_id: str) -> tuple[int | None, float | None]:
+    """Return an owner's number of stored bytes, and the time when it was measured."""
     row = session.execute(select(Owner.bytes, Owner.bytes_at).where(Owner.id == owner_id)).one()
     return row.bytes, row.bytes_at
 
 
 def measure_owner_bytes(db: Database, owner_id: str) -> int:
-    """Sum up an owner's stored bytes, record and return them.
+    """Sum up an owner's stored bytes; record and return the sum.
 
     Bytes that others add meanwhile are kept. If two processes measure at once, the first one's
     number stands.
     """
     with db.read() as session:
-        before, at = read_measured_bytes(
+        before, at = read_measured_owner_bytes(
             session, owner_id
         )  # first: bytes added during the sum may count twice, but never not at all
         total = _sum_owner_bytes(session, owner_id)
@@ -64,11 +65,11 @@ def measure_owner_bytes(db: Database, owner_id: str) -> int:
         since = func.coalesce(Owner.bytes, 0) - (before or 0)
         new = update(Owner).where(Owner.id == owner_id, same)
         session.execute(new.values(bytes=total + since, bytes_at=db.now(session)))
-        return read_measured_bytes(session, owner_id)[0] or 0
+        return read_measured_owner_bytes(session, owner_id)[0] or 0
 
 
 def _sum_owner_bytes(session: Session, owner_id: str) -> int:
-    """Return the sum of all stored bytes of an owner."""
+    """Compute the sum of all bytes that an owner stores."""
     sums = usage_sums.sum_owner_usage(session, owner_id)["bytes"]
     of_models = sums["versions"] + sums["archives"] + sums["datasets"] + sums["exports"]
     return of_models + sums["bases"] + sums["uploads"]

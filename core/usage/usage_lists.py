@@ -14,8 +14,7 @@ from core.usage import usage_sums
 
 
 def list_usage_by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
-    """Return a page of models with their counts and bytes
-    (`core.usage.usage_sums.sum_usage_by_model`).
+    """Return a page of models with their storage usage: counts and bytes.
 
     Deleted models are included until the sweep has removed them.
     """
@@ -39,7 +38,8 @@ def list_usage_by_model(db: Database, actor: Actor, *, limit: int, cursor: str |
 
 
 def list_usage_by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
-    """Return a page of owners with sums over models, bytes of bases and uploads, `measured_at`.
+    """Return a page of owners with their storage usage: sums over models, bytes of bases and
+    uploads.
 
     Workers measure from time to time; only owners that were never measured are measured here.
     """

@@ -12,18 +12,18 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.contract.usage import ModelBytes, ModelCounts, OwnerMeasured, OwnerSums
+from core.contract.usage import ModelBytes, ModelUsageCounts, OwnerUsageSums, StoredOwnerUsage
 from core.database.session import Database
 from core.database.tables import (
     Base,
     Edit,
-    EditedPart,
     ExportedDownload,
     Job,
     Model,
     Owner,
     Part,
     Task,
+    TaskFileBeforeEdit,
     TrialFile,
     Upload,
     Version,
@@ -41,15 +41,16 @@ _Rows = Callable[..., Iterator[Any]]
 """Runs a grouped query; each row has a model's id and figures of the model."""
 
 
-def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
-    """Return `tasks`, `versions`, `jobs` (by state) and `bytes` of models by model id.
+def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelUsageCounts]:
+    """Compute the storage usage of models: `tasks`, `versions`, `jobs` (by state) and `bytes`, by
+    model id.
 
     Among the bytes, `versions` counts parts and totals; `archives`, archives that wait to be
     decoded or checked; `datasets`, retained pixels with their features and predictions, and results
     of trials; and `exports`, downloads.
     """
     model_ids = select(Model.id).where(which)
-    counts_by_model: dict[str, ModelCounts] = {}
+    counts_by_model: dict[str, ModelUsageCounts] = {}
     pixels: dict[str, int] = {}
     for model_id, image, totals in session.execute(
         select(Model.id, Model.image, Model.totals_bytes).where(which)
@@ -70,9 +71,9 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
 
 
 def _count_tasks_versions_jobs(
-    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
+    counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
-    """Count tasks, versions and jobs."""
+    """Count tasks, versions and jobs of models."""
     tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(model_ids))
     for model_id, count in fetch_grouped_sums(tasks, Task.model_id):
         counts_by_model[model_id]["tasks"] = count
@@ -85,12 +86,12 @@ def _count_tasks_versions_jobs(
 
 
 def _sum_batch_bytes(
-    counts_by_model: dict[str, ModelCounts],
+    counts_by_model: dict[str, ModelUsageCounts],
     model_ids: Select[str],
     fetch_grouped_sums: _Rows,
     pixels: Mapping[str, int],
 ) -> None:
-    """Sum up the bytes of archives and datasets.
+    """Sum up the bytes of models' archives and datasets.
 
     Args:
         pixels: bytes of an image of each model.
@@ -133,8 +134,8 @@ def _sum_batch_bytes(
             else:
                 size["datasets"] += int(total or 0) * (1 if kind in _IN_BYTES else pixels[model_id])
     before_edits = (
-        select(Edit.model_id, func.sum(EditedPart.bytes))
-        .join(EditedPart, EditedPart.edit_id == Edit.id)
+        select(Edit.model_id, func.sum(TaskFileBeforeEdit.bytes))
+        .join(TaskFileBeforeEdit, TaskFileBeforeEdit.edit_id == Edit.id)
         .where(Edit.model_id.in_(model_ids))
     )
     for model_id, total in fetch_grouped_sums(before_edits, Edit.model_id):
@@ -149,9 +150,9 @@ def _sum_batch_bytes(
 
 
 def _sum_version_bytes(
-    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
+    counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
-    """Sum up the bytes of parts, of downloads, and of predictions on held-out images."""
+    """Sum up the bytes of versions' parts, of downloads, and of predictions on held-out images."""
     blobs = (
         select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
         .join(Version, Version.id == Part.version_id)
@@ -185,8 +186,8 @@ def _sum_version_bytes(
         counts_by_model[model_id]["bytes"]["exports"] = int(total)
 
 
-def sum_owner_usage(session: Session, owner_id: str) -> OwnerSums:
-    """Return the sums over an owner's models, bases and uploads.
+def sum_owner_usage(session: Session, owner_id: str) -> OwnerUsageSums:
+    """Compute an owner's storage usage: sums over models, bases and uploads.
 
     Deleted models count until their files are swept.
     """
@@ -220,8 +221,10 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerSums:
     }
 
 
-def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
-    """Sum up an owner's usage and store it in the owner's row.
+def measure_owner_usage(
+    db: Database, owner_id: str, begun: float | None = None
+) -> StoredOwnerUsage:
+    """Compute an owner's storage usage and store it in the owner's row.
 
     `at` is the time of the sum by the database's clock.
 
@@ -229,7 +232,7 @@ def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None)
         begun: store only while `Owner.usage_at` has this value; None: only while there are no sums.
     """
     with db.read() as session:
-        usage: OwnerMeasured = {"at": db.now(session), **sum_owner_usage(session, owner_id)}
+        usage: StoredOwnerUsage = {"at": db.now(session), **sum_owner_usage(session, owner_id)}
     # A transaction of its own, since the sum takes long and SQLite has one writer at a time.
     with db.write() as session:
         mine = Owner.usage.is_(None) if begun is None else Owner.usage_at == begun
@@ -237,8 +240,10 @@ def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None)
     return usage
 
 
-def measure_outdated_owners(db: Database) -> None:
-    """Measure owners not measured for `FRESH_S`, the oldest first, for about `BUDGET_S`."""
+def measure_usage_of_outdated_owners(db: Database) -> None:
+    """Measure the storage usage of owners not measured for `FRESH_S`, the oldest first, for about
+    `BUDGET_S`.
+    """
     begun = time.monotonic()
     with db.read() as session:
         old = or_(Owner.usage_at.is_(None), Owner.usage_at < db.now(session) - FRESH_S)
@@ -254,7 +259,7 @@ def measure_outdated_owners(db: Database) -> None:
 
 
 def _mark_owner_being_measured(db: Database, owner_id: str, at: float | None) -> float | None:
-    """Mark an owner as being measured, and return the time of the mark.
+    """Mark that an owner's usage is being measured, and return the time of the mark.
 
     Return None if another worker was first.
     """

@@ -21,7 +21,7 @@ from core.database import owner_events
 from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Task, Version
 from core.errors import Invalid, NotFound, WrongState
-from core.ids import is_name
+from core.ids import is_allowed_model_or_alias_name
 from core.lineage import lineage, words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, AliasMoveOrigin
@@ -39,8 +39,8 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True)
-class _AliasMove:
-    """A move that was made.
+class _CompletedAliasMove:
+    """A move of an alias that was made: its cause, the version before, and tasks lost.
 
     Attributes:
         alias: the alias at its new version.
@@ -56,8 +56,8 @@ class _AliasMove:
 
 
 @dataclass(frozen=True)
-class AliasMoveDecision:
-    """A person's reason for moving an alias, and the version that the alias was on at that time.
+class RequestedAliasMove:
+    """A person's reason for moving an alias, and the version that the person saw the alias on.
 
     Attributes:
         seen: None if the version is not known.
@@ -68,9 +68,9 @@ class AliasMoveDecision:
 
 
 def set_alias(
-    db: Database, actor: Actor, model: str, alias: str, version: int, decision: AliasMoveDecision
+    db: Database, actor: Actor, model: str, alias: str, version: int, decision: RequestedAliasMove
 ) -> tuple[AliasOut, str | None]:
-    """Point an alias at a version, and create the alias if it does not exist.
+    """Move an alias to a version, and create the alias if it does not exist.
 
     Setting the same target again changes nothing.
 
@@ -109,7 +109,7 @@ def set_alias(
         )
         previous = None if current is None else current.version
         _record_move_in_audit(
-            session, actor, row, _AliasMove(moved, previous, move_origin), db.now(session)
+            session, actor, row, _CompletedAliasMove(moved, previous, move_origin), db.now(session)
         )
         return _alias_to_json(moved), None
 
@@ -119,10 +119,10 @@ def roll_alias_back(
     actor: Actor,
     model: str,
     alias: str,
-    decision: AliasMoveDecision,
+    decision: RequestedAliasMove,
     version: int | None = None,
 ) -> tuple[AliasOut, str | None]:
-    """Point an alias at an earlier version: the given one, or the last that passed the gate.
+    """Move an alias back to an earlier version: the given one, or the last that passed the gate.
 
     Production stays there until it is moved or set to follow its lineage again.
 
@@ -156,7 +156,7 @@ def roll_alias_back(
             session, row, alias, target.number, db.now(session), move_origin
         )
         _record_move_in_audit(
-            session, actor, row, _AliasMove(moved, previous, move_origin), db.now(session)
+            session, actor, row, _CompletedAliasMove(moved, previous, move_origin), db.now(session)
         )
         return _alias_to_json(moved), None
 
@@ -164,7 +164,8 @@ def roll_alias_back(
 def follow_lineage(
     db: Database, actor: Actor, model: str, alias: str
 ) -> tuple[AliasOut, str | None]:
-    """Move `production` to the newest version of the lineage and let it follow later versions.
+    """Move the alias `production` to the newest version of the lineage and let it follow later
+    versions.
 
     Repeating the call changes nothing.
 
@@ -185,14 +186,18 @@ def follow_lineage(
             lineage.unpin_production(session, row, move_origin, db.now(session))
             followed = session.get_one(Alias, (row.id, PRODUCTION))
             _record_move_in_audit(
-                session, actor, row, _AliasMove(followed, previous, move_origin), db.now(session)
+                session,
+                actor,
+                row,
+                _CompletedAliasMove(followed, previous, move_origin),
+                db.now(session),
             )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), lineage.find_waiting_job(session, row)
 
 
 def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
-    """Remove an alias.
+    """Delete an alias of a model.
 
     Its history remains, and continues if an alias of that name is created again.
 
@@ -246,8 +251,8 @@ def list_alias_moves(
         }
 
 
-def list_earlier_targets(moves: list[AliasMove]) -> list[int]:
-    """Return the versions that a rollback may go back to, oldest first.
+def list_rollback_targets(moves: list[AliasMove]) -> list[int]:
+    """Return the versions that an alias can be rolled back to, oldest first.
 
     A rollback drops the versions it skipped, so that two rollbacks in a row go two steps back.
 
@@ -289,7 +294,7 @@ def _require_alias_unmoved(
 def _set_production_version(
     session: Session, db: Database, actor: Actor, model: Model, target: Version, reason: str | None
 ) -> tuple[AliasOut, str | None]:
-    """Set production to a version; a held version needs a reason."""
+    """Move production to a version; a held version needs a reason."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
     if target.status == "held" and not (reason or "").strip():
         raise Invalid(
@@ -323,7 +328,7 @@ def _move_production(
     previous, now = current.version, db.now(session)
     uncovered_tasks = lineage.promote_version(session, model, target, move_origin, now)
     lost_tasks = [task.number for task in uncovered_tasks]
-    moved = _AliasMove(current, previous, move_origin, lost_tasks)
+    moved = _CompletedAliasMove(current, previous, move_origin, lost_tasks)
     _record_move_in_audit(session, actor, model, moved, db.now(session))
     response = _production_to_json(session, model, current, uncovered_tasks)
     passed = lineage.rejudge_held_versions(session, model, now)
@@ -335,7 +340,9 @@ def _move_production(
 
 
 def _find_rollback_target(session: Session, model: Model, current: Alias) -> Version:
-    """Return the newest earlier target that passed the gate and, for production, can answer."""
+    """Return the newest earlier version of an alias that passed the gate and, for production, can
+    answer.
+    """
     moves = session.scalars(
         select(AliasMove)
         .where(AliasMove.model_id == model.id, AliasMove.alias == current.name)
@@ -382,7 +389,7 @@ def _find_requested_rollback_target(
 def _require_version_with_tasks(
     session: Session, model: Model, current: Alias, target: Version
 ) -> None:
-    """Check that the version was taught at least one task."""
+    """Check that a version has learned at least one task, so that it can predict."""
     if not list_taught_tasks(target.manifest):
         text = f"Version {target.number} was taught no task and cannot answer."
         raise _build_no_rollback_error(session, model, current, text)
@@ -391,7 +398,9 @@ def _require_version_with_tasks(
 def _build_no_rollback_error(
     session: Session, model: Model, current: Alias, why: str
 ) -> WrongState:
-    """Return a refusal that names the versions the alias can be put on."""
+    """Return the error that an alias cannot be rolled back, with the versions that it can be set
+    to.
+    """
     query = select(Version.number).where(
         Version.model_id == model.id,
         Version.status == "published",
@@ -410,12 +419,12 @@ def _build_no_rollback_error(
 
 
 def _check_alias_name(alias: str) -> None:
-    """Check that the name is allowed for an alias that is set by hand."""
+    """Check that a name is allowed for an alias that a person sets."""
     if alias == LATEST:
         raise Invalid(
             "The alias 'latest' follows the newest published version and cannot be moved by hand."
         )
-    if not is_name(alias) or _DIGITS.fullmatch(alias):
+    if not is_allowed_model_or_alias_name(alias) or _DIGITS.fullmatch(alias):
         raise Invalid(
             f"{alias!r} cannot be an alias: use lower-case letters, digits, '.', '_' and '-' (at "
             "most 63), not digits only and not the beginning of an id.",
@@ -424,9 +433,9 @@ def _check_alias_name(alias: str) -> None:
 
 
 def _record_move_in_audit(
-    session: Session, actor: Actor, model: Model, moved: _AliasMove, now: float
+    session: Session, actor: Actor, model: Model, moved: _CompletedAliasMove, now: float
 ) -> None:
-    """Add a move of an alias to the audit trail."""
+    """Record a move of an alias in the audit trail."""
     data: AuditData = {
         "alias": moved.alias.name,
         "version": moved.alias.version,
@@ -446,7 +455,7 @@ def _record_move_in_audit(
 def _production_to_json(
     session: Session, model: Model, alias: Alias, gone: Collection[Task]
 ) -> AliasOut:
-    """Return the response about production, with tasks lost by its move and ways to regain them."""
+    """Return the response to a move of production, with lost tasks and ways to regain them."""
     covered_classes: set[str] = set()
     # In the task scenario each task has its own classes, so no other task covers them.
     if gone and model.scenario != "task":

@@ -18,7 +18,7 @@ _Counts = dict[tuple[int, str], list[int]]
 
 @dataclass(frozen=True)
 class ClassAccuracyChange:
-    """Correct predictions of a class, out of `images`, now and by the parent version.
+    """Correct predictions of a class by a version and by its parent, out of `images`.
 
     Attributes:
         label: name of the class.
@@ -36,13 +36,15 @@ class ClassAccuracyChange:
 
     @property
     def change(self) -> float | None:
-        """Change of the share of correct predictions, in [-1, 1]; None for a new class."""
+        """Change of the class's accuracy from the parent to the version, in [-1, 1]; None for a new
+        class.
+        """
         return None if self.before is None else (self.now - self.before) / self.images
 
 
 @dataclass(frozen=True)
 class ClassAccuracyChanges:
-    """All classes of a version: those that lost most first, new ones last."""
+    """Accuracy changes of all classes of a version: those that lost most first, new ones last."""
 
     version: int
     parent: int | None
@@ -50,24 +52,25 @@ class ClassAccuracyChanges:
 
     @property
     def worse(self) -> list[ClassAccuracyChange]:
-        """Classes of which fewer images are predicted correctly than by the parent."""
+        """Classes of which the version predicts fewer images correctly than its parent."""
         return [one for one in self.classes if one.before is not None and one.now < one.before]
 
     @property
     def better(self) -> list[ClassAccuracyChange]:
-        """Classes of which more images are predicted correctly than by the parent."""
+        """Classes of which the version predicts more images correctly than its parent."""
         return [one for one in self.classes if one.before is not None and one.now > one.before]
 
     @property
     def new(self) -> list[ClassAccuracyChange]:
-        """Classes that the parent was not taught."""
+        """Classes that the version knows and its parent does not."""
         return [one for one in self.classes if one.before is None]
 
 
 def count_class_changes(
     db: Database, actor: Actor, model: str, version: int, *, task: int | None = None
 ) -> ClassAccuracyChanges:
-    """Return the change of each class by `version`, on held-out images of its tasks or of `task`.
+    """Compare each class's accuracy in a version and its parent, on held-out images of its tasks or
+    of `task`.
 
     Raises:
         NotFound: the caller sees no such model or version.
@@ -97,7 +100,7 @@ def count_class_changes(
 def _compare_class_counts(
     now: _Counts, before: _Counts, parent_tasks: set[int], apart: bool
 ) -> list[ClassAccuracyChange]:
-    """Compare the counts of a version and of its parent on the same images.
+    """Compare by class the correct predictions of a version and of its parent on the same images.
 
     A class that the parent knew is compared on tasks on which both versions were measured.
 
@@ -133,7 +136,7 @@ def _compare_class_counts(
 def _read_class_counts(
     session: Session, model: Model, version: int, tasks: Sequence[int]
 ) -> _Counts:
-    """Return correct predictions and images of a version by (task, label)."""
+    """Return the numbers of correct predictions and of images of a version by (task, label)."""
     query = select(VersionTaskResult.task, VersionTaskResult.per_class).where(
         VersionTaskResult.model_id == model.id,
         VersionTaskResult.version == version,

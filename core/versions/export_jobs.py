@@ -37,7 +37,7 @@ NO_WORKER = (
 def request_export(
     db: Database, actor: Actor, model: str, version: str, *, format: str, max_open_jobs: int
 ) -> tuple[JobOut, bool]:
-    """Return the job that builds a download which is not stored, and True if the job is new.
+    """Queue the job that builds an export not stored yet; return the job, and True if it is new.
 
     Raises:
         ExportUnavailable: no worker can build it, or the last job failed or was cancelled.
@@ -63,21 +63,21 @@ def request_export(
         # Before `lend_resource_in_turn`, which counts the new job and, locking the owner's row,
         # comes last.
         session.flush()
-        quota.require_added_job_allowed(session, owner.owner_id, max_open_jobs)
+        quota.require_added_job_within_limit(session, owner.owner_id, max_open_jobs)
         return build_job_response(session, new), True
 
 
 def _add_export_job(
     session: Session, actor: Actor, model: Model, version: Version, format: str, now: float
 ) -> Job:
-    """Add the job, with its log line, its event and its audit row."""
+    """Add an export job with its log line, its event and its audit row."""
     recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
     job = build_queued_taskless_job(model, JobKind.EXPORT, {}, cast(RecipeOut, recipe), now)
     job.report = {"version": version.number, "format": format}
     session.add(job)
     session.flush()
     text = f"Accepted: version {version.number} is exported as {format}."
-    job_log.add_log_line(session, job.id, ("info", text), now)
+    job_log.add_job_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
     record_audit_entry(
@@ -87,7 +87,7 @@ def _add_export_job(
 
 
 def _explain_missing_download(job: Job, version: Version, format: str) -> str:
-    """Say why there is no download, and what to do."""
+    """Explain why there is no exported download, and what to do."""
     subject = f"The export of version {version.number} as {format}"
     retried = f"POST /v1/jobs/{job.id}/retry tries again"
     if job.error is None:

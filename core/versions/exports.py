@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
@@ -33,8 +33,8 @@ from core.versions.versions import find_version
 
 
 @dataclass(frozen=True)
-class FinishedDownload:
-    """A finished download: SHA-256 digest, size in bytes, name to save it under, and media type."""
+class FinishedExportDownload:
+    """A finished export: SHA-256 digest, size in bytes, name to save it under, and media type."""
 
     sha256: str
     bytes: int
@@ -43,8 +43,8 @@ class FinishedDownload:
 
 
 @dataclass(frozen=True)
-class RequestedDownload:
-    """A download that a caller asks for.
+class RequestedExport:
+    """The export that a caller asks for: model, version and format.
 
     Attributes:
         model: id or name of the model.
@@ -68,9 +68,9 @@ class _ExportedVersion:
 
 
 def get_or_build_export(
-    resources: UseCaseResources, actor: Actor, download: RequestedDownload, spool: Path
-) -> FinishedDownload:
-    """Return the download of a version, and build it if it is not stored.
+    resources: UseCaseResources, actor: Actor, download: RequestedExport, spool: Path
+) -> FinishedExportDownload:
+    """Return the export of a version in a format, and build it if it is not stored.
 
     Call it where few builds run at once.
 
@@ -83,26 +83,24 @@ def get_or_build_export(
         StoreCorrupt: a part is damaged or missing.
     """
     source = _find_export_source(resources.db, actor, download)
-    return _find_stored_file(resources.db, resources.blobs, source) or _build_export_file(
+    return _find_stored_export_file(resources.db, resources.blobs, source) or _build_export_file(
         resources, source, spool
     )
 
 
 def find_stored_export(
-    db: Database, blobs: Blobs, actor: Actor, download: RequestedDownload
-) -> FinishedDownload | None:
-    """Return the download of a version if it is stored, else None.
+    db: Database, blobs: Blobs, actor: Actor, download: RequestedExport
+) -> FinishedExportDownload | None:
+    """Return the export of a version if it is stored, else None.
 
     Raises:
         ExportUnavailable: see `get_or_build_export`.
     """
-    return _find_stored_file(db, blobs, _find_export_source(db, actor, download))
+    return _find_stored_export_file(db, blobs, _find_export_source(db, actor, download))
 
 
-def _find_export_source(
-    db: Database, actor: Actor, download: RequestedDownload
-) -> _ExportedVersion:
-    """Return the facts that a download is built from."""
+def _find_export_source(db: Database, actor: Actor, download: RequestedExport) -> _ExportSource:
+    """Read what an export is built from: the version's manifest and parts."""
     form = FORMATS.get(download.format)
     if form is None:
         raise ExportUnavailable(
@@ -121,7 +119,7 @@ def _find_export_source(
                 f"Version {row.number} has no stored weights: it is the random start that its "
                 "manifest describes. Download a later version."
             )
-        damage.refuse_damaged_parts(
+        damage.refuse_damaged_version_parts(
             session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in parts}
         )
         refusal = form.explain_unavailability(row.manifest)
@@ -133,10 +131,10 @@ def _find_export_source(
         )
 
 
-def _find_stored_file(
-    db: Database, blobs: Blobs, source: _ExportedVersion
-) -> FinishedDownload | None:
-    """Return the stored download, or None if it is missing or damaged."""
+def _find_stored_export_file(
+    db: Database, blobs: Blobs, source: _ExportSource
+) -> FinishedExportDownload | None:
+    """Return the stored file of an export, or None if it is missing or damaged."""
     with db.read() as session:
         row = session.get(ExportedDownload, (source.version_id, source.format.name))
     # A damaged download is no error, since it can be built again from the version.
@@ -146,13 +144,13 @@ def _find_stored_file(
         or not blobs.is_readable_whole(row.sha256)
     ):
         return None
-    return FinishedDownload(row.sha256, row.bytes, source.filename, source.format.media_type)
+    return FinishedExportDownload(row.sha256, row.bytes, source.filename, source.format.media_type)
 
 
 def _build_export_file(
-    resources: UseCaseResources, source: _ExportedVersion, spool: Path
-) -> FinishedDownload:
-    """Build the download, store it as a blob and register it."""
+    resources: UseCaseResources, source: _ExportSource, spool: Path
+) -> FinishedExportDownload:
+    """Build an export, store it as a blob and register it."""
     db, blobs = resources.db, resources.blobs
     target, format = (
         spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}",
@@ -167,7 +165,7 @@ def _build_export_file(
     try:
         with db.write() as session:
             # Held until the commit, so that the sweep cannot remove the blob after the check.
-            references.lock_references_against_deletion(session)
+            references.lock_blob_references_against_deletion(session)
             # an unregistered file stays for a day: the sweep removed it between upload and now
             if not blobs.has(sha256):
                 raise Unavailable("The download was removed while it was made; ask again.")
@@ -188,13 +186,13 @@ def _build_export_file(
             )
     except IntegrityError:
         pass  # another process has written the same row
-    return FinishedDownload(sha256, size, source.filename, source.format.media_type)
+    return FinishedExportDownload(sha256, size, source.filename, source.format.media_type)
 
 
 def _write_export_file(
-    blobs: Blobs, catalogue: Catalogue, source: _ExportedVersion, target: Path
+    blobs: Blobs, catalogue: MethodCatalogue, source: _ExportSource, target: Path
 ) -> None:
-    """Write the download to `target`.
+    """Write an export to the local file `target`.
 
     Raises:
         StoreCorrupt: a part is damaged.
@@ -206,6 +204,6 @@ def _write_export_file(
         source.format.write_download(
             target, VersionToExport(source.manifest, parts, catalogue, sure=source.sure)
         )
-    except DamagedPart as error:
+    except DamagedPartFile as error:
         damaged = next(part.sha256 for part in parts if part.path == error.path)
         raise blobs.report_damaged_file(damaged) from error

@@ -24,7 +24,7 @@ MOVES = 100
 
 @dataclass(frozen=True)
 class VersionSummaryRow:
-    """Summary of a version.
+    """Summary of a version in its model's history: status and figures.
 
     `acc` and `forgetting` of its row of the matrix are in [0, 1], or None if undefined. `images`:
     held-out images that they rest on; None: rows written before 0.1.0 lack it.
@@ -48,7 +48,7 @@ class VersionSummaryRow:
 
 @dataclass(frozen=True)
 class ProductionMove:
-    """A move of production; `cause` is create, publish, set, rollback or follow."""
+    """A move of the alias production; `cause` is create, publish, set, rollback or follow."""
 
     version: int
     previous: int | None
@@ -59,7 +59,7 @@ class ProductionMove:
 
 @dataclass(frozen=True)
 class VersionHistory:
-    """A window of versions and the moves of production, newest first.
+    """A window of a model's versions and of the moves of production, newest first.
 
     `newest` is the model's newest version.
     """
@@ -72,7 +72,8 @@ class VersionHistory:
 def read_version_history(
     db: Database, actor: Actor, model: str, *, last: int | None, size: int
 ) -> VersionHistory:
-    """Return `size` versions up to number `last` (None: the newest), and moves of production.
+    """Read the history of a model: `size` versions up to number `last` (None: the newest), and
+    moves of production.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -91,7 +92,7 @@ def read_version_history(
 def _list_newest_versions(
     session: Session, model: Model, end: int, size: int
 ) -> list[VersionSummaryRow]:
-    """Return the versions up to number `end`, newest first, with their figures."""
+    """Return a model's versions up to number `end`, newest first, with their figures."""
     figures = and_(
         VersionMeasurement.model_id == Version.model_id,
         VersionMeasurement.version == Version.number,
@@ -145,7 +146,7 @@ def _read_forgetting_figure(detail: Mapping[str, Any] | None) -> float | None:
 
 
 def _list_production_moves(session: Session, model: Model) -> list[ProductionMove]:
-    """Return the newest moves of production, newest first."""
+    """Return the newest moves of the alias production, newest first."""
     query = (
         select(AliasMove)
         .where(AliasMove.model_id == model.id, AliasMove.alias == PRODUCTION)

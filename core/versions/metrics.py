@@ -16,7 +16,7 @@ from core.contract.responses.versions.metrics import (
     MatrixRow,
     MetricsOut,
 )
-from core.database.bulk import build_column_aggregates, parse_aggregated_lists
+from core.database.bulk import build_joined_column_expressions, parse_joined_columns
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Task, Version, VersionTaskResult
 from core.errors import Invalid, NotFound
@@ -52,13 +52,13 @@ _VERSIONS = (
     .order_by(Version.number)
 )
 _TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
-_CLASSES = select(*build_column_aggregates(Task.number, Task.classes)).where(
+_CLASSES = select(*build_joined_column_expressions(Task.number, Task.classes)).where(
     Task.model_id == _MODEL
 )
 _CELLS = (
     select(
         VersionTaskResult.version,
-        *build_column_aggregates(
+        *build_joined_column_expressions(
             VersionTaskResult.task, VersionTaskResult.correct, VersionTaskResult.total
         ),
     )
@@ -79,7 +79,7 @@ _CELLS = (
 
 @dataclass(frozen=True)
 class MatrixWindow:
-    """Window of the accuracy matrix: first and last version and task, by number.
+    """Window of the accuracy matrix: first and last version (row) and task (column), by number.
 
     Raises:
         Invalid: the first number is higher than the last.
@@ -102,7 +102,7 @@ WHOLE = MatrixWindow()
 
 @dataclass(frozen=True)
 class EditedLabels:
-    """An edit that changed held-out labels or images.
+    """An edit that changed the labels or the set of held-out images, and the cells that it affects.
 
     Attributes:
         version: the version that it made; earlier ones were measured by the former labels.
@@ -116,8 +116,8 @@ class EditedLabels:
 
 
 @dataclass(frozen=True)
-class _MetricsBasis:
-    """Data that a response is made from and that can change.
+class _MetricsSourceData:
+    """Changeable data that a response with the accuracy matrix is made from.
 
     Cells and figures are left out: they are written in the transaction of their version and never
     change, so `next_version` stands for them.
@@ -140,7 +140,7 @@ class _MetricsBasis:
 
     @cached_property
     def published(self) -> dict[int, PublishedVersion]:
-        """All versions by number, in ascending order."""
+        """All versions of the model by number, in ascending order."""
         return {
             number: PublishedVersion(
                 matrix.AccuracyMatrixRow(number, task, parent),
@@ -153,19 +153,19 @@ class _MetricsBasis:
 
     @cached_property
     def learned(self) -> dict[int, LearnedTask | None]:
-        """Tasks that some version learned, by number in ascending order.
+        """Tasks of the model that some version learned, by number in ascending order.
 
         A task that no longer exists is None.
         """
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
-        classes = dict(zip(*parse_aggregated_lists(self.classes), strict=True))
+        classes = dict(zip(*parse_joined_columns(self.classes), strict=True))
         tasks_by_number = {
             number: LearnedTask(name, classes[number], n) for number, name, n in self.tasks
         }
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
     def digest_response(self, window: MatrixWindow) -> bytes:
-        """Return a digest of 32 bytes that differs for each different response."""
+        """Return a digest of 32 bytes that differs whenever the metrics response does."""
         scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
         edits = [(each.version, each.tasks) for each in self.edits]
@@ -175,7 +175,8 @@ class _MetricsBasis:
 def read_model_accuracy_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: MatrixWindow = WHOLE
 ) -> MetricsOut:
-    """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
+    """Return the accuracy matrix of a model (versions × learned tasks), and summary figures of
+    `version`.
 
     Args:
         version: number or alias of the version whose ancestors the summary follows.
@@ -211,12 +212,12 @@ def load_cached_metrics(
 
 def _read_metrics_response_data(
     session: Session, actor: Actor, model: str, version: str
-) -> _MetricsBasis:
-    """Read the data that the response is made from."""
+) -> _MetricsSourceData:
+    """Read the changeable data that a metrics response is made from."""
     owner = find_model(session, actor, model)
     requested = find_version(session, owner, version)
     connection, of_model = session.connection(), {"model": owner.id}
-    return _MetricsBasis(
+    return _MetricsSourceData(
         model=owner,
         number=requested.number,
         taught=tuple(list_taught_tasks(requested.manifest)),
@@ -228,7 +229,7 @@ def _read_metrics_response_data(
 
 
 def _build_metrics_response(
-    session: Session, basis: _MetricsBasis, window: MatrixWindow
+    session: Session, basis: _MetricsSourceData, window: MatrixWindow
 ) -> MetricsOut:
     published, learned = basis.published, basis.learned
     first = read_first_measurements_of_tasks(session, basis.model)
@@ -269,13 +270,13 @@ def _build_metrics_response(
 def _build_accuracy_rows(
     session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
 ) -> list[list[float | None]]:
-    """Return one list per version, with one accuracy in [0, 1] or None per task."""
+    """Return the accuracy matrix: per version a list with one accuracy in [0, 1] or None per task."""
     accuracies: dict[int, dict[int, float]] = {}
     window = {"model": model.id, "first": min(tasks, default=0), "last": max(tasks, default=0)}
     for start in range(0, len(versions), AT_ONCE):
         part = {**window, "versions": versions[start : start + AT_ONCE]}
         for version, *texts in session.connection().execute(_CELLS, part):
-            task_numbers, correct, total = parse_aggregated_lists(texts)
+            task_numbers, correct, total = parse_joined_columns(texts)
             accuracies[version] = dict(zip(task_numbers, map(truediv, correct, total), strict=True))
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 
@@ -306,7 +307,7 @@ def _compute_duration(start: float | None, end: float | None) -> float | None:
 
 
 def _read_edited_labels(session: Session, model_id: str) -> list[EditedLabels]:
-    """Return the edits of a model that stand and changed held-out labels, oldest first."""
+    """Return a model's edits that changed held-out labels and were not undone, oldest first."""
     query = (
         select(Edit.version, Edit.journal)
         .where(Edit.model_id == model_id, Edit.version.is_not(None), Edit.undone_at.is_(None))
@@ -326,7 +327,7 @@ def _read_edited_labels(session: Session, model_id: str) -> list[EditedLabels]:
 def _mark_edited_cells(
     edits: Collection[EditedLabels], cells: Collection[tuple[int, int]]
 ) -> list[CellMark]:
-    """Return the marks of those cells (version, task) whose labels were edited, in their order."""
+    """Return a mark for each accuracy-matrix cell (version, task) whose labels were edited."""
     marks: list[CellMark] = []
     for version, task in cells:
         later = [each for each in edits if version < each.version and task in each.tasks]

@@ -14,12 +14,12 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.versions.manifest import CalibrationOut
 from core.contract.responses.versions.metrics import (
-    LastFigures,
-    StageFigures,
+    JobMeasuredFigures,
+    SingleVersionFigures,
     Summary,
     TaskAccuracy,
 )
-from core.database.bulk import build_column_aggregates, parse_aggregated_lists
+from core.database.bulk import build_joined_column_expressions, parse_joined_columns
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.database.tables import Model, VersionMeasurement, VersionTaskResult
 from core.lineage.row import read_matrix_row
@@ -36,7 +36,7 @@ The `adp` row of all tasks has no number; it marks that rows of tasks exist.
 
 
 class LearnedTask(NamedTuple):
-    """A task that some version learned; `classes` maps labels to counts."""
+    """A task that some version learned: its name, and the classes with their counts."""
 
     name: str | None
     classes: Mapping[str, int]
@@ -53,7 +53,7 @@ class PublishedVersion(NamedTuple):
 
 
 class ModelVersionsAndTasks(NamedTuple):
-    """A model's versions and learned tasks, each by number, and the result of `read_first_measurements_of_tasks`."""
+    """A model's versions and learned tasks by number, with the first measurements of each task."""
 
     published: Mapping[int, PublishedVersion]
     tasks: Mapping[int, LearnedTask]
@@ -68,7 +68,7 @@ AT_ONCE = 500
 _MODEL: BindParameter[str] = bindparam("model")
 _VERSION: BindParameter[int] = bindparam("version")
 _FIRST_CELLS = select(
-    *build_column_aggregates(
+    *build_joined_column_expressions(
         VersionTaskResult.version,
         VersionTaskResult.task,
         VersionTaskResult.correct,
@@ -76,7 +76,7 @@ _FIRST_CELLS = select(
     )
 ).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.best.is_(None))
 _COUNTS = select(
-    *build_column_aggregates(VersionTaskResult.task, VersionTaskResult.per_class)
+    *build_joined_column_expressions(VersionTaskResult.task, VersionTaskResult.per_class)
 ).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.version == _VERSION)
 _OF_ALL_TASKS = (
     VersionMeasurement.model_id == _MODEL,
@@ -89,7 +89,7 @@ _RECORDED_NUMBERS = select(
 _RECORDED_DOCUMENTS = (
     select(
         VersionMeasurement.name,
-        *build_column_aggregates(VersionMeasurement.version, VersionMeasurement.detail),
+        *build_joined_column_expressions(VersionMeasurement.version, VersionMeasurement.detail),
     )
     .where(*_OF_ALL_TASKS, VersionMeasurement.name.in_(_DOCUMENTS))
     .group_by(VersionMeasurement.name)
@@ -121,13 +121,13 @@ _ANYTIME = (
 def read_first_measurements_of_tasks(
     session: Session, model: Model
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return (correct, total) of each task's first measurements, by (version, task).
+    """Read the first measured (correct, total) on each task, by (version, task).
 
     These are the cells from before the task was learned and from when it was learned, for each task
     that was ever measured.
     """
     columns = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
-    versions, tasks, correct, totals = parse_aggregated_lists(columns)
+    versions, tasks, correct, totals = parse_joined_columns(columns)
     return dict(
         zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True)
     )
@@ -140,7 +140,7 @@ def build_version_summary(
     taught: tuple[int, ...],
     history: ModelVersionsAndTasks,
 ) -> Summary:
-    """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
+    """Compute the summary figures of a version, named as in `matrix.DEFINITIONS`.
 
     Args:
         taught: tasks that the version was taught, in order.
@@ -160,7 +160,7 @@ def build_version_summary(
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
         **matrix.compute_figures_of_newest_version(stages, per_class),
-        **_build_stage_figures(recorded, lineage[1:]),
+        **_build_job_measured_figures(recorded, lineage[1:]),
         **_read_figures_of_one_version(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_threshold_for_promised_precision(session, model, version),
         "adp_mean": _read_anytime_accuracy_means(session, model, recorded["adp"], lineage[1:]),
@@ -176,28 +176,26 @@ def build_version_summary(
 def _read_matrix_row(
     session: Session, model: Model, version: int
 ) -> tuple[dict[int, MatrixCellCounts], dict[tuple[int, int], dict[str, list[int]]]]:
-    """Return the version's cells by task, and their counts by class."""
+    """Read a version's row of the accuracy matrix: cells by task, and their counts by class."""
     of_version = {"model": model.id, "version": version}
-    tasks, per_class = parse_aggregated_lists(
-        session.connection().execute(_COUNTS, of_version).one()
-    )
+    tasks, per_class = parse_joined_columns(session.connection().execute(_COUNTS, of_version).one())
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
     return read_matrix_row(session, model.id, version), counts
 
 
 def _read_figures_recorded_per_version(session: Session, model: Model) -> _Recorded:
-    """Return the figures that were recorded for each version, by name and version."""
+    """Read the figures that the jobs recorded for each version, by name and version."""
     recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
     for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
         recorded[name][version] = value
     for name, *texts in connection.execute(_RECORDED_DOCUMENTS, of_model):
-        recorded[name] = dict(zip(*parse_aggregated_lists(texts), strict=True))
+        recorded[name] = dict(zip(*parse_joined_columns(texts), strict=True))
     return recorded
 
 
-def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
-    """Return the figures that the jobs of these versions measured themselves."""
+def _build_job_measured_figures(recorded: _Recorded, line: Sequence[int]) -> JobMeasuredFigures:
+    """Summarise figures that the learning jobs of these versions recorded, such as update norms."""
 
     def read_recorded_numbers(name: str, key: str) -> list[float | None]:
         return [_to_float(recorded[name].get(version, {}).get(key)) for version in line]
@@ -222,8 +220,8 @@ def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigur
 
 def _read_figures_of_one_version(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
-) -> LastFigures:
-    """Return the figures that are recorded for the requested version alone, by task."""
+) -> SingleVersionFigures:
+    """Read the figures that are recorded only for the requested version, by task."""
     of_version = {"model": model.id, "version": version}
     documents: dict[str, dict[str, Any]] = dict(
         session.connection().execute(_OF_ONE, of_version).all()
@@ -255,7 +253,7 @@ def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
 def _read_anytime_accuracy_means(
     session: Session, model: Model, measured: Mapping[int, Any], line: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
-    """Return the mean accuracies by task of each version; None where the job did not measure them.
+    """Return each version's mean Anytime Deployment Performance by task; None where not measured.
 
     Args:
         measured: versions whose jobs measured them.
@@ -272,7 +270,9 @@ def _read_anytime_accuracy_means(
 
 
 def _compute_forward_transfer(probe: Mapping[str, Any]) -> float | None:
-    """Return the probe accuracy of a version's parent on the new task, minus that of version 0."""
+    """Compute forward transfer: k-NN accuracy of the parent on the new task, minus that of version
+    0.
+    """
     before = probe.get("before") or {}
     parent, base = _compute_share(before.get("parent")), _compute_share(before.get("base"))
     return None if parent is None or base is None else parent - base

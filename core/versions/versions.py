@@ -61,7 +61,9 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class DownloadablePart:
-    """A part of a version as a file: digest, size in bytes, and the name to save it under."""
+    """A part of a version as a downloadable file: digest, size in bytes, and the name to save it
+    under.
+    """
 
     sha256: str
     bytes: int
@@ -69,7 +71,7 @@ class DownloadablePart:
 
 
 def find_version(session: Session, model: Model, version: str) -> Version:
-    """Return the model's version of that number or alias.
+    """Return the model's version of a number, alias or `latest`.
 
     Raises:
         NotFound: there is no such number or alias.
@@ -100,7 +102,7 @@ def find_version(session: Session, model: Model, version: str) -> Version:
 
 
 def find_newest_published(session: Session, model_id: str) -> int | None:
-    """Return the number that `latest` stands for; only the newest versions are read to find it."""
+    """Return the number of the newest published version, which `latest` stands for."""
     query = select(Version.number).where(
         Version.model_id == model_id, Version.status == "published"
     )
@@ -110,7 +112,8 @@ def find_newest_published(session: Session, model_id: str) -> int | None:
 def list_versions(
     db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None
 ) -> VersionPage:
-    """Return a page of versions by ascending number, without fields that grow with the model.
+    """Return a page of a model's versions by ascending number, without fields that grow with the
+    model.
 
     `get_version` returns all fields of one version.
     """
@@ -155,8 +158,9 @@ def _build_version_item(
 def _read_mean_accuracies(
     session: Session, model: Model, numbers: Sequence[int]
 ) -> dict[int, tuple[float, int]]:
-    """Return the mean accuracy, in [0, 1], of versions over learned tasks that were measured, and
-    the number of held-out images that it rests on."""
+    """Return the mean accuracy of versions over learned tasks that were measured, and the number of
+    held-out images that it rests on.
+    """
     learned = select(Version.task_number).where(Version.model_id == model.id)
     query = (
         select(
@@ -177,16 +181,18 @@ def _read_mean_accuracies(
 
 
 def get_version(db: Database, actor: Actor, model: str, version: str) -> VersionOut:
-    """Return one version: manifest, parts with sizes, gate verdict, and row of the matrix."""
+    """Return one version with all fields: manifest, parts with sizes, gate verdict, and accuracies."""
     with db.read() as session:
         row = find_model(session, actor, model)
         return versions_to_json(session, row, [find_version(session, row, version)])[0]
 
 
-def list_results(
+def list_version_task_results(
     db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
 ) -> ResultPage:
-    """Return a page of a version's counts by ascending task, also of tasks it was not taught."""
+    """Return a page of a version's results by ascending task, also on tasks that it has not
+    learned.
+    """
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
         query = select(VersionTaskResult).where(
@@ -210,7 +216,7 @@ def list_results(
 def set_version_note(
     db: Database, actor: Actor, model: str, version: str, note: str | None
 ) -> VersionOut:
-    """Set a person's note on a version.
+    """Set a person's note on a version of a model.
 
     None or "" removes it, and setting the same note changes nothing.
 
@@ -236,7 +242,7 @@ def set_version_note(
 def list_version_files(
     db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
 ) -> FileList:
-    """Return a page of the parts of a version that can be downloaded, in the manifest's order."""
+    """Return a page of a version's files that can be downloaded, in the manifest's order."""
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
         items: dict[str, FileOut] = {
@@ -251,7 +257,7 @@ def list_version_files(
 def get_version_file(
     db: Database, actor: Actor, model: str, version: str, part: str
 ) -> DownloadablePart:
-    """Return the file of one part.
+    """Return the downloadable file of one part of a version.
 
     Raises:
         NotFound: there is no such version or part.
@@ -274,7 +280,9 @@ def get_version_file(
             raise Invalid(
                 f"The part {part!r} holds {content} of the training data and cannot be downloaded."
             )
-        damage.refuse_damaged_parts(session, row, {Blobs.make_blob_key(stored.sha256): stored.name})
+        damage.refuse_damaged_version_parts(
+            session, row, {Blobs.make_blob_key(stored.sha256): stored.name}
+        )
         return DownloadablePart(
             stored.sha256,
             stored.bytes,
@@ -285,7 +293,7 @@ def get_version_file(
 def versions_to_json(
     session: Session, model: Model, versions: Sequence[Version]
 ) -> list[VersionOut]:
-    """Return versions of one model as responses show them, in the given order."""
+    """Convert versions of one model to the JSON form of the API, in the given order."""
     if not versions:
         return []
     parts = _find_version_parts(session, [v.id for v in versions])
@@ -331,7 +339,7 @@ def _build_version_response(
 
 
 def _find_version_parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
-    """Return the parts of each version by version id, in the manifest's order."""
+    """Return the stored parts of each version by version id, in the manifest's order."""
     parts_by_version: dict[str, list[Part]] = {i: [] for i in ids}
     query = (
         select(Part)
@@ -346,7 +354,7 @@ def _find_version_parts(session: Session, ids: Sequence[str]) -> dict[str, list[
 def _find_first_versions_with_blobs(
     session: Session, model: Model, digests: set[str]
 ) -> dict[str, int]:
-    """Return the lowest version number of the model that holds each blob, by digest."""
+    """Return, for each blob by digest, the lowest version number of the model that has it."""
     sorted_digests = sorted(digests)
     first_holders: dict[str, int] = {}
     for start in range(0, len(sorted_digests), 500):  # SQLite limits the number of bound values
@@ -368,7 +376,7 @@ def _find_first_versions_with_blobs(
 def _read_accuracy_rows(
     session: Session, model: Model, numbers: Sequence[int]
 ) -> dict[int, list[float | None]]:
-    """Return rows of the accuracy matrix: a cell in [0, 1] per learned task; None: not measured."""
+    """Read rows of the accuracy matrix: a cell in [0, 1] per learned task; None: not measured."""
     learned = select(Version.task_number).where(
         Version.model_id == model.id, Version.task_number.is_not(None)
     )

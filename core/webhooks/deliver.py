@@ -155,8 +155,8 @@ class WebhookDeliverer:
         """Attempt to send a webhook delivery once, and return the outcome."""
         # imported here, since a worker without webhooks never needs it
         from core.network.guarded_http import (
+            GuardedRequestSettings,
             RequestNotSentError,
-            SendingSettings,
             post_guarded_request,
         )
 
@@ -166,7 +166,7 @@ class WebhookDeliverer:
             target, body = parse_url_target(outgoing.url), self._build_delivery_body(outgoing)
             headers = self._build_delivery_headers(lease.webhook_id, outgoing, body)
             response = post_guarded_request(
-                target, headers, body, SendingSettings(self._allow, REQUEST_S, self._resolve)
+                target, headers, body, GuardedRequestSettings(self._allow, REQUEST_S, self._resolve)
             )
             status, response_body, error = (
                 response.status,

@@ -217,7 +217,7 @@ def send_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDeta
         if waiting is None:
             require_room_for_delivery(session, row)
             waiting = deliveries.add_webhook_delivery(
-                session, row, TEST, deliveries.build_test_payload(row, now), now
+                session, row, TEST, deliveries.build_webhook_test_payload(row, now), now
             )
         record_audit_entry(
             session, actor, AuditedChange("webhook.test", row.id, {}, model=row.model_id), now

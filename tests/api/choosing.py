@@ -4,7 +4,7 @@ import json
 
 from starlette.testclient import TestClient
 
-from core.contract.jobs.trial import TrialFigures, TrialScore
+from core.contract.jobs.trial import TrialMeasurements, TrialScore
 from core.database.session import Database
 from core.database.tables import Job, Trial
 from tests.api.conftest import Make, create_model
@@ -14,7 +14,7 @@ RECIPES = [
     {"method": {"name": "analytic", "head": "ridge"}},
 ]
 FIGURES = [
-    TrialFigures(
+    TrialMeasurements(
         score=TrialScore(source="left-out", value=value, error=0.01, images=40),
         passed=True,
         accuracy={"1": [right, 10]},

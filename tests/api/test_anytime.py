@@ -77,7 +77,7 @@ class Running:
             "validation": {"correct": correct, "total": 20},
         }
         (folder / "result.json").write_text(json.dumps(document))
-        anytime.register_best_state(self.db, self._app.state.store, self._claim, folder)
+        anytime.upload_and_register_best_state(self.db, self._app.state.store, self._claim, folder)
         return network
 
     def end(self, action: JobAction, **values: Any) -> None:

@@ -51,7 +51,7 @@ def test_an_outage_of_the_database_only_delays_the_deletion(
     database: Database, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cached_copies, "PERIOD_S", 0.01)
-    delete, rounds = cached_copies.delete_unreferenced_copies, []
+    delete, rounds = cached_copies.delete_unreferenced_cached_blobs, []
 
     def fail_at_first(db: Database, blobs: Blobs) -> None:
         rounds.append(1)
@@ -59,6 +59,6 @@ def test_an_outage_of_the_database_only_delays_the_deletion(
             raise OperationalError("SELECT 1", {}, Exception("the server is away"))
         delete(db, blobs)
 
-    monkeypatch.setattr(cached_copies, "delete_unreferenced_copies", fail_at_first)
+    monkeypatch.setattr(cached_copies, "delete_unreferenced_cached_blobs", fail_at_first)
     asyncio.run(asyncio.wait_for(sweep_until_no_copy_is_left(database, blobs), 60))
     assert len(rounds) > 1

@@ -99,7 +99,7 @@ def test_where_only_the_write_shows_that_there_is_no_room_it_is_sent_again(
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reserve, "remove_disk_reserve_if_full", lambda _folder: False)
+        patch.setattr(reserve, "remove_disk_reserve_if_disk_full", lambda _folder: False)
         patch.setattr("core.jobs.jobs.apply_job_action", no_room)
         refused = ask(client, "cancel", job)
         assert (refused.status_code, refused.headers["retry-after"]) == (507, "1")

@@ -192,7 +192,7 @@ def test_a_cancelled_check_ends_at_once_and_its_upload_is_swept(
     answer = client.post(f"/v1/jobs/{made['id']}/cancel").json()
     assert answer["state"] == "cancelled"
     assert (answer["report"]["valid"], answer["report"]["checked"]) == (None, "names and sizes")
-    upload_removal.delete_forgotten_uploads(worker.db, worker.store)
+    upload_removal.delete_uploads_of_finished_jobs(worker.db, worker.store)
     assert archives(settings) == []
 
 

@@ -38,7 +38,7 @@ from core.execution import snapshots
 from core.ids import new_id
 from core.jobs.fence import JobClaim
 from core.jobs.jobs import build_queued_taskless_job
-from core.publishing.publish import JobVersionStatus, publish_result
+from core.publishing.publish import JobVersionStatus, publish_job_result
 from core.requests.actor import Actor
 from core.retention import references
 from core.scheduling import claim as claims
@@ -177,7 +177,7 @@ class Desk:
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
         return aliases.roll_alias_back(
-            self.db, self.actor, model_id, "production", aliases.AliasMoveDecision("worse"), to
+            self.db, self.actor, model_id, "production", aliases.RequestedAliasMove("worse"), to
         )[0]
 
     def blob(self, text: str) -> str:
@@ -204,18 +204,18 @@ class Desk:
     def lose(self, claim: JobClaim) -> None:
         """Let the lease run out and take the job back."""
         self.expire(claim)
-        claims.take_back_expired_jobs(self.db)
+        claims.take_back_jobs_with_expired_lease(self.db)
 
     def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch) -> None:
         """Delete all blobs when a transaction is about to hold those that were stored for it."""
-        share = references.lock_references_against_deletion
+        share = references.lock_blob_references_against_deletion
 
         def share_late(session: Session) -> None:
             for key in self.keys("blobs/"):
                 self.store.delete(key)
             share(session)
 
-        patch.setattr(references, "lock_references_against_deletion", share_late)
+        patch.setattr(references, "lock_blob_references_against_deletion", share_late)
 
     def act(self, job_id: str, action: JobAction) -> JobState:
         """Do to a job what a request does."""
@@ -238,7 +238,7 @@ class Desk:
     ) -> JobVersionStatus:
         """Publish what a claimed job has learned; without a claim, that of the next job."""
         result = self.result(parts or {"head": "h"}, list(cells), **more)
-        return publish_result(self.db, self.store, claim or self.claim(), result)
+        return publish_job_result(self.db, self.store, claim or self.claim(), result)
 
     def remove_unwanted_runs(self, **options: Any) -> None:
         sweep.run_sweep(

@@ -58,5 +58,5 @@ def test_on_windows_each_program_of_the_service_names_what_to_use_instead(tmp_pa
 @pytest.mark.parametrize(("system", "is_safe"), [("linux", True), ("darwin", False)])
 def test_linux_and_macos_pass(system: str, is_safe: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", system)
-    platforms.require_platform()
+    platforms.require_supported_platform()
     assert platforms.is_safe_to_fork() == is_safe

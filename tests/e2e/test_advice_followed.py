@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.text.steps import ApiStep, find_requests_in_sentence, replace_query_parameters
+from core.text.steps import ApiRequestForAdvice, find_requests_in_sentence, replace_query_parameters
 from tests.e2e import small
 from tests.e2e.test_first_advice import accuracy
 from tests.rest import Json, Rest
@@ -22,7 +22,7 @@ def make_model(client: Rest, name: str, recipe: Json, **fields: Any) -> None:
     )
 
 
-def advised(client: Rest, model: str, version: int, begins: str) -> list[ApiStep]:
+def advised(client: Rest, model: str, version: int, begins: str) -> list[ApiRequestForAdvice]:
     """The requests of the warning of a version that has these words."""
     texts = client.get(f"/v1/models/{model}/versions/{version}")["warnings"]
     (text,) = [one for one in texts if begins in one]

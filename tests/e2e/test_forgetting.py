@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from sqlalchemy.engine import make_url
 
 from core.contract.manifest import FEATURES
-from core.ingest.findings.traces import read_image_traces
+from core.ingest.findings.traces import read_image_fingerprints
 from core.learning.analytic.rows import digest_each_image
 from core.statistics.near import hash_images_perceptually
 from tests.e2e.edited import METHODS, begin, describe, edit, send_corrected
@@ -118,7 +118,7 @@ def search(files: Iterator[Path], dump: Iterable[bytes], marks: list[bytes]) -> 
 def unpack_names(path: Path) -> list[bytes]:
     """Paths of images in a file of traces, which are packed there."""
     try:
-        return ["\n".join(read_image_traces(path).names).encode()]
+        return ["\n".join(read_image_fingerprints(path).names).encode()]
     except (ValueError, FileNotFoundError):
         return []
 

@@ -28,7 +28,7 @@ from core.database.session import Database
 from core.database.states import TERMINAL, JobAction
 from core.database.tables import Alias, Event, Job, Key, Part, Task, Version
 from core.ingest.inspect import inspect_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.jobs import jobs
 from core.keys.keys import ensure_admin_key
 from core.models import models
@@ -157,7 +157,7 @@ class Backend:
         path.write_bytes(data)
         sha256, directory = (
             hashlib.sha256(data).hexdigest(),
-            inspect_archive(path, "zip", Limits.from_settings(self.settings)),
+            inspect_archive(path, "zip", ArchiveLimits.from_settings(self.settings)),
         )
         return SpooledBatch(path, sha256, len(data), directory, None, recipe)
 

@@ -198,7 +198,7 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
             raise Unavailable("store")
         return SimpleNamespace(status="published", number=1)
 
-    monkeypatch.setattr(attempts, "publish_result", publish)
+    monkeypatch.setattr(attempts, "publish_job_result", publish)
     monkeypatch.setattr(attempts, "PUBLISH_PAUSES_S", (0.01, 0.01, 0.01))
     run(ProcessOutcome("done", DoneEvent(path="/r"), 0))
     assert calls == [Path("/r")] * 3

@@ -26,7 +26,7 @@ def hook_of(shared: Backend, receiver: Receiver, model: str, *events: str, path:
 
 
 def move_alias(shared: Backend, model: str) -> None:
-    aliases.set_alias(shared.db, shared.actor, model, "mine", 0, aliases.AliasMoveDecision(None))
+    aliases.set_alias(shared.db, shared.actor, model, "mine", 0, aliases.RequestedAliasMove(None))
 
 
 def until_delivered(shared: Backend, hook: Any) -> None:

@@ -110,7 +110,7 @@ def contents(api: KilledApi, upload: str) -> bytes:
     db = Database(api.settings.resolved_database_url)
     actor: Any = Actor("own_any", None, "admin")
     try:
-        whole = whole_uploads.find_whole_upload(db, actor, upload)
+        whole = whole_uploads.find_complete_upload(db, actor, upload)
         return b"".join(
             whole_uploads.read_upload_bytes(db, open_object_store(api.settings), actor, whole)
         )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from core.admission.admission import AdmissionLimits, JobLimits
+from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.database.tables import Event
 from core.errors import JobTooLarge
 from core.tasks import retries
@@ -199,7 +199,7 @@ def test_a_job_that_outgrows_its_bound_fails_with_a_sentence_and_the_worker_goes
     assert "more than the 0.2 GB of memory that one job may have here" in failed.error["detail"]
     assert shared.is_run_finished(next_job).state == "succeeded"
     assert shared.standing_worker() is worker
-    limits = JobLimits(admission=AdmissionLimits.from_settings(shared.settings))
+    limits = NewJobLimits(admission=AdmissionLimits.from_settings(shared.settings))
     with pytest.raises(JobTooLarge, match=r"One job may take 0\.2 GB here"):
         retries.retry_job(shared.db, shared.catalogue, shared.actor, job, None, limits)
 

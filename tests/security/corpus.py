@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import httpx2
 
 from core.bases.expected_base import load_expected_base_tensors
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.settings import Settings
 from perennial import ArchiveRejected
 from tests.core.ingest.hostile_corpus import Entry, honest_zip, png, raw_zip
@@ -51,10 +51,10 @@ BOUNDS_MB = {
     # The API keeps at most 256 MiB of predictions in line and two directories of an archive.
     "api": 640,
     "worker": 640,
-    "decoder": (Limits().decoder_memory_bytes + 192 * MB) // MB,
+    "decoder": (ArchiveLimits().decoder_memory_bytes + 192 * MB) // MB,
     "helper": 1024,
     # A decoder's limit, a GiB for arrays as objects, and what it has mapped at its start.
-    "image decoder": (Limits().decoder_memory_bytes + 1024 * MB + 192 * MB) // MB,
+    "image decoder": (ArchiveLimits().decoder_memory_bytes + 1024 * MB + 192 * MB) // MB,
 }
 """Peak resident memory that each process may have, in MiB."""
 _RAW_S = 60.0

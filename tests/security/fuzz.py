@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from core.ingest import images
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from tests.security.mutations import TARGETS, mutated
 from tests.security.readers import read
 
@@ -31,7 +31,7 @@ BOUND_S = 5.0
 """CPU seconds that one input may take; the watcher ends a child that is at one input for four times
 as long.
 """
-MEMORY_BYTES = Limits().decoder_memory_bytes
+MEMORY_BYTES = ArchiveLimits().decoder_memory_bytes
 _SLICE = 2000
 _SHOWN = 20
 

@@ -23,10 +23,10 @@ from core.files.safetensors_header import parse_safetensors_header
 from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.inspect import check_archive_size, open_file_read_only
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import DamagedFile, UnpackedSizeMismatch
 from core.ingest.members import read_member as read_member
-from core.ingest.reader import Contents
+from core.ingest.reader import ArchiveContents
 from core.ingest.readers.registry import get_reader
 from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.tables import find_label_table, resolve_entry_images
@@ -34,7 +34,7 @@ from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.predictions.helper.decoder import InvalidDecodeRequest, decode_nested_arrays
 from core.predictions.helper.decoder import parse_json_images as images_of_json
 
-LIMITS = Limits()
+LIMITS = ArchiveLimits()
 _MAX_DETAIL = 600
 _VARYING = re.compile(r"“[^”]*”|'[^']*'|\d+")
 
@@ -72,7 +72,7 @@ def archive(data: bytes) -> None:
             _hold(found, unpacked)
 
 
-def _hold(found: Contents, fd: int) -> None:
+def _hold(found: ArchiveContents, fd: int) -> None:
     members, size = found.members, os.fstat(fd).st_size
     assert len(set(members.names)) == len(members), "a name appears twice"
     assert sum(found.layout.count_class_images()[1:]) >= 1

@@ -9,7 +9,7 @@ from core.errors import ImageInvalid, PerennialError
 from core.files.safetensors_header import check_expected_tensors, read_safetensors_header
 from core.ingest import images
 from core.ingest.inspect import inspect_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from tests.security import archives, arrays, corpus, pictures, weights
 from tests.security.case import TASKS, Case
@@ -46,7 +46,7 @@ def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
         inspect_archive(
             path,
             detect_upload_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")),
-            Limits(),
+            ArchiveLimits(),
         )
         status, code = 202, ""
     except PerennialError as error:
@@ -71,10 +71,13 @@ def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> N
     data = case.body()
     assert isinstance(data, bytes)
     if not case.row:
-        assert images.decode_square_image(data, 32, 3, Limits().image_pixels)[0].size == (32, 32)
+        assert images.decode_square_image(data, 32, 3, ArchiveLimits().image_pixels)[0].size == (
+            32,
+            32,
+        )
         return
     with pytest.raises(ImageInvalid) as caught:
-        images.decode_square_image(data, 32, 3, Limits().image_pixels)
+        images.decode_square_image(data, 32, 3, ArchiveLimits().image_pixels)
     assert case.row == "*" or any(words in caught.value.detail for words in case.row.split("|"))
 
 

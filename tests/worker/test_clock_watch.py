@@ -121,7 +121,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
     )
     assert claims.claim_job(desk.db, "w2", LEASE_S).job_id == put_off
     assert (
-        claims.take_back_expired_jobs(desk.db, now + LEASE_S + 1)
+        claims.take_back_jobs_with_expired_lease(desk.db, now + LEASE_S + 1)
         and desk.state(dead) is JobState.QUEUED
     )
 

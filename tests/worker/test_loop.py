@@ -35,7 +35,7 @@ def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_fil
         return []
 
     monkeypatch.setattr(sweep, "run_sweep", long)
-    monkeypatch.setattr(sweep, "find_jobs_never_announced_to_workers", unrung)
+    monkeypatch.setattr(sweep, "find_long_waiting_claimable_jobs", unrung)
     worker = Worker(settings, ring=lambda _job: None)
     worker.start_chores()
     try:

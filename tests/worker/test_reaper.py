@@ -47,7 +47,7 @@ def base(clock: Clock) -> Base:
 def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> ExpiredJobReaper:
     """One that takes a job, named by the time by which it judges, whenever it may."""
     monkeypatch.setattr(
-        reapers.claims, "take_back_expired_jobs", lambda _db, before: [f"job {before}"]
+        reapers.claims, "take_back_jobs_with_expired_lease", lambda _db, before: [f"job {before}"]
     )
     monkeypatch.setattr(
         reapers.workers,

@@ -42,14 +42,14 @@ from core.execution.kinds import KINDS, ClaimedJobContext, JobOutcome
 from core.failpoints import hit_failpoint
 from core.files import disk
 from core.ingest.ingest import IngestStopped
-from core.jobs.put_off import PutOffSignal
-from core.publishing.publish import publish_result
+from core.jobs.put_off import JobPutOffSignal
+from core.publishing.publish import publish_job_result
 from core.publishing.trials import judge_version_of_trial
 from core.scheduling import claim as claims
 from core.scheduling.claim import JobClaim
 from core.settings import Settings
 from core.storage import ObjectStorage
-from core.text.steps import ApiStep
+from core.text.steps import ApiRequestForAdvice
 from core.uploads import upload_removal
 from worker.attempts import causes
 from worker.attempts.child import ForkServer, ForkServerDied
@@ -150,7 +150,7 @@ class JobAttempt:
                 except Rejected as rejected:
                     log.info("rejected", reason=rejected.detail)
                     self._reject_batch(rejected)
-                except PutOffSignal as later:
+                except JobPutOffSignal as later:
                     self._put_off_job(later)
                 except Unavailable as error:
                     self._give_back_job("outage", str(error))
@@ -355,7 +355,7 @@ class JobAttempt:
         while True:
             try:
                 tools = self._tools
-                made = publish_result(tools.db, tools.store, self._claim, result, self._cache)
+                made = publish_job_result(tools.db, tools.store, self._claim, result, self._cache)
             except (SQLAlchemyError, Unavailable) as error:
                 if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
                     raise
@@ -412,7 +412,7 @@ class JobAttempt:
     def _delete_uploaded_archive(self) -> None:
         """Delete the uploaded archive; the sweep does it if this attempt cannot."""
         try:
-            upload_removal.delete_finished_upload(
+            upload_removal.delete_upload_of_finished_job(
                 self._tools.db, self._tools.store, self._claim.job_id
             )
         except (SQLAlchemyError, PerennialError, OSError) as error:
@@ -433,7 +433,7 @@ class JobAttempt:
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
         _count_attempt_end("failed" if state is JobState.FAILED else "requeued", cause)
 
-    def _put_off_job(self, later: PutOffSignal) -> None:
+    def _put_off_job(self, later: JobPutOffSignal) -> None:
         state = self._report_outcome(
             lambda: claims.put_off_claimed_job(
                 self._tools.db, self._claim, str(later), later.seconds
@@ -463,7 +463,7 @@ class JobAttempt:
         with self._tools.db.read() as session:
             override = session.get_one(Job, self._claim.job_id).recipe_override
         body = {"recipe": {**override, "data_report": "warn"}}
-        as_it_is = ApiStep("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
+        as_it_is = ApiRequestForAdvice("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
         self._reject_batch(
             BatchHeldForFindings(
                 f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
@@ -505,4 +505,4 @@ def _count_attempt_end(outcome: str, cause: str = "") -> None:
 
 def _runs_on_cpu(settings: Settings, claim: JobClaim) -> bool:
     device = settings.device if claim.device == "auto" else claim.device
-    return device == "cpu" or (device == "auto" and not machine.may_open_cuda())
+    return device == "cpu" or (device == "auto" and not machine.can_open_cuda())

@@ -20,7 +20,7 @@ from typing import Any, TypedDict
 
 import structlog
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_event import JobEvent, parse_job_event
 from core.processes import helper_process
 
@@ -252,15 +252,15 @@ class JobProcess:
 
     def request_snapshot(self) -> None:
         """Ask the process for a snapshot at the next step; training goes on."""
-        self._send_control_request(ControlRequest.SNAPSHOT)
+        self._send_control_request(JobControlRequest.SNAPSHOT)
 
     def request_best_state_now(self) -> None:
         """Ask the process for its best validated state at the next step; training goes on."""
-        self._send_control_request(ControlRequest.ANYTIME)
+        self._send_control_request(JobControlRequest.ANYTIME)
 
     def request_stop(self) -> None:
         """Ask the process for a snapshot at the next step and an orderly end."""
-        self._send_control_request(ControlRequest.STOP)
+        self._send_control_request(JobControlRequest.STOP)
 
     def kill_process(self) -> None:
         """End the process at once."""
@@ -289,7 +289,7 @@ class JobProcess:
             self._pidfd = None
         return status
 
-    def _send_control_request(self, request: ControlRequest) -> None:
+    def _send_control_request(self, request: JobControlRequest) -> None:
         if self._control_fd is not None:
             # it has just ended, and the event pipe tells how
             with contextlib.suppress(BrokenPipeError):

@@ -112,7 +112,10 @@ class JobEventRecorder:
         """
         path = event.path
         return self._register_and_delete_state_folder(
-            path, lambda: anytime.register_best_state(self._db, self._store, self._claim, path)
+            path,
+            lambda: anytime.upload_and_register_best_state(
+                self._db, self._store, self._claim, path
+            ),
         )
 
     def _register_and_delete_state_folder(self, path: Path, register: Callable[[], None]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from core import machine, telemetry
-from core.contract.jobs.device_errors import is_doubtful_device_error
+from core.contract.jobs.device_errors import may_device_error_be_program_fault
 from core.jobs.workers import WorkerDevice
 from core.scheduling.eligible import WorkerResources
 from core.settings import Settings
@@ -96,7 +96,7 @@ class DeviceWatch:
         Args:
             message: message of a job process that failed with the kind `device`.
         """
-        if is_doubtful_device_error(message):
+        if may_device_error_be_program_fault(message):
             report = self._check(self._asked)
             if report["problem"] is None:
                 log.warning("the device works; the job is at fault", error=message)

@@ -177,7 +177,7 @@ def build_cpu_device_report(problem: str | None) -> DeviceReport:
 
 def is_gpu_requested_or_present(device: str) -> bool:
     """Return True if a GPU is requested, or the machine has a driver for one."""
-    return device == "cuda" or (device == "auto" and machine.may_open_cuda())
+    return device == "cuda" or (device == "auto" and machine.can_open_cuda())
 
 
 if __name__ == "__main__":

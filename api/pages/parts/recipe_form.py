@@ -16,7 +16,7 @@ from api.pages.parts.schema_form import (
     iterate_form_input_names,
 )
 from core.admission import recipe_preview
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.document import JsonObject
 from core.contract.patch import RecipePatch
 from core.contract.responses.model import ModelOut
@@ -96,14 +96,18 @@ class RecipeForm:
 
 
 def build_recipe_form(
-    db: Database, catalogue: Catalogue, actor: Actor, model: ModelOut, inputs: Mapping[str, str]
+    db: Database,
+    catalogue: MethodCatalogue,
+    actor: Actor,
+    model: ModelOut,
+    inputs: Mapping[str, str],
 ) -> RecipeForm:
     """Return the form of a model for these values, with its patch and the service's warnings."""
     choice = inputs.get(CHOICE, "")
     base = _find_recipe_patch_of_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
     try:
-        current = recipe_preview.preview_next_recipe(
+        current = recipe_preview.preview_next_task_recipe(
             db, catalogue, actor, model["id"], base or {}
         ).recipe
     # A choice that does not fit the model still gets its form, with the error beside it.
@@ -145,7 +149,7 @@ def build_recipe_form(
     return form
 
 
-def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
+def list_input_names(catalogue: MethodCatalogue) -> tuple[str, ...]:
     """Return every name that an input of such a form may have."""
     input_names = {
         CHOICE,
@@ -183,7 +187,12 @@ def convert_patch_to_values(text: str) -> dict[str, str]:
 
 
 def _compute_patch_and_warnings(
-    form: RecipeForm, db: Database, catalogue: Catalogue, actor: Actor, model: str, base: JsonObject
+    form: RecipeForm,
+    db: Database,
+    catalogue: MethodCatalogue,
+    actor: Actor,
+    model: str,
+    base: JsonObject,
 ) -> None:
     """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
     try:
@@ -198,12 +207,12 @@ def _compute_patch_and_warnings(
     form.patch = dict[str, object](
         _shorten_method_to_name({**base, **patch, **({"method": method} if method else {})})
     )
-    form.warnings = recipe_preview.preview_next_recipe(
+    form.warnings = recipe_preview.preview_next_task_recipe(
         db, catalogue, actor, model, form.patch
     ).warnings
 
 
-def _find_recipe_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
+def _find_recipe_patch_of_choice(catalogue: MethodCatalogue, choice: str) -> JsonObject | None:
     """Return the patch that a choice stands for, or None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:

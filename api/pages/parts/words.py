@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from core.lineage.words import SETTLED_BY
 from core.text.steps import (
-    ApiStep,
+    ApiRequestForAdvice,
     find_requests_in_sentence,
     replace_query_parameters,
     replace_requests_in_sentence,
@@ -83,11 +83,11 @@ def find_advised_batch_form_query(text: str) -> str | None:
     return None if match is None else urlencode({"recipe": match[1]})
 
 
-def _list_requests_in_text(text: str) -> list[ApiStep]:
+def _list_requests_in_text(text: str) -> list[ApiRequestForAdvice]:
     return [step for _, _, step in find_requests_in_sentence(text)]
 
 
-def _get_button_text(step: ApiStep) -> str | None:
+def _get_button_text(step: ApiRequestForAdvice) -> str | None:
     if step.path == "/v1/models" and step.method == "POST":
         return "“Create that model…”"
     if step.recipe is not None:

@@ -3,7 +3,7 @@
 import math
 
 from perennial.pack.errors import PackError
-from perennial.pack.rules.entries import BadEntry, ReadingOptions
+from perennial.pack.rules.entries import BadTableEntry, ReadingOptions
 from perennial.pack.rules.tables.words import format_share_as_percent
 from perennial.pack.text import format_count
 
@@ -34,7 +34,7 @@ class BadEntries:
         ):
             raise PackError(f"max_bad is {max_bad!r}; it is a share from 0 to 1, such as 0.05.")
         self._origin, self._most = origin, max_bad
-        self._first: list[BadEntry] = []
+        self._first: list[BadTableEntry] = []
         self._count = 0
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class BadEntries:
         self._count += 1
         # The first ones suffice for a person, and a hostile source may have millions.
         if len(self._first) < _LISTED:
-            self._first.append(BadEntry(where, reason.strip().rstrip(".")))
+            self._first.append(BadTableEntry(where, reason.strip().rstrip(".")))
 
     def warn_of_bad_entries(self, good: int) -> list[str]:
         """Return the warning that lists the bad entries, or no warning if there are none.

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from perennial.pack.errors import PackError
 from perennial.pack.names import is_image_path, is_junk_path, normalise_to_nfc
-from perennial.pack.rules.tables import FoundTable
+from perennial.pack.rules.tables import FoundLabelTable
 from perennial.pack.rules.tables.file_names import TITLE
-from perennial.pack.rules.tables.found import TableEntryCollector
+from perennial.pack.rules.tables.found import LabelTableEntryCollector
 from perennial.pack.text import quote_name
 
 MAX_PATTERN_CHARS, MAX_NAME_CHARS = 200, 255
@@ -86,10 +86,10 @@ def extract_labels_by_pattern_within_time(
     return labels
 
 
-def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundTable:
+def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundLabelTable:
     """Return a table of the images' labels by a regular expression. Raises PackError."""
     images = [name for name in names if is_image_path(name) and not is_junk_path(name)]
-    rows = TableEntryCollector(TITLE, len(images))
+    rows = LabelTableEntryCollector(TITLE, len(images))
     labels = extract_labels_by_pattern_within_time(
         pattern, [name.rpartition("/")[2] for name in images]
     )

@@ -23,7 +23,7 @@ from huggingface_hub import constants, get_token
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from core.bases.hub import unfinished
-from core.bases.hub.guarded_hub import GuardedHub, HubRefused, HubStatusError
+from core.bases.hub.guarded_hub import GuardedHubClient, HubResponseRefused, HubStatusError
 from core.contract.document import Document
 from core.contract.jobs.hub import (
     HubDownloadedFile,
@@ -46,7 +46,9 @@ _FILE = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 class HubDownloadError(Exception):
-    """The weights are not available; the text says why, in a sentence without an end mark."""
+    """Pretrained weights that cannot be downloaded; the message says why, in a sentence without a
+    full stop.
+    """
 
 
 def main() -> int:
@@ -79,16 +81,16 @@ def download_file(request: HubDownloadRequest) -> HubDownloadedFile:
         raise HubDownloadError(f"{request.repository!r} is no repository of the Hub")
     token = get_token()
     # The headers are sent wherever a redirect leads, so they are built without the token.
-    with GuardedHub(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
+    with GuardedHubClient(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
         try:
             return _download_from_hub(hub, request)
-        except (HubRefused, HubStatusError) as error:
+        except (HubResponseRefused, HubStatusError) as error:
             raise HubDownloadError(str(error)) from None
         except httpx2.RequestError as error:
             raise _make_unreachable_error(error) from None
 
 
-def _download_from_hub(hub: GuardedHub, request: HubDownloadRequest) -> HubDownloadedFile:
+def _download_from_hub(hub: GuardedHubClient, request: HubDownloadRequest) -> HubDownloadedFile:
     revision = _find_newest_commit(hub, request)
     path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
     size, digest = _read_size_and_digest(hub, path_at_hub, request.file)
@@ -111,7 +113,7 @@ def _download_from_hub(hub: GuardedHub, request: HubDownloadRequest) -> HubDownl
     return HubDownloadedFile(path=path, revision=revision)
 
 
-def _find_newest_commit(hub: GuardedHub, request: HubDownloadRequest) -> str:
+def _find_newest_commit(hub: GuardedHubClient, request: HubDownloadRequest) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
@@ -128,12 +130,12 @@ def _find_newest_commit(hub: GuardedHub, request: HubDownloadRequest) -> str:
                 f"(HF_TOKEN)"
             ) from None
         raise
-    revision = _get_optional_text(info, "sha") or ""
+    revision = _get_optional_text_field(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
     if not _COMMIT.fullmatch(revision):
         raise HubDownloadError(f"The Hub names no commit of {request.repository}")
     names = (
-        {_get_optional_text(one, "rfilename") for one in siblings}
+        {_get_optional_text_field(one, "rfilename") for one in siblings}
         if isinstance(siblings, list)
         else set()
     )
@@ -144,14 +146,14 @@ def _find_newest_commit(hub: GuardedHub, request: HubDownloadRequest) -> str:
     return revision
 
 
-def _get_optional_text(document: Any, name: str) -> str | None:
+def _get_optional_text_field(document: Any, name: str) -> str | None:
     """Return a text field of an object, or None if it has no such text."""
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, str) else None
 
 
-def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple[int, str]:
-    """Return the bytes and the digest of a file as the hub names them.
+def _read_size_and_digest(hub: GuardedHubClient, path_at_hub: str, file: str) -> tuple[int, str]:
+    """Return a file's size in bytes and its digest, as the headers of the hub's response name them.
 
     Raises:
         HubDownloadError: the hub names none, or in another form.
@@ -173,7 +175,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
     return int(size), digest
 
 
-def _resume_download(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
+def _resume_download(hub: GuardedHubClient, path_at_hub: str, fd: int, size: int) -> None:
     """Download the rest of a file, resuming after interruptions, until it has `size` bytes."""
     idle = 0
     while (received := os.fstat(fd).st_size) != size:
@@ -199,8 +201,12 @@ def _resume_download(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> N
             idle = 0
 
 
-def _download_from_offset(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) -> None:
-    """Request the bytes from `have` on; if the server sends another range, start over."""
+def _download_from_offset(
+    hub: GuardedHubClient, path_at_hub: str, fd: int, have: int, size: int
+) -> None:
+    """Request a file's bytes from offset `have` on; if the server sends another range, start the
+    download over.
+    """
     headers = {"Range": f"bytes={have}-"} if have else {}
     with hub.open_response(
         "GET", path_at_hub, headers, constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -220,7 +226,7 @@ def _download_from_offset(hub: GuardedHub, path_at_hub: str, fd: int, have: int,
 
 
 def _compute_digest(path: Path, size: int, digits: int) -> str:
-    """Return the SHA-256 of a large file, or the SHA-1 by which git names a small one."""
+    """Return the digest of a downloaded file: SHA-256 for a large one, git's SHA-1 for a small one."""
     if digits == _SHA256_DIGITS:
         digest = hashlib.sha256()
     else:
@@ -240,7 +246,7 @@ def _print_json_event(event: Document) -> None:
 
 
 def _exit_when_parent_process_ends() -> None:
-    """End the process when the caller closes its pipe or dies."""
+    """End this process when its parent closes the pipe or dies."""
     sys.stdin.read()
     os._exit(1)
 

@@ -26,21 +26,21 @@ _KEPT = re.compile(
     r"HF_\w+|HUGGINGFACE_\w+|(?i:(https?|all|no)_proxy)|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
 )
 """Environment variables that the process gets besides those of every helper."""
-_Event = HubDownloadStarted | HubDownloadedFile | HubDownloadFailed
-_EVENTS: dict[str, type[_Event]] = {
+_JobEvent = HubDownloadStarted | HubDownloadedFile | HubDownloadFailed
+_EVENTS: dict[str, type[_JobEvent]] = {
     "begun": HubDownloadStarted,
     "downloaded": HubDownloadedFile,
     "failed": HubDownloadFailed,
 }
 
 
-def download_in_separate_process(
+def download_hub_file_in_separate_process(
     request: HubDownloadRequest,
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
 ) -> HubDownloadedFile:
-    """Download a file in a process of its own.
+    """Download a file of the Hugging Face Hub in a process of its own.
 
     Args:
         must_stop: function that returns True when the download must stop.
@@ -87,7 +87,7 @@ def _watch_download(
         if select.select([process.stdout], [], [], TICK_S)[0]:
             event = _parse_event(process.stdout.readline())
             if not isinstance(event, HubDownloadStarted):
-                return _require_downloaded(event)
+                return _require_successful_download(event)
             begun = event
         if must_stop():
             raise IngestStopped
@@ -107,16 +107,18 @@ def _read_file_size(path: Path) -> int:
         return 0  # the content was wrong, and the file was removed
 
 
-def _parse_event(line: bytes) -> _Event:
-    """Return the event in a line; an empty line means that the process has ended."""
+def _parse_event(line: bytes) -> _JobEvent:
+    """Parse a line of the download process as an event; an empty line means that the process has
+    ended.
+    """
     if not line:
         return HubDownloadFailed(kind="code", detail="the process ended without a word")
     document = json.loads(line)
     return _EVENTS[document["event"]].from_json(document)
 
 
-def _require_downloaded(event: HubDownloadedFile | HubDownloadFailed) -> HubDownloadedFile:
-    """Return the finished download, or raise its error."""
+def _require_successful_download(event: HubDownloadedFile | HubDownloadFailed) -> HubDownloadedFile:
+    """Return the finished download, or raise the error of a failed one."""
     if isinstance(event, HubDownloadedFile):
         return event
     if event.kind == "disk":

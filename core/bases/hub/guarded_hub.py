@@ -17,7 +17,11 @@ from typing import Any, Self
 
 import httpx2
 
-from core.network.public_address import IPAddress, describe_non_public, is_cloud_metadata_name
+from core.network.public_address import (
+    IPAddress,
+    describe_non_public_address,
+    is_cloud_metadata_name,
+)
 
 MAX_REDIRECTS = 5
 MAX_INFO_BYTES = 16 << 20
@@ -29,12 +33,12 @@ Resolver = Callable[[str, int], list[str]]
 """Function that returns the addresses of a name, as text."""
 
 
-class HubRefused(Exception):
-    """A response that is not followed; the text says why, in a sentence without an end mark."""
+class HubResponseRefused(Exception):
+    """A response of the hub that is refused, such as a redirect elsewhere; the message says why."""
 
 
 class HubStatusError(Exception):
-    """A response with a status of 400 or above.
+    """A response of the hub with a status of 400 or above.
 
     Attributes:
         status: HTTP status.
@@ -46,8 +50,8 @@ class HubStatusError(Exception):
         self.status, self.code = status, code
 
 
-class GuardedHub:
-    """A hub and the connections to it.
+class GuardedHubClient:
+    """HTTP client of the Hugging Face Hub that contacts only checked addresses.
 
     Args:
         endpoint: address of the hub.
@@ -82,10 +86,10 @@ class GuardedHub:
         self._open.close()
 
     def fetch_json_document(self, path: str, timeout_s: float) -> Any:
-        """Return the JSON document that the hub responds with.
+        """Request a path of the hub and return the JSON document of the response.
 
         Raises:
-            HubRefused: the response is not JSON, or too long.
+            HubResponseRefused: the response is not JSON, or too long.
             HubStatusError, httpx2.TransportError: there is no successful response.
         """
         with self.open_response("GET", path, {}, timeout_s) as response:
@@ -94,14 +98,14 @@ class GuardedHub:
                 content += chunk
                 # The body is read in chunks, since its announced length is not trusted.
                 if len(content) > MAX_INFO_BYTES:
-                    raise HubRefused(
+                    raise HubResponseRefused(
                         f"The Hub says more than {MAX_INFO_BYTES} bytes of the repository"
                     )
         try:
             return json.loads(content)
         # Deeply nested JSON exhausts the parser's stack.
         except (ValueError, RecursionError):
-            raise HubRefused("The Hub's answer is no JSON") from None
+            raise HubResponseRefused("The Hub's answer is no JSON") from None
 
     @contextmanager
     def open_response(
@@ -113,14 +117,14 @@ class GuardedHub:
         *,
         is_followed: bool = True,
     ) -> Iterator[httpx2.Response]:
-        """Yield the response to a request, with its body still unread.
+        """Send a request to the hub and yield the response, with its body still unread.
 
         Args:
             path: path at the hub.
             is_followed: if False, a redirect away from the hub is itself the response.
 
         Raises:
-            HubRefused: a redirect leads to an address that is not allowed.
+            HubResponseRefused: a redirect leads to an address that is not allowed.
             HubStatusError: the response is an error.
         """
         url = httpx2.URL(self._endpoint + path)
@@ -138,13 +142,13 @@ class GuardedHub:
             finally:
                 response.close()
             url = following
-        raise HubRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
+        raise HubResponseRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
 
     def _find_redirect(self, response: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
-        """Return the target of a redirect, or None if the response is none.
+        """Return the target of a redirect, or None if the response is no redirect.
 
         Raises:
-            HubRefused: the target is not allowed.
+            HubResponseRefused: the target is not allowed.
         """
         location = response.headers.get("Location")
         if response.status_code not in (301, 302, 303, 307, 308) or location is None:
@@ -152,11 +156,11 @@ class GuardedHub:
         try:
             target = url.join(location)
         except (httpx2.InvalidURL, ValueError):
-            raise HubRefused("The Hub redirects to what is no URL") from None
+            raise HubResponseRefused("The Hub redirects to what is no URL") from None
         # Never from https to http: anyone on the way could then send other bytes.
         is_allowed = target.scheme == "https" or (target.scheme == "http" and url.scheme == "http")
         if not is_allowed or not target.host or target.userinfo:
-            raise HubRefused(
+            raise HubResponseRefused(
                 f"The Hub redirects to "
                 f"{_sanitize_text(target.scheme)}://{_sanitize_text(target.host)}, which is not "
                 f"followed"
@@ -168,7 +172,7 @@ class GuardedHub:
     ) -> httpx2.Response:
         """Send a request to the hub or a redirect's target; return the response, body unread."""
         all_headers = {**self._headers, **headers}
-        if not self._is_hub_url(url) and not _is_proxied(url):
+        if not self._is_hub_url(url) and not _is_proxy_set_for_url(url):
             return self._send_to_checked_address(method, url, all_headers, timeout_s)
         if self._is_hub_url(url):
             all_headers |= {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
@@ -199,10 +203,10 @@ class GuardedHub:
         raise failed
 
     def _resolve_checked_addresses(self, url: httpx2.URL) -> list[IPAddress]:
-        """Return the IP addresses of a URL's host that may be contacted.
+        """Return those IP addresses of a URL's host that may be contacted.
 
         Raises:
-            HubRefused: an address of the name is not public.
+            HubResponseRefused: an address of the name is not public.
         """
         addresses = self._resolve_addresses(url)
         hub_addresses = (
@@ -212,20 +216,22 @@ class GuardedHub:
             else []
         )
         for address in addresses:
-            why = None if address in hub_addresses else describe_non_public(address)
+            why = None if address in hub_addresses else describe_non_public_address(address)
             if why is not None:
-                raise HubRefused(f"The Hub redirects to {_sanitize_text(url.host)}, and {why}")
+                raise HubResponseRefused(
+                    f"The Hub redirects to {_sanitize_text(url.host)}, and {why}"
+                )
         return addresses
 
     def _resolve_addresses(self, url: httpx2.URL) -> list[IPAddress]:
-        """Return the addresses of a URL's host.
+        """Resolve a URL's host to its IP addresses.
 
         Raises:
-            HubRefused: the host has no address, or no request may reach it.
+            HubResponseRefused: the host has no address, or no request may reach it.
         """
         # Such a name gives a machine's keys to everything that runs on it.
         if is_cloud_metadata_name(url.host):
-            raise HubRefused(
+            raise HubResponseRefused(
                 f"The Hub redirects to {_sanitize_text(url.host)}, which no request may reach"
             )
         literal = _parse_address(url.host)
@@ -239,7 +245,7 @@ class GuardedHub:
         except (OSError, ValueError):
             addresses = []
         if not addresses:
-            raise HubRefused(
+            raise HubResponseRefused(
                 f"The Hub redirects to {_sanitize_text(url.host)}, which has no address"
             )
         return addresses
@@ -268,8 +274,8 @@ def _get_effective_port(url: httpx2.URL) -> int:
     return url.port or (443 if url.scheme == "https" else 80)
 
 
-def _is_proxied(url: httpx2.URL) -> bool:
-    """Return True if the environment names a proxy for the URL.
+def _is_proxy_set_for_url(url: httpx2.URL) -> bool:
+    """Return True if the environment sets a proxy for the URL.
 
     The proxy then resolves names itself.
     """

@@ -21,7 +21,7 @@ SIZE = 224
 
 
 def convert_checkpoint(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the backbone's tensors under timm's names.
+    """Convert an ImageNet checkpoint's backbone to the tensor names of timm.
 
     Both list the same layers in the same order; the classifier comes last and is left out.
 

@@ -18,13 +18,13 @@ SUFFIX = ".part"
 
 
 def get_download_folder(root: Path, repository: str) -> Path:
-    """Return the folder of a repository's downloads."""
+    """Return the folder that holds the downloads of one hub repository."""
     return root / repository.replace("/", "--")
 
 
 @contextmanager
 def open_locked_file(path: Path) -> Iterator[int]:
-    """Yield a descriptor to append to the file, which is created if missing.
+    """Open a file for appending, created if missing; lock it, and yield its descriptor.
 
     Wait for other writers to finish.
     """
@@ -42,13 +42,13 @@ def open_locked_file(path: Path) -> Iterator[int]:
 
 
 def remove_download_files(root: Path, repository: str) -> None:
-    """Remove the remaining files of a repository's downloads."""
+    """Remove the remaining files of a hub repository's downloads."""
     shutil.rmtree(get_download_folder(root, repository), ignore_errors=True)
 
 
 def remove_old_downloads(root: Path, older_s: float, most_bytes: int) -> None:
-    """Remove downloads not written to for `older_s` seconds, and the oldest ones beyond
-    `most_bytes` in all.
+    """Remove downloads not written to for `older_s` seconds, then the oldest beyond `most_bytes` in
+    all.
 
     A download under way is not removed.
     """

@@ -3,8 +3,10 @@
 from enum import StrEnum
 
 
-class ControlRequest(StrEnum):
-    """A request that the job process carries out between two steps."""
+class JobControlRequest(StrEnum):
+    """A request to the running job process, such as to stop, carried out between two training
+    steps.
+    """
 
     SNAPSHOT = "s"
     """Write a snapshot and continue."""

@@ -57,12 +57,12 @@ _OF_CUDA = ("cuda", "cudnn", "cublas", "cusolver", "nvml", "nvidia")
 
 
 def is_device_error(message: str) -> bool:
-    """Return whether an error message means that a GPU is or may be lost."""
+    """Return whether an error message means that the GPU is or may be lost."""
     return _has_cuda_part(message, LOST) or _has_cuda_part(message, SUSPECT)
 
 
-def is_doubtful_device_error(message: str) -> bool:
-    """Return whether a faulty program can also cause an error message that a lost GPU causes."""
+def may_device_error_be_program_fault(message: str) -> bool:
+    """Return whether the cause of an error message may be a lost GPU or a faulty program."""
     return _has_cuda_part(message, SUSPECT) and not _has_cuda_part(message, LOST)
 
 

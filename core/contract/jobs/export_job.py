@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.contract.document import Document, Number, StrictDocument
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import Manifest
 
 OPSET = 20
@@ -16,25 +16,26 @@ GRAPH_DATA = "model.onnx.data"
 """Name of the file with the weights, if they are too large for the graph's file."""
 
 
-def get_graph_output_name(task: int | None) -> str:
-    """Return the name of a head's output; None is the only head."""
+def get_head_output_name(task: int | None) -> str:
+    """Return the name of a head's output in an exported graph; task None means the only head."""
     return SINGLE if task is None else f"task_{task}"
 
 
-def get_sure_output_name(task: int | None) -> str:
-    """Return the name of the output that says whether a head's answer is sure."""
+def get_sure_flag_output_name(task: int | None) -> str:
+    """Return the name of the exported graph's output that says whether a head's answer is sure."""
     return "sure" if task is None else f"sure_{task}"
 
 
 class HeldOutDatasetFile(StrictDocument):
-    """A task's held-out images as a local dataset file."""
+    """A task's held-out images as a dataset in a local file."""
 
     task: int
     path: Path
 
 
 class ExportSpec(StrictDocument):
-    """Specification of an export.
+    """Specification of an export job: the version's manifest and parts, and images to check the
+    export with.
 
     Attributes:
         work: the kind of work.
@@ -48,7 +49,7 @@ class ExportSpec(StrictDocument):
 
     work: Literal["export"]
     manifest: Manifest
-    parts: list[LocalPart]
+    parts: list[LocalPartFile]
     held_out: list[HeldOutDatasetFile]
     out: Path
     threads: int
@@ -56,7 +57,7 @@ class ExportSpec(StrictDocument):
 
 
 class ExportPackageVersions(Document):
-    """Versions of the packages that made and checked a graph."""
+    """Versions of the Python packages that made and checked an exported graph."""
 
     torch: str
     onnx: str
@@ -65,7 +66,7 @@ class ExportPackageVersions(Document):
 
 
 class ExportResult(Document):
-    """The files of a graph and the result of its check.
+    """Files of an exported graph, and the result of checking it.
 
     Attributes:
         opset: version of ONNX's operators.

@@ -7,7 +7,7 @@ from core.contract.document import Document
 
 
 class HubDownloadRequest(Document):
-    """A request to download a file of a repository's newest commit.
+    """A request to download a file of a hub repository's newest commit.
 
     Attributes:
         repository: the repository's name.
@@ -23,7 +23,7 @@ class HubDownloadRequest(Document):
 
 
 class HubDownloadStarted(Document):
-    """A download that has begun.
+    """Event of the download process: the download of a file has begun.
 
     Attributes:
         path: the growing file.
@@ -36,7 +36,7 @@ class HubDownloadStarted(Document):
 
 
 class HubDownloadedFile(Document):
-    """A complete file with the digest that the Hub states.
+    """Event of the download process: the file is complete and has the digest that the hub states.
 
     Attributes:
         path: the file.
@@ -49,7 +49,7 @@ class HubDownloadedFile(Document):
 
 
 class HubDownloadFailed(Document):
-    """A failed download.
+    """Event of the download process: the download failed, and why.
 
     Attributes:
         kind: weights (another attempt alone does not help), disk (it is full) or code.

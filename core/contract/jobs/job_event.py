@@ -9,29 +9,31 @@ from core.contract.document import Document, Number
 from core.contract.reports.data_report import DataReport
 
 
-class _Event(Document):
-    """Base of all events. `event` is the kind, which each subclass defines."""
+class _JobEvent(Document):
+    """Base class of the events that a job process prints. `event` is the kind, which each subclass
+    defines.
+    """
 
     event: str
 
     def to_json(self) -> dict[str, Any]:
         # The kind is a default, which `exclude_unset` would leave out.
-        return {"event": self.event, **self.dump_without_kind()}
+        return {"event": self.event, **self.dump_without_event_kind()}
 
-    def dump_without_kind(self) -> dict[str, Any]:
-        """Return an event's fields except its kind, as they are stored."""
+    def dump_without_event_kind(self) -> dict[str, Any]:
+        """Return a job event's fields except its kind, as they are stored."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 
 
-class PhaseEvent(_Event):
-    """Begin of a phase: inspect, measure, train, consolidate or evaluate."""
+class PhaseEvent(_JobEvent):
+    """Event: a phase of the job begins (inspect, measure, train, consolidate or evaluate)."""
 
     event: Literal["phase"] = "phase"
     phase: str
 
 
-class ProgressEvent(_Event):
-    """Progress of a phase.
+class ProgressEvent(_JobEvent):
+    """Event: progress within the job's phase, in images and steps.
 
     Attributes:
         phase: the phase.
@@ -51,8 +53,8 @@ class ProgressEvent(_Event):
     loss: Number | None = None
 
 
-class MetricEvent(_Event):
-    """A measured number, or None if it is not known; `data` describes its subject."""
+class MetricEvent(_JobEvent):
+    """Event: a measured number, or None if it is not known; `data` describes its subject."""
 
     event: Literal["metric"] = "metric"
     name: str
@@ -60,30 +62,30 @@ class MetricEvent(_Event):
     value: Number | None = None
     data: JsonValue = None
 
-    def dump_without_kind(self) -> dict[str, Any]:
+    def dump_without_event_kind(self) -> dict[str, Any]:
         # All fields are JSON as they are. pydantic would look for the type of each value in `data`,
         # and a version of many tasks has three metrics for each.
         content = {**self.list_fields_that_are_set(), **self.get_unknown_fields()}
         return {name: value for name, value in content.items() if name != "event"}
 
 
-class LogEvent(_Event):
-    """A sentence for a person; `level` is info or warning."""
+class LogEvent(_JobEvent):
+    """Event: a sentence for the job's log; `level` is info or warning."""
 
     event: Literal["log"] = "log"
     level: str
     message: str
 
 
-class DataReportEvent(_Event):
-    """Findings about the images of the batch, before they are learned."""
+class DataReportEvent(_JobEvent):
+    """Event: findings about the images of the batch, before they are learned."""
 
     event: Literal["data"] = "data"
     report: DataReport
 
 
-class SnapshotEvent(_Event):
-    """A complete snapshot folder, and the position in the run where it was taken.
+class SnapshotEvent(_JobEvent):
+    """Event: a snapshot folder is complete; with the position in the run where it was taken.
 
     Attributes:
         path: the folder.
@@ -99,41 +101,41 @@ class SnapshotEvent(_Event):
     cost_s: float = 0.0
 
 
-class BestEvent(_Event):
-    """A new best validated state, after `step` steps."""
+class BestEvent(_JobEvent):
+    """Event: validation found a new best state, after `step` steps."""
 
     event: Literal["best"] = "best"
     step: int
 
 
-class AnytimeEvent(_Event):
-    """A complete folder with the best validated state."""
+class AnytimeEvent(_JobEvent):
+    """Event: the folder with the best validated state is complete."""
 
     event: Literal["anytime"] = "anytime"
     path: Path
 
 
-class AliveEvent(_Event):
-    """A sign of life during long work, without news."""
+class AliveEvent(_JobEvent):
+    """Event: the job process is alive during long work, without news."""
 
     event: Literal["alive"] = "alive"
 
 
-class StoppedEvent(_Event):
-    """The end of a run as requested, after its snapshot."""
+class StoppedEvent(_JobEvent):
+    """Event: the run has stopped as requested, after its snapshot."""
 
     event: Literal["stopped"] = "stopped"
 
 
-class DoneEvent(_Event):
-    """A complete result folder."""
+class DoneEvent(_JobEvent):
+    """Event: the job's result folder is complete."""
 
     event: Literal["done"] = "done"
     path: Path
 
 
-class ErrorEvent(_Event):
-    """The failure of a run.
+class ErrorEvent(_JobEvent):
+    """Event: the run has failed, and why.
 
     Attributes:
         kind: data, data-held, memory, disk, device, non-finite, export or code.
@@ -161,7 +163,7 @@ _EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discrimin
 
 
 def parse_job_event(line: bytes) -> JobEvent:
-    """Parse the event of a JSON line.
+    """Parse a JSON line that a job process printed to an event.
 
     Raises:
         pydantic.ValidationError: the line is not an event.

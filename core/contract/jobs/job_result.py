@@ -12,7 +12,7 @@ from core.contract.manifest import Environment, ManifestMethod, Temperature, Val
 
 
 class ResultPart(Document):
-    """A part as a file of the result's folder."""
+    """A part of the new version (backbone, head …) as a file in the job's result folder."""
 
     name: str
     type: str
@@ -23,8 +23,8 @@ MeasuredVersion = Literal["base", "parent", "new"]
 """The measured version: version 0, the one that the task continues, or the one just learned."""
 
 
-class MeasuredCell(Document):
-    """One cell of the accuracy matrix: a version on the held-out part of a task.
+class MeasuredMatrixCell(Document):
+    """One cell of the accuracy matrix: a version's result on a task's held-out images.
 
     Attributes:
         version: the version.
@@ -44,14 +44,14 @@ class MeasuredCell(Document):
 
     @property
     def primary_measure(self) -> float | None:
-        """The problem's primary measure in [0, 1]; None without images."""
+        """Value of the problem's primary measure (such as accuracy) in [0, 1]; None without images."""
         if self.measure is not None:
             return self.measure
         return self.correct / self.total if self.total else None
 
     @property
     def correct_count(self) -> int:
-        """Number of correct predictions: the integer whose share of the images is nearest to the
+        """Number of correct predictions, or the integer whose share of the images is nearest to the
         measure.
 
         The accuracy matrix has counts, which databases list as whole numbers.
@@ -60,7 +60,8 @@ class MeasuredCell(Document):
 
 
 class PredictionsFile(Document):
-    """A version's answers on a task's held-out images, as a part of a file of the result's folder.
+    """A version's predictions on a task's held-out images, as part of a file in the job's result
+    folder.
 
     Attributes:
         begin, end: its bytes in the file.
@@ -74,14 +75,14 @@ class PredictionsFile(Document):
 
 
 class FeaturesFile(Document):
-    """Features float32 [N, D] of a task's held-out images, as a file of the result's folder."""
+    """File in the job's result folder with the features float32 [N, D] of a task's held-out images."""
 
     task: int
     file: str
 
 
-class LearnedNetwork(Document):
-    """The information to rebuild a network and to know how it was made.
+class LearnedNetworkRecord(Document):
+    """Record of a learned network: all that is needed to rebuild it and to know how it was made.
 
     Attributes:
         steps: training steps.
@@ -100,14 +101,14 @@ class LearnedNetwork(Document):
     problem: str | None = None
 
 
-class AnytimeResult(LearnedNetwork):
-    """The best validated state so far."""
+class BestStateResult(LearnedNetworkRecord):
+    """Result document of the best validated state so far, which can be downloaded during the job."""
 
     validation: ValidationScore
 
 
-class JobResult(LearnedNetwork, VersionFigures):
-    """The result of a finished job.
+class JobResult(LearnedNetworkRecord, VersionFigures):
+    """Result document of a finished learning job: the network, its measurements and its files.
 
     Attributes:
         results: cells of the accuracy matrix.
@@ -120,7 +121,7 @@ class JobResult(LearnedNetwork, VersionFigures):
         score: of a trial.
     """
 
-    results: list[MeasuredCell]
+    results: list[MeasuredMatrixCell]
     answers: list[PredictionsFile] = Field(default_factory=list)
     held_out_features: list[FeaturesFile] = Field(default_factory=list)
     totals: str | None = None

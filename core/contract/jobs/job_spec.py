@@ -11,8 +11,8 @@ from core.contract.recipe import Recipe
 from core.contract.reports.data_report import DataReport, FindingKind
 
 
-class FilePart(StrictDocument):
-    """The bytes of a local file from `begin` to `end`."""
+class FileByteRange(StrictDocument):
+    """A range of bytes of a local file, from `begin` to `end`."""
 
     path: Path
     begin: int
@@ -20,7 +20,7 @@ class FilePart(StrictDocument):
 
 
 class EarlierTask(StrictDocument):
-    """A task that the parent was taught: its classes in the order of its dataset's numbers.
+    """A task that the parent version has learned: classes, held-out images and stored predictions.
 
     Attributes:
         held_out: its held-out part, if it is retained.
@@ -32,13 +32,13 @@ class EarlierTask(StrictDocument):
     number: int
     classes: list[str]
     held_out: Path | None = None
-    answers: FilePart | None = None
+    answers: FileByteRange | None = None
     features: Path | None = None
     traces: Path | None = None
 
 
 class TaskToLearn(EarlierTask):
-    """The task to learn.
+    """The task that a job learns: its training images, classes and held-out images.
 
     Attributes:
         train: its training part.
@@ -52,7 +52,7 @@ class TaskToLearn(EarlierTask):
     known: Path | None = None
 
 
-class LocalPart(StrictDocument):
+class LocalPartFile(StrictDocument):
     """A part of a version as a local safetensors file.
 
     Attributes:
@@ -67,7 +67,7 @@ class LocalPart(StrictDocument):
 
 
 class StartingVersion(StrictDocument):
-    """A version to start from.
+    """A version that a job starts from or compares with: its parts and classes as local files.
 
     Attributes:
         deleted: types of its parts that were deleted by request.
@@ -77,13 +77,13 @@ class StartingVersion(StrictDocument):
 
     version: int
     manifest: Manifest
-    parts: list[LocalPart]
+    parts: list[LocalPartFile]
     class_numbers: list[list[int]] = Field(default_factory=list)
     deleted: list[str] = Field(default_factory=list)
 
 
-class SelectionPart(StrictDocument):
-    """Images of a task that no job learns from, in `path`, a dataset of these classes."""
+class SelectionDataset(StrictDocument):
+    """Dataset of a task's images that are set aside to compare trials and never learned."""
 
     task: int
     classes: list[str]
@@ -91,7 +91,8 @@ class SelectionPart(StrictDocument):
 
 
 class JobSpec(StrictDocument):
-    """Learn `task` on top of `parent`; `base` is version 0 of the model.
+    """Specification of a learning job: learn `task` on top of version `parent`; `base` is version
+    0.
 
     Attributes:
         problem: what the labels mean; null is classification.
@@ -135,7 +136,7 @@ class JobSpec(StrictDocument):
     inspects_task: bool = True
     sure_from: float | None = None
     trial: bool = False
-    selection: list[SelectionPart] = Field(default_factory=list)
+    selection: list[SelectionDataset] = Field(default_factory=list)
     out: Path
     threads: int
     device: str = "auto"

@@ -7,15 +7,15 @@ from pydantic import Field
 
 from core.contract.document import Document, StrictDocument
 from core.contract.figures import Calibration
-from core.contract.jobs.job_result import MeasuredCell, PredictionsFile
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_result import MeasuredMatrixCell, PredictionsFile
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import Manifest
 
 MEASURE = "measure"
 
 
-class MeasureSpec(StrictDocument):
-    """Specification of a measurement: a version, and the held-out images of one task.
+class MeasurementSpec(StrictDocument):
+    """Specification of a measuring job: a version, and the held-out images of one task.
 
     Attributes:
         work: the kind of work.
@@ -32,7 +32,7 @@ class MeasureSpec(StrictDocument):
 
     work: Literal["measure"]
     manifest: Manifest
-    parts: list[LocalPart]
+    parts: list[LocalPartFile]
     task: int
     classes: list[str]
     held_out: Path
@@ -43,11 +43,12 @@ class MeasureSpec(StrictDocument):
 
 
 class MeasureResult(Document):
-    """A measurement: one cell of the matrix, its predictions, and the calibration.
+    """Result of a measuring job: one cell of the accuracy matrix, its predictions, and the
+    calibration.
 
     The version is `new` in it.
     """
 
-    results: list[MeasuredCell]
+    results: list[MeasuredMatrixCell]
     answers: list[PredictionsFile] = Field(default_factory=list)
     calibration: Calibration | None = None

@@ -7,8 +7,8 @@ from core.contract.jobs.job_spec import JobSpec
 PATCH = "patch"
 
 
-class PatchSpec(JobSpec):
-    """Specification of a patch: the parent's classes are merged, dropped or renamed.
+class ClassPatchSpec(JobSpec):
+    """Specification of a job that merges, drops or renames classes of a version without training.
 
     Its `task` is one that the patched version is measured on; its training part has no images. The
     earlier tasks have their classes and labels after the patch.

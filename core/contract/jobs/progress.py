@@ -4,7 +4,7 @@ from core.contract.document import Document, Number
 
 
 class JobProgress(Document):
-    """Progress of the phase under way and of the whole job. Older rows lack the latter.
+    """Progress of the job's current phase and of the whole job; older rows lack the latter.
 
     Attributes:
         at: when it was written, by the database's clock.

@@ -4,12 +4,12 @@ from pydantic import Field, JsonValue
 
 from core.contract.document import Document, Number
 from core.contract.figures import AdpCheckpoint
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.contract.recipe import Recipe
 
 
 class TrainingPosition(Document):
-    """Position in a run.
+    """Position in a training run: stage, epoch, batch and optimizer step.
 
     Attributes:
         stage: stage of the run.
@@ -26,9 +26,8 @@ class TrainingPosition(Document):
     images: int
 
 
-class BestState(Document):
-    """The best validated state: its correct answers (or the sum of its scores) and its step and
-    epoch; -1 before the first."""
+class BestStateScore(Document):
+    """Score, step and epoch of the best validated state so far; -1 before the first validation."""
 
     correct: Number
     step: int
@@ -36,20 +35,20 @@ class BestState(Document):
 
 
 class ValidationState(Document):
-    """State of the validation to resume from, besides the best state's tensors."""
+    """State of the validation to resume from, besides the tensors of the best state."""
 
-    best: BestState
+    best: BestStateScore
     curve: list[AdpCheckpoint]
 
 
-class LossSumState(Document):
-    """The sum of losses since the last report, and the number of steps."""
+class RunningLossState(Document):
+    """Running sum of training losses since the last report, and its number of steps."""
 
     sum: Number
     steps: int
 
 
-class LoopState(Document):
+class TrainingLoopState(Document):
     """State of the training loop to resume from, besides tensors.
 
     Attributes:
@@ -59,11 +58,12 @@ class LoopState(Document):
     position: TrainingPosition
     state: dict[str, dict[str, JsonValue]]
     validation: ValidationState
-    loss: LossSumState
+    loss: RunningLossState
 
 
-class SnapshotDocument(LoopState):
-    """`snapshot.json`: the task, the loop's state, and the results so far.
+class SnapshotDocument(TrainingLoopState):
+    """Content of a snapshot's `snapshot.json`: the task, the training loop's state, and the results
+    so far.
 
     Attributes:
         number: number in the run, from 1.
@@ -73,13 +73,13 @@ class SnapshotDocument(LoopState):
     task: int
     number: int
     recipe: Recipe
-    results: list[MeasuredCell]
+    results: list[MeasuredMatrixCell]
     warnings: list[str]
     devices: list[str] = Field(default_factory=list)
 
 
-class StoredState(Document):
-    """A state of a job in the store.
+class StoredJobState(Document):
+    """A snapshot or best state of a job, stored as files under one key prefix.
 
     Attributes:
         key: prefix of its files.
@@ -97,20 +97,22 @@ class StoredState(Document):
 
     @property
     def store_keys(self) -> list[str]:
-        """Store keys of a stored state's files."""
+        """Store keys of the files of a job's snapshot or best state."""
         return [self.key + name for name in self.files]
 
 
-class StoredSnapshot(StoredState):
-    """The value of `Job.snapshot`; `stage`, `epoch` and `step` are the position in the run."""
+class StoredSnapshot(StoredJobState):
+    """A job's stored snapshot, as in `Job.snapshot`; `stage`, `epoch` and `step` are its position
+    in the run.
+    """
 
     stage: int | None = None
     epoch: int | None = None
     step: int | None = None
 
 
-class StoredAnytimeState(StoredState):
-    """The value of `Job.anytime`: the best validated state so far.
+class StoredBestState(StoredJobState):
+    """A job's best validated state so far, as stored in `Job.anytime`.
 
     Attributes:
         step: steps of training.

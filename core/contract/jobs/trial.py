@@ -20,7 +20,7 @@ SELECTION_SHARE = 0.05
 
 
 class TrialScore(Document):
-    """The score of a candidate.
+    """Score by which the trials of one batch (recipes learned in turn) are compared.
 
     Attributes:
         source: images that it was computed on.
@@ -37,8 +37,8 @@ class TrialScore(Document):
     tasks: dict[str, list[int]] = Field(default_factory=dict)
 
 
-class TrialFigures(Document):
-    """Measurements of a candidate's result, which nothing has published yet.
+class TrialMeasurements(Document):
+    """Measurements of one trial's result, before any trial is published.
 
     Attributes:
         score: None if there was no image to compute it on.

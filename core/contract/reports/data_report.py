@@ -11,7 +11,7 @@ FindingKind = Literal["balance", "conflicts", "near_duplicates", "suspects", "sh
 
 
 class ClassCount(TypedDict):
-    """Images of a class.
+    """Numbers of training and held-out images of one class in a batch.
 
     `held_out` of them are not learned from; null: not decided before the batch is decoded.
     """
@@ -21,21 +21,21 @@ class ClassCount(TypedDict):
 
 
 class NearPair(TypedDict):
-    """An image and one that looks the same; null: its path is not retained."""
+    """A pair of images that look the same; a path is null if it is not retained."""
 
     path: str | None
     like: str | None
 
 
 class Near(TypedDict):
-    """The number of images with a near duplicate, and the first 20."""
+    """Near duplicates within a batch: the number of images that have one, and the first 20 pairs."""
 
     count: int
     examples: list[NearPair]
 
 
 class NearEarlier(TypedDict):
-    """Images of the batch with a near duplicate in an earlier task.
+    """Near duplicates of the batch's images in one earlier task.
 
     `held_out` of them are used for training and resemble a held-out image of that task, so that the
     accuracy on it is overestimated.
@@ -48,7 +48,7 @@ class NearEarlier(TypedDict):
 
 
 class NearDuplicates(TypedDict):
-    """Images that look the same although their bytes differ.
+    """Near duplicates of a batch's images: images that look the same although their bytes differ.
 
     - `within`: images that repeat an earlier one of the batch.
     - `held_out`: held-out images that are in the training part, too, equal bytes included.
@@ -64,7 +64,7 @@ class NearDuplicates(TypedDict):
 
 
 class ClassShift(TypedDict):
-    """Shift of a known class.
+    """Shift of one known class: whether its new images differ from those learned before.
 
     - `images`, `earlier`: numbers of new and earlier images that were compared.
     - `outside`: share of the new ones further from the class's mean than 95 % of the earlier
@@ -78,7 +78,7 @@ class ClassShift(TypedDict):
 
 
 class Shift(TypedDict):
-    """New images compared with held-out images of earlier tasks.
+    """Distribution shift: a batch's new images compared with the held-out images of earlier tasks.
 
     The comparison uses the features of the version that the job starts from.
 
@@ -99,7 +99,7 @@ class Shift(TypedDict):
 
 
 class Suspect(TypedDict):
-    """A training image whose label looks wrong.
+    """A training image whose label looks wrong, and the class that it looks like.
 
     - `index`: position in the training part.
     - `score`: ratio of the suggested label's probability to that of the given label.
@@ -113,7 +113,7 @@ class Suspect(TypedDict):
 
 
 class WouldSay(TypedDict):
-    """Predictions for images of a new class by the version that the job starts from.
+    """Predictions of the parent version for the images of a new class.
 
     - `said`: the most frequent prediction.
     - `images`: number of images with that prediction, out of `of`.
@@ -130,7 +130,7 @@ class WouldSay(TypedDict):
 
 
 class Mislabelled(TypedDict):
-    """A known class whose labels look swapped or wrong.
+    """A known class whose labels in the batch look swapped or wrong.
 
     - `said`: the version that the job starts from predicts this class for `images` of the `of`
       training images with the label.
@@ -147,7 +147,7 @@ class Mislabelled(TypedDict):
 
 
 class Finding(TypedDict):
-    """A finding as a sentence for a person.
+    """A finding about a batch's data, as a sentence for a person.
 
     `holds`: a job whose recipe says `"data_report": "hold"` is held because of it.
     """
@@ -158,7 +158,8 @@ class Finding(TypedDict):
 
 
 class DataReport(TypedDict, total=False):
-    """Findings about a batch, as far as they were computed. Lists are bounded, counts are complete.
+    """Report on a batch's images (duplicates, shift, suspect labels), as far as computed. Lists are
+    bounded, counts are complete.
 
     - `imbalance_ratio`: images of the largest class for one of the smallest.
     - `few`: classes with fewer than 5 images, the first 100.

@@ -26,7 +26,7 @@ of different classes all stay, and are conflicts.
 
 
 class FileReason(TypedDict):
-    """A file of the archive, and the reason why it was left out."""
+    """A file of an uploaded archive that was left out, and why."""
 
     path: str
     reason: str
@@ -40,14 +40,14 @@ class EntryReason(TypedDict):
 
 
 class Duplicate(TypedDict):
-    """An image, and the first one with the same bytes."""
+    """An image, and the first image of the batch with the same bytes."""
 
     path: str
     same_as: str
 
 
 class Conflict(TypedDict):
-    """The same image under two classes: two paths and their labels, in the same order.
+    """The same image under two different labels: its two paths and both labels, in the same order.
 
     The second path is of the batch. `task`: the earlier task of the first. `picture`: the second as
     a small JPEG, a data URL; of the first ten.
@@ -60,29 +60,31 @@ class Conflict(TypedDict):
 
 
 class LookAlike(TypedDict):
-    """A new class and the one that it resembles: known to the model, or in the same batch."""
+    """A new class name, and the similar name (in the model or the same batch) that may be meant."""
 
     label: str
     like: str
 
 
 class ClassNames(TypedDict):
-    """Classes of the batch compared with those of the model (task scenario: with each other)."""
+    """Comparison of a batch's class names with those that the model knows (task scenario: with each
+    other).
+    """
 
     new: list[str]
     known: list[str]
     look_alike: list[LookAlike]
 
 
-class EqualBytes(TypedDict):
-    """Images with the same bytes: number of those that repeat an earlier one, and the first 100."""
+class ByteIdenticalImages(TypedDict):
+    """Images with equal bytes in a batch: the number that repeat an earlier one, and the first 100."""
 
     duplicates: int
     duplicate_paths: list[Duplicate]
 
 
 class StoredReading(TypedDict, total=False):
-    """Way to read a batch, stored so that its job reads it as the submit did.
+    """Options by which an archive is read, stored so that the job reads it as the request did.
 
     It has the options of the request, the labels known to the model that decided between two
     readings, and former class names that were read as present ones.
@@ -94,7 +96,7 @@ class StoredReading(TypedDict, total=False):
 
 
 class BatchReport(TypedDict, total=False):
-    """Findings in a batch: after the submit by names and sizes, after decoding by its images.
+    """Report on a batch: at first from file names and sizes, later from the decoded images.
 
     Lists are bounded (1,000 rejected files and bad entries, 100 of the others), counts are
     complete. Older tasks lack newer fields. `conflicts`: equal pixels under two classes;
@@ -131,7 +133,7 @@ class BatchReport(TypedDict, total=False):
 
 
 class Repeats(TypedDict):
-    """The task that a batch repeats: queued, running, learned or held; a submit responds with it.
+    """An existing task with the same content as the batch; submitting the batch returns that task.
 
     `version`: the version it made; null: none yet.
     """
@@ -142,15 +144,16 @@ class Repeats(TypedDict):
 
 
 class TrialPlan(TypedDict):
-    """A candidate that a submission would try, with the reason for it."""
+    """A recipe that submitting the batch would try, with the reason for it."""
 
     trial: int
     recipe: RecipePatch
     reason: str
 
 
-class BatchFound(TypedDict):
-    """The result of a batch's check; `recipe`, refusals and `warnings` are those of a submit.
+class BatchCheckFindings(TypedDict):
+    """Result of checking a batch without submitting it; refusals and `warnings` are those of a
+    submission.
 
     `warnings` also covers new classes with few images. `expected_s`: seconds that the job is
     expected to take, by the model's earlier jobs, else on one core by its base; null: nothing was
@@ -176,15 +179,15 @@ class BatchFound(TypedDict):
     trials: NotRequired[list[TrialPlan]]
 
 
-class Report(BatchFound):
-    """Findings of `?validate=only` in the archive's directory."""
+class Report(BatchCheckFindings):
+    """Result of `?validate=only`: findings in the archive's directory, without decoding images."""
 
     valid: bool
     checked: Literal["names and sizes"]
 
 
-class BatchCheck(BatchFound):
-    """Findings of `?validate=full`.
+class BatchCheck(BatchCheckFindings):
+    """Result of `?validate=full`: findings after decoding all images of the batch.
 
     `valid`: whether a submit would accept the batch; null: the job ended before that was known, and
     `checked` names the basis of the other fields. `n_train`, `n_held_out`: images that would be
@@ -197,7 +200,7 @@ class BatchCheck(BatchFound):
 
 
 class ExportReport(TypedDict, total=False):
-    """Request of a job of the kind `export`, and its result once it has succeeded.
+    """Request of an export job, and its result once it has succeeded.
 
     `version`, `format`: of the download; `sha256`, `bytes`: of its file. For ONNX: `opset`;
     `max_difference`: the largest difference of a probability between the graph in ONNX Runtime and

@@ -26,7 +26,8 @@ class ArchitectureChoice(TypedDict):
 
 
 class ImageOut(TypedDict):
-    """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
+    """Image settings of a model: images of `size` × `size` pixels with 1 (grey) or 3 (RGB)
+    channels.
 
     - `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1];
       absent: all of it up to 96 pixels, 224/256 above.
@@ -43,7 +44,7 @@ class ImageOut(TypedDict):
 
 
 class NormalisationOut(TypedDict):
-    """Statistics of pixels in [0, 1], one per channel, that standardise a network's inputs."""
+    """Mean and standard deviation of each channel, by which pixels in [0, 1] are standardised."""
 
     mean: list[float]
     std: list[float]

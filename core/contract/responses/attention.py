@@ -7,7 +7,7 @@ from core.contract.patch import RecipePatch
 
 
 class ActionBody(TypedDict, total=False):
-    """The body of a request that settles an item; a person replaces `…`."""
+    """JSON body of a suggested request; a person replaces each `…` in it."""
 
     version: int
     reason: str
@@ -16,7 +16,9 @@ class ActionBody(TypedDict, total=False):
 
 
 class ActionOut(TypedDict):
-    """A request that settles an item; `body` null: its body is not JSON."""
+    """A suggested request that settles an attention item; `body` null: the request has no JSON
+    body.
+    """
 
     title: str
     method: str
@@ -25,8 +27,8 @@ class ActionOut(TypedDict):
 
 
 class AttentionOut(TypedDict):
-    """An item in a model that waits for a person: a sentence (`detail`) and the requests that
-    settle it.
+    """An attention item: something in a model that waits for a person, and the requests that settle
+    it.
 
     One of `actions` settles it; the first repairs its cause. `kind`: held, rolled_back, rejected or
     failed, of a task; choosing: the trials of its job wait for a choice; base: the weights of the

@@ -9,7 +9,7 @@ _Moved = TypedDict("_Moved", {"from": str, "to": str}, total=False)
 
 
 class AuditData(ModelChange, _Moved, total=False):
-    """The recorded details of a change. The action determines the fields.
+    """Recorded details of an audited change. The action determines the fields.
 
     - `retry_of`: the job that failed or whose version was held.
     - `published`: versions that a gate passed because of the change.
@@ -54,7 +54,7 @@ class AuditData(ModelChange, _Moved, total=False):
 
 
 class AuditOut(TypedDict):
-    """One change.
+    """One entry of the audit trail: a change, and the key that made it.
 
     - `key`: null for a worker.
     - `model`: id of the model concerned; null if there is none.

@@ -6,14 +6,14 @@ from core.contract.responses.architecture import ArchitectureChoice, ImageOut, N
 
 
 class ModelRef(TypedDict):
-    """A model by id and name."""
+    """A reference to a model: its id and name."""
 
     id: str
     name: str
 
 
 class BaseOut(TypedDict):
-    """An uploaded base.
+    """An uploaded base: weights that models may start from.
 
     - `image`: the images that it was uploaded for; null if they were not given.
     - `normalise`: their statistics; null if they are unknown (then .5 and .25 are used).
@@ -31,13 +31,13 @@ class BaseOut(TypedDict):
 
 
 class ListedBase(BaseOut):
-    """A base in a list, with the models that start from it."""
+    """An uploaded base in a list, with the models that start from it."""
 
     models: list[ModelRef]
 
 
 class BasePage(TypedDict):
-    """A page of bases, newest first."""
+    """A page of uploaded bases, newest first."""
 
     items: list[ListedBase]
     next_cursor: str | None

@@ -19,7 +19,7 @@ HyperParameters = TypeAliasType(
 
 
 class Accepts(TypedDict):
-    """The combinations that a method accepts.
+    """Combinations of scenario, network and optimizer that a learning method accepts.
 
     - `architectures`: families; null: all.
     - `task_only`: hyper-parameters that must be off outside the task scenario.
@@ -39,7 +39,7 @@ class Accepts(TypedDict):
 
 
 class Footprint(TypedDict):
-    """Memory that a method uses while it learns; a job's memory is estimated from it.
+    """Memory that a method uses while it learns, from which a job's memory is estimated.
 
     - `copies`: copies of the weights.
     - `copies_with`: hyper-parameter → value → copies used instead.
@@ -61,7 +61,7 @@ class Footprint(TypedDict):
 
 
 class MethodEntry(TypedDict):
-    """A method.
+    """Catalogue entry of a learning method: description, hyper-parameters and what it accepts.
 
     - `schema`, `defaults`: of its hyper-parameters.
     - `scenario_defaults`: defaults that differ in a scenario.
@@ -107,13 +107,13 @@ class MethodEntry(TypedDict):
 
 
 class MethodOut(MethodEntry):
-    """A method with its name."""
+    """Catalogue entry of a learning method, with its name."""
 
     name: str
 
 
 class ArchitectureEntry(TypedDict):
-    """An architecture.
+    """Catalogue entry of a network architecture: description and hyper-parameters.
 
     - `schema`, `defaults`: of its hyper-parameters.
     - `min_size`: smallest image in pixels a side.
@@ -131,13 +131,13 @@ class ArchitectureEntry(TypedDict):
 
 
 class ArchitectureOut(ArchitectureEntry):
-    """An architecture with its name."""
+    """Catalogue entry of a network architecture, with its name."""
 
     name: str
 
 
 class RecipeLanguage(TypedDict):
-    """Fields of a recipe beside its method: their JSON Schema, the defaults, and optional blocks.
+    """Fields of a recipe beside its method: JSON Schema, defaults and optional blocks.
 
     `olor` stands for `optimizer.olor`.
     """
@@ -150,7 +150,7 @@ class RecipeLanguage(TypedDict):
 
 
 class MethodList(TypedDict):
-    """All methods, and optimizers and presets.
+    """Catalogue of all learning methods, optimizers and presets.
 
     - `optimizers`: a sentence for each name.
     - `presets`: a recipe patch for each name.
@@ -164,7 +164,7 @@ class MethodList(TypedDict):
 
 
 class ArchitectureList(TypedDict):
-    """All architectures."""
+    """Catalogue of all network architectures."""
 
     items: list[ArchitectureOut]
     next_cursor: str | None

@@ -10,7 +10,7 @@ EventType = Literal["state", "progress", "metric", "log", "snapshot"]
 
 
 class StateData(TypedDict, total=False):
-    """A change of state, with its details.
+    """Data of a job event: the job's new state, with details.
 
     `attempt`: the attempt that began; `reason`: why it was given back, lost or stopped; `strikes`:
     attempts lost since the last snapshot; `error`: why the job ended; `version`, `outcome`,
@@ -29,7 +29,8 @@ class StateData(TypedDict, total=False):
 
 
 class ProgressData(TypedDict, total=False):
-    """Progress of a phase. `images`: so far; `loss`: mean since the last report.
+    """Data of a job event: progress of a phase. `images`: so far; `loss`: mean since the last
+    report.
 
     `done`: share of the whole job, 0 to 1; `left_s`: seconds that it is expected to take from then
     on, null: not known. Of several reports written at once, only the last one has these two.
@@ -46,14 +47,14 @@ class ProgressData(TypedDict, total=False):
 
 
 class LogData(TypedDict):
-    """A line of the log. `level`: info, warning or error."""
+    """Data of a job event: a line of the job's log. `level`: info, warning or error."""
 
     level: str
     message: str
 
 
 class SnapshotData(TypedDict):
-    """Position of the run when its snapshot was stored."""
+    """Data of a job event: the position of the run when its snapshot was stored."""
 
     stage: int | None
     epoch: int | None
@@ -61,14 +62,14 @@ class SnapshotData(TypedDict):
 
 
 class GridPoint(TypedDict):
-    """A weight of the trained network in a merge, and the validation accuracy with it."""
+    """A tried merge of old and new weights: the share of the new ones, and the validation accuracy."""
 
     weight: float
     accuracy: float
 
 
 class Measured(TypedDict, total=False):
-    """Counts of a measurement beside its number; which fields are present depends on its name.
+    """Counts behind a measured number; which fields are present depends on the number's name.
 
     `result`: correct predictions of a version (base, parent, new) on a task, by class [correct,
     total]; `accuracy_change`: images that the parent gets right and the new version does not, and
@@ -97,13 +98,13 @@ class Measured(TypedDict, total=False):
     grid: list[GridPoint]
 
 
-class _Metric(TypedDict):
+class _MetricEventFields(TypedDict):
     name: str
     value: float | None
 
 
-class MetricData(_Metric, total=False):
-    """A measurement while learning: a number, its counts, or both."""
+class MetricData(_MetricEventFields, total=False):
+    """Data of a job event: a measurement during the job, as a number, its counts, or both."""
 
     step: int | None
     data: Measured | None
@@ -113,7 +114,7 @@ EventData = StateData | ProgressData | MetricData | LogData | SnapshotData
 
 
 class EventOut(TypedDict):
-    """One event; ids rise. The content of `data` depends on `type`."""
+    """One event of a job; ids rise. The content of `data` depends on `type`."""
 
     id: int
     type: EventType
@@ -122,14 +123,14 @@ class EventOut(TypedDict):
 
 
 class EventPage(TypedDict):
-    """A page of events."""
+    """A page of a job's events."""
 
     items: list[EventOut]
     next_cursor: str | None
 
 
 class LogLine(TypedDict):
-    """One line of a job's log."""
+    """One line of a job's log, with its time and level."""
 
     id: int
     at: str
@@ -145,7 +146,7 @@ class LogPage(TypedDict):
 
 
 class Point(TypedDict):
-    """One measurement while learning: a number, or structured data."""
+    """One measurement on a job's curves: a number, or structured data."""
 
     id: int
     at: str
@@ -156,7 +157,7 @@ class Point(TypedDict):
 
 
 class PointPage(TypedDict):
-    """A page of a job's measurements, including the loss."""
+    """A page of a job's measurements (points of curves), including the loss."""
 
     items: list[Point]
     next_cursor: str | None

@@ -6,13 +6,13 @@ from typing_extensions import TypedDict
 
 
 class Alive(TypedDict):
-    """The process responds."""
+    """Response of the liveness probe: the process responds."""
 
     status: Literal["ok"]
 
 
 class Ready(TypedDict):
-    """State of the service's dependencies.
+    """Response of the readiness probe: the state of each dependency of the service.
 
     A broker that is down only slows the service, and a full store still serves its objects.
 
@@ -30,7 +30,7 @@ class Ready(TypedDict):
 
 
 class Start(TypedDict):
-    """Paths of this service, and other information for the first steps."""
+    """Entry document of the API: its paths, and other information for the first steps."""
 
     name: str
     version: str

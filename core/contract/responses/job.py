@@ -12,7 +12,7 @@ from core.contract.responses.recipe import RecipeOut
 
 
 class Progress(TypedDict):
-    """Progress of a job; null: not known yet.
+    """Progress of a running job; null: not known yet.
 
     `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds
     that the whole job is expected to take from then on; `eta_s`: seconds left of the phase. `step`
@@ -30,7 +30,7 @@ class Progress(TypedDict):
 
 
 class WaitingFor(TypedDict):
-    """Reason why a queued job waits.
+    """Reason why a queued job does not start yet.
 
     `kind`: held, failed or rejected, for a task that stops the model's lineage; base, for weights
     of the model's base that are not there yet; device, for a CUDA device that no reporting worker
@@ -50,8 +50,8 @@ class WaitingFor(TypedDict):
 
 
 class JobOut(TypedDict):
-    """A piece of long work: `learn` learns one task, `validate` only checks a batch, `fetch`
-    downloads the weights that a model begins with.
+    """A job: `learn` learns a task, `validate` only checks a batch, `fetch` downloads a model's
+    initial weights.
 
     `task`: null if no task is learned; `report`: the findings of a check, once the job is over;
     `outcome`: published or held, for its version; `waiting_for`: the reason why a queued job waits;
@@ -88,7 +88,9 @@ class JobPage(TypedDict):
 
 
 class TrialScoreOut(TypedDict):
-    """The score that candidates are compared by; `images`: number of images that it rests on."""
+    """Score by which the trials of a batch are compared; `images`: number of images that it rests
+    on.
+    """
 
     source: Source
     value: float
@@ -97,7 +99,8 @@ class TrialScoreOut(TypedDict):
 
 
 class TrialOut(TypedDict):
-    """A candidate of a batch; figures are null until it is measured.
+    """A trial: one of several recipes that a job learns a batch with; figures are null until it is
+    measured.
 
     `held_out`: number of held-out images that `acc` rests on; `images`: training images that its
     version keeps.
@@ -122,7 +125,7 @@ class TrialOut(TypedDict):
 
 
 class TrialsOut(TypedDict):
-    """The candidates of a job.
+    """All trials of a job: the recipes that it compares for one batch.
 
     `chosen`: the one whose version is published; `until`: time at which the best is chosen;
     `max_seconds`: seconds of the job after which no further one begins.

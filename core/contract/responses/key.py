@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 
 class KeyBound(TypedDict):
-    """Limits of a key of scope predict.
+    """Model, alias and daily limits of an access key of scope predict.
 
     - `model`: current name of its model.
     - `alias`: the only alias that it may use.
@@ -22,7 +22,7 @@ class KeyBound(TypedDict):
 
 
 class KeyOut(TypedDict):
-    """A key without its secret. `bound`: null unless its scope is predict."""
+    """An access key without its secret. `bound`: null unless its scope is predict."""
 
     id: str
     name: str
@@ -37,13 +37,13 @@ class KeyOut(TypedDict):
 
 
 class NewKey(KeyOut):
-    """A key with its secret, which is shown only once."""
+    """A new access key with its secret, which is shown only once."""
 
     secret: str
 
 
 class KeyPage(TypedDict):
-    """A page of keys."""
+    """A page of access keys, without secrets."""
 
     items: list[KeyOut]
     next_cursor: str | None

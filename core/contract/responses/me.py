@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 
 class OwnerLimits(TypedDict):
-    """Limits of one owner in each API process; null: no limit.
+    """Request limits of one owner in each API process; null: no limit.
 
     - `max_body_bytes`: size of one upload.
     - `max_uploads`: simultaneous uploads.
@@ -23,7 +23,7 @@ class OwnerLimits(TypedDict):
 
 
 class Formats(TypedDict):
-    """Supported formats.
+    """File formats that the service supports for uploads and downloads.
 
     - `uploads`: media types of batches.
     - `downloads`: values of `?format=`.
@@ -34,7 +34,7 @@ class Formats(TypedDict):
 
 
 class ServiceOut(TypedDict):
-    """The service. `auth`: whether it requires keys."""
+    """Facts about the service: version, formats and whether it requires keys (`auth`)."""
 
     version: str
     formats: Formats
@@ -42,7 +42,7 @@ class ServiceOut(TypedDict):
 
 
 class MeOut(TypedDict):
-    """The caller.
+    """The caller: key, owner, scope and limits, with facts about the service.
 
     - `key`: id of the key; null if the service requires none.
     - `owner`: name of the key's owner.

@@ -16,7 +16,7 @@ ModelState = Literal["ready", "fetching"]
 
 
 class ModelOut(TypedDict):
-    """A model; `recipe` is resolved.
+    """A model with its settings; `recipe` is complete.
 
     Look at `attention` first: it lists what waits for a person. The next task starts from version
     `line_head`. `production` names that version while `production_follows`; after a rollback it
@@ -67,7 +67,7 @@ class ModelOut(TypedDict):
 
 
 class LastJob(TypedDict):
-    """The newest job of a model.
+    """The newest job of a model, in short.
 
     `at`: time when it ended; if it has not, when it began, and before that when it was created.
     """
@@ -78,7 +78,7 @@ class LastJob(TypedDict):
 
 
 class ModelSummary(TypedDict):
-    """Overview of a model in a list.
+    """Overview of a model in a list: production version, accuracy and newest job.
 
     - `production`: number of the version in production; null: none. `acc`, `forgetting` (`GET
       …/metrics` defines them) and `bytes` refer to it; null or 0: not measured.

@@ -10,14 +10,14 @@ from core.contract.responses.versions.sure import AnswersSetting
 
 
 class ImageRequest(TypedDict, total=False):
-    """Images as a request describes them."""
+    """Image settings of a new model, as the request gives them: size, channels and conversion."""
 
     size: int
     channels: int
 
 
 class ModelChange(TypedDict, total=False):
-    """Fields of a model that a request sets; null resets a field."""
+    """Fields of a model that a request changes; null resets a field."""
 
     recipe: RecipePatch | None
     gate: GateLimits | None
@@ -31,13 +31,13 @@ class ModelChange(TypedDict, total=False):
     tags: list[str] | None
 
 
-class _NewModelFields(TypedDict):
+class _RequiredNewModelFields(TypedDict):
     name: str
     scenario: Scenario
 
 
-class NewModel(_NewModelFields, ModelChange, total=False):
-    """A new model: its name, its scenario, and the other fields of the request."""
+class NewModel(_RequiredNewModelFields, ModelChange, total=False):
+    """Request that creates a model: its name, its scenario, and optional fields."""
 
     problem: str | None
     architecture: str | ArchitectureIn

@@ -9,7 +9,7 @@ OWNER_EVENT_TYPES: tuple[OwnerEventType, ...] = get_args(OwnerEventType)
 
 
 class JobMoved(TypedDict):
-    """A job's change of state.
+    """Data of an owner event: a job changed its state.
 
     - `version`: the version that it made.
     - `outcome`: whether that was published or held.
@@ -23,7 +23,7 @@ class JobMoved(TypedDict):
 
 
 class VersionMade(TypedDict):
-    """A published or held version; a held one may be published later."""
+    """Data of an owner event: a version was published or held; a held one may be published later."""
 
     version: int
     task: int | None
@@ -31,7 +31,7 @@ class VersionMade(TypedDict):
 
 
 class AliasMoved(TypedDict):
-    """A move of an alias to another version.
+    """Data of an owner event: an alias moved to another version.
 
     - `version`: null: the alias was deleted.
     - `previous`: null: the alias is new.
@@ -49,7 +49,7 @@ OwnerEventData = JobMoved | VersionMade | AliasMoved
 
 
 class OwnerEventOut(TypedDict):
-    """One event.
+    """One event of an owner's models: a job, a version or an alias changed.
 
     Ids increase. `type` determines the fields of `data`; `model` and `job` are ids.
     """
@@ -63,7 +63,7 @@ class OwnerEventOut(TypedDict):
 
 
 class OwnerEventPage(TypedDict):
-    """A page of events, oldest first."""
+    """A page of an owner's events, oldest first."""
 
     items: list[OwnerEventOut]
     next_cursor: str | None

@@ -20,7 +20,8 @@ class MethodChoice(TypedDict):
 
 
 class OlorOut(TypedDict, total=False):
-    """After each step, weights move part of the way back to those that the run started from.
+    """Recipe block of OLOR: after each step, weights move part of the way back to the run's initial
+    weights.
 
     `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null:
     `iota1` counts.
@@ -36,8 +37,8 @@ class OlorOut(TypedDict, total=False):
 
 
 class OptimizerOut(TypedDict, total=False):
-    """`lr` is the peak rate; `head_lr` null: the same for the head. `clip` bounds the gradient's
-    norm.
+    """Recipe block of the optimizer. `lr` is the peak learning rate; `head_lr` null: the same for
+    the head; `clip` bounds the gradient's norm.
     """
 
     name: str
@@ -54,22 +55,23 @@ class OptimizerOut(TypedDict, total=False):
 
 
 class HeadInit(TypedDict, total=False):
-    """Initialisation of rows for new classes."""
+    """Recipe block for the head: how the rows of new classes are initialised."""
 
     init: str
 
 
 class RebalanceOut(TypedDict, total=False):
-    """After training, the head alone learns from equally many images of each class; `lr` null: its
-    rate."""
+    """Recipe block: after training, the head alone learns from equally many images of each class;
+    `lr` null: its rate.
+    """
 
     epochs: int
     lr: float | None
 
 
 class MergeOut(TypedDict, total=False):
-    """After training, weights move on a straight line back to the start, by `weight` or by the rule
-    `within`; the other is null.
+    """Recipe block: after training, weights are interpolated with the initial ones, by `weight` or
+    by the rule `within`; the other is null.
     """
 
     weight: float | None
@@ -77,7 +79,8 @@ class MergeOut(TypedDict, total=False):
 
 
 class ResourcesOut(TypedDict, total=False):
-    """Placement of a job: device any, cpu or cuda, and the minimum number of CUDA devices.
+    """Recipe block: the device that a job needs (any, cpu or cuda), and its minimum number of CUDA
+    devices.
 
     `resume`: same continues an interrupted job only on the kind of device that it was begun on; any
     continues it anywhere.
@@ -89,7 +92,9 @@ class ResourcesOut(TypedDict, total=False):
 
 
 class RecipeOut(TypedDict, total=False):
-    """Recipe of a task; GET /v1/methods has the schema. An older recipe may lack newer fields."""
+    """Recipe by which a task is learned; GET /v1/methods has the schema. An older recipe may lack
+    newer fields.
+    """
 
     preset: str | None
     method: MethodChoice

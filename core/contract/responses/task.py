@@ -10,7 +10,7 @@ from core.contract.responses.recipe import RecipeOut
 
 
 class TaskOut(TypedDict):
-    """One uploaded batch.
+    """A task: one uploaded batch of a model, with its state and accuracy.
 
     - `accuracy_now`: accuracy of the newest published version; null if not measured on it.
     - `standing`: queued, running, held, learned, rolled_back, skipped, discarded, rejected, failed
@@ -44,14 +44,14 @@ class TaskOut(TypedDict):
 
 
 class TaskPage(TypedDict):
-    """A page of a model's history."""
+    """A page of a model's tasks, in order."""
 
     items: list[TaskOut]
     next_cursor: str | None
 
 
 class Accepted(TypedDict):
-    """A batch that was accepted, and the job that learns it.
+    """Response to an accepted batch: its task, and the job that learns it.
 
     - `repeats`: set if the model has a task with the same content. Then `task` is that task, and
       `job` learns or has learned it. Nothing was added, except for a held task that is retried with

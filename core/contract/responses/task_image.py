@@ -8,7 +8,7 @@ Split = Literal["train", "held_out"]
 
 
 class TaskImage(TypedDict):
-    """One image of a part: its number from 0, its label, and its path in the batch.
+    """One image of a task: its number from 0, its label, and its path in the batch.
 
     `path`: null for tasks of earlier releases, and where it was deleted.
     """
@@ -19,7 +19,7 @@ class TaskImage(TypedDict):
 
 
 class TaskImagePage(TypedDict):
-    """A page of the images of one part, by rising number.
+    """A page of a task's training or held-out images, by rising number.
 
     `total`: number in the whole part, or in the requested class.
     """

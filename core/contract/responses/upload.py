@@ -4,7 +4,8 @@ from typing_extensions import TypedDict
 
 
 class UploadOut(TypedDict):
-    """An upload of which `offset` of `length` bytes have arrived. It expires at `expires_at`.
+    """A resumable upload of which `offset` of `length` bytes have arrived. It expires at
+    `expires_at`.
 
     `filename`: name in its Upload-Metadata; null: none.
     """
@@ -18,7 +19,7 @@ class UploadOut(TypedDict):
 
 
 class UploadPage(TypedDict):
-    """A page of uploads that are neither submitted nor removed, newest first."""
+    """A page of resumable uploads that are neither submitted nor removed, newest first."""
 
     items: list[UploadOut]
     next_cursor: str | None

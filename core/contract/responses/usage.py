@@ -6,7 +6,7 @@ from core.contract.usage import ModelUsage, OwnerUsage
 
 
 class UsagePage(TypedDict):
-    """A page of usage, by model or by owner."""
+    """A page of storage usage, by model or by owner."""
 
     items: list[ModelUsage | OwnerUsage]
     next_cursor: str | None

@@ -10,7 +10,9 @@ DeliveryState = Literal["pending", "delivered", "failed"]
 
 
 class LastDelivery(TypedDict):
-    """The newest attempted delivery. `status`: HTTP status of the response; null: no response."""
+    """The newest attempted delivery of a webhook. `status`: HTTP status of the response; null: no
+    response.
+    """
 
     id: str
     type: str
@@ -20,7 +22,7 @@ class LastDelivery(TypedDict):
 
 
 class WebhookOut(TypedDict):
-    """A webhook without its secret.
+    """A webhook (URL that receives events), without its secret.
 
     - `format`: standard: payloads as they are; slack, teams: messages with the same content.
     - `model`: id of the only model that it reports; null: all models.
@@ -76,7 +78,7 @@ class WebhookPage(TypedDict):
 
 
 class DeliveryOut(TypedDict):
-    """One event for one webhook.
+    """Delivery of one event to one webhook, with the attempts so far.
 
     - `id`: value of the header webhook-id.
     - `attempts`: attempts so far.
@@ -100,7 +102,7 @@ class DeliveryOut(TypedDict):
 
 
 class DeliveryDetail(DeliveryOut):
-    """A delivery with its payload in the webhook's format.
+    """Delivery of an event to a webhook, with the payload as sent.
 
     `answer`: first 4 kB of the last response's body; null for callers who are not administrators.
     """
@@ -110,7 +112,7 @@ class DeliveryDetail(DeliveryOut):
 
 
 class DeliveryPage(TypedDict):
-    """A page of deliveries, newest first."""
+    """A page of a webhook's deliveries, newest first."""
 
     items: list[DeliveryOut]
     next_cursor: str | None

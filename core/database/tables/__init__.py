@@ -5,7 +5,7 @@ compare them. JSON columns hold values that are only read and written as a whole
 the queue.
 """
 
-from core.database.tables.edit import ClassAlias, Edit, EditedPart
+from core.database.tables.edit import ClassAlias, Edit, TaskFileBeforeEdit
 from core.database.tables.job import Event, Job, OwnerEvent, WorkerReport
 from core.database.tables.model import Alias, AliasMove, Base, FetchedWeights, Model
 from core.database.tables.owner import (
@@ -40,7 +40,6 @@ __all__ = [
     "DamagedObject",
     "Delivery",
     "Edit",
-    "EditedPart",
     "Event",
     "ExportJob",
     "ExportedDownload",
@@ -58,6 +57,7 @@ __all__ = [
     "StoredUploadPiece",
     "Table",
     "Task",
+    "TaskFileBeforeEdit",
     "Trial",
     "TrialFile",
     "Upload",

@@ -10,7 +10,7 @@ from core.database.tables.table import JSON_COLUMN, Table
 
 
 class Edit(Table):
-    """Operations on the tasks of a model, which a job turns into a new version."""
+    """Database row of an edit: operations on a model's tasks, which a job turns into a new version."""
 
     __tablename__ = "edits"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -33,8 +33,8 @@ class Edit(Table):
     __table_args__ = (UniqueConstraint("model_id", "number"),)
 
 
-class EditedPart(Table):
-    """A file of a task as it was before an edit, retained while the edit can be undone."""
+class TaskFileBeforeEdit(Table):
+    """Database row of a task's file from before an edit, retained while the edit can be undone."""
 
     __tablename__ = "edited_parts"
     edit_id: Mapped[str] = mapped_column(ForeignKey("edits.id"), primary_key=True)
@@ -51,7 +51,7 @@ class EditedPart(Table):
 
 
 class ClassAlias(Table):
-    """A former class name, which is read as the class that replaced it."""
+    """Database row of a former class name, which is read as the class that replaced it."""
 
     __tablename__ = "class_aliases"
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)

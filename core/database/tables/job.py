@@ -6,7 +6,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.contract.document import JsonObject
 from core.contract.error import JobError
 from core.contract.gate import GateOut
-from core.contract.jobs.snapshot import StoredAnytimeState, StoredSnapshot
+from core.contract.jobs.snapshot import StoredBestState, StoredSnapshot
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import BatchCheck, ExportReport
@@ -23,7 +23,8 @@ _UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED
 
 
 class Job(Table):
-    """A piece of long work and its place in the queue; a job of the kind `learn` learns one task.
+    """Database row of a job, a piece of long work with its place in the queue; kind `learn` learns
+    a task.
 
     A job with a place in the lineage of its model waits for its turn there; a job without one runs
     independently.
@@ -69,7 +70,7 @@ class Job(Table):
     parent_version: Mapped[int | None]  # fixed at the first claim
     snapshot: Mapped[StoredSnapshot | None] = mapped_column(DocumentColumn(StoredSnapshot))
     # The best validated state so far.
-    anytime: Mapped[StoredAnytimeState | None] = mapped_column(DocumentColumn(StoredAnytimeState))
+    anytime: Mapped[StoredBestState | None] = mapped_column(DocumentColumn(StoredBestState))
     progress: Mapped[JsonObject] = mapped_column(JSON_COLUMN)  # see core.contract.jobs.progress
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
     # tasks that its version will lack, and what to do
@@ -125,7 +126,7 @@ class Job(Table):
 
 
 class Event(Table):
-    """Events of a job, in order; `type` is state, progress, metric, log or snapshot."""
+    """Database row of one event of a job; `type` is state, progress, metric, log or snapshot."""
 
     __tablename__ = "events"
     id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
@@ -138,7 +139,7 @@ class Event(Table):
 
 
 class OwnerEvent(Table):
-    """Events of an owner's models, in the order of commits: see `core.database.owner_events`.
+    """Database row of an event of an owner's models, in the order of commits.
 
     There are no foreign keys: checking one locks another row, and these rows are written after all
     other locks.
@@ -161,7 +162,7 @@ class OwnerEvent(Table):
 
 
 class WorkerReport(Table):
-    """A worker, its last report, and the device that it runs jobs on, see core.jobs.workers."""
+    """Database row of a worker: its last report, and the device that it runs jobs on."""
 
     __tablename__ = "workers"
     worker: Mapped[str] = mapped_column(String(120), primary_key=True)

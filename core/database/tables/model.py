@@ -3,7 +3,7 @@
 from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String, Text, false, text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.contract.base import ModelBase, UploadedFor
+from core.contract.base import ModelBase, UploadedBaseDescription
 from core.contract.gate import GateOut
 from core.contract.patch import RecipePatch
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
@@ -12,19 +12,19 @@ from core.database.tables.table import JSON_COLUMN, SERIAL, Table, build_partial
 
 
 class Base(Table):
-    """Uploaded weights that models may start from; the blob is a safetensors file."""
+    """Database row of uploaded weights that models may start from; the blob is a safetensors file."""
 
     __tablename__ = "bases"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
-    architecture: Mapped[UploadedFor] = mapped_column(JSON_COLUMN)
+    architecture: Mapped[UploadedBaseDescription] = mapped_column(JSON_COLUMN)
     sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
     created_at: Mapped[float]
 
 
 class FetchedWeights(Table):
-    """Pretrained weights as fetched last, by repository of the Hub.
+    """Database row of pretrained weights, as downloaded last from a repository of the Hub.
 
     The row does not keep the blob: it is deleted with the last version that refers to it, and
     fetched again when needed.
@@ -40,7 +40,7 @@ class FetchedWeights(Table):
 
 
 class Model(Table):
-    """A named lineage of versions."""
+    """Database row of a model: a named lineage of versions with its settings."""
 
     __tablename__ = "models"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -121,7 +121,7 @@ class Model(Table):
 
 
 class Alias(Table):
-    """A movable name for a version."""
+    """Database row of an alias: a movable name, such as `production`, for a version of a model."""
 
     __tablename__ = "aliases"
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
@@ -131,7 +131,7 @@ class Alias(Table):
 
 
 class AliasMove(Table):
-    """A move of an alias; the history is append-only."""
+    """Database row of one move of an alias; the history is append-only."""
 
     __tablename__ = "alias_moves"
     id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)

@@ -10,12 +10,12 @@ from sqlalchemy import ForeignKey, Index, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.responses.audit import AuditData
-from core.contract.usage import OwnerMeasured
+from core.contract.usage import StoredOwnerUsage
 from core.database.tables.table import JSON_COLUMN, SERIAL, Table
 
 
 class Owner(Table):
-    """A tenant, who sees only its own objects."""
+    """Database row of an owner: a tenant, who sees only its own objects."""
 
     __tablename__ = "owners"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -23,7 +23,7 @@ class Owner(Table):
     bytes: Mapped[int | None]  # stored bytes, see core.usage.stored_bytes
     bytes_at: Mapped[float | None]  # time of that measurement
     # rows and bytes, see core.usage.usage_sums
-    usage: Mapped[OwnerMeasured | None] = mapped_column(JSON_COLUMN)
+    usage: Mapped[StoredOwnerUsage | None] = mapped_column(JSON_COLUMN)
     usage_at: Mapped[float | None]  # time at which a worker last began to measure it
     # time at which a worker last claimed one of the owner's jobs, see core.scheduling.turns
     claimed_at: Mapped[float | None]
@@ -33,7 +33,7 @@ class Owner(Table):
 
 
 class Key(Table):
-    """An access key; only the SHA-256 digest of its text is stored."""
+    """Database row of an access key; only the SHA-256 digest of its text is stored."""
 
     __tablename__ = "keys"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -49,7 +49,9 @@ class Key(Table):
 
 
 class PredictKey(Table):
-    """Alias, limits and counters of a key of scope predict."""
+    """Database row of the model alias, limits and counters that an access key of scope predict is
+    bound to.
+    """
 
     __tablename__ = "predict_keys"
     key_id: Mapped[str] = mapped_column(ForeignKey("keys.id"), primary_key=True)
@@ -65,7 +67,7 @@ class PredictKey(Table):
 
 
 class UserSession(Table):
-    """A person's session on the web pages; only the SHA-256 digest of its token is stored."""
+    """Database row of a person's session on the web pages; only the digest of its token is stored."""
 
     __tablename__ = "sessions"
     hash: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -76,7 +78,7 @@ class UserSession(Table):
 
 
 class IdempotencyRecord(Table):
-    """The response to a request with an Idempotency-Key.
+    """Database row of the response to a request with an Idempotency-Key.
 
     `status` is null while the request is under way.
     """
@@ -95,7 +97,7 @@ class IdempotencyRecord(Table):
 
 
 class AuditEntry(Table):
-    """A change, and the key that made it."""
+    """Database row of the audit trail: a change, and the access key that made it."""
 
     __tablename__ = "audit"
     id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)

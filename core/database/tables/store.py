@@ -7,7 +7,7 @@ from core.database.tables.table import Table
 
 
 class DamagedObject(Table):
-    """A stored object that was found missing or with another digest, see core.retention.damage."""
+    """Database row of a stored object that was found missing or with another digest."""
 
     __tablename__ = "damage"
     key: Mapped[str] = mapped_column(String(512), primary_key=True)  # key in the store
@@ -18,7 +18,9 @@ class DamagedObject(Table):
 
 
 class ScrubProgress(Table):
-    """Progress of the scrub of all stored objects, see core.upkeep.scrub: one row, under a lease."""
+    """The database row with the progress of the scrub, which checks all stored objects; held under
+    a lease.
+    """
 
     __tablename__ = "scrub"
     # always 1; the sequence that PostgreSQL has for it is not used
@@ -35,7 +37,7 @@ class ScrubProgress(Table):
 
 
 class Upload(Table):
-    """A file that arrives in pieces: the first `offset` bytes are stored."""
+    """Database row of a resumable upload: a file whose first `offset` bytes are stored."""
 
     __tablename__ = "uploads"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -52,7 +54,7 @@ class Upload(Table):
 
 
 class StoredUploadPiece(Table):
-    """A piece of an upload, stored as an object of its own.
+    """Database row of one piece of a resumable upload, stored as an object of its own.
 
     Pieces follow each other without a gap.
     """

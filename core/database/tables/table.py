@@ -12,7 +12,7 @@ SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def build_partial_index(name: str, *columns: str, where: str, sqlite: str | None = None) -> Index:
-    """Return an index of the few rows that match `where`.
+    """Return a database index that covers only the few rows that match `where`.
 
     Args:
         sqlite: the same condition for SQLite, which compares the text of conditions.
@@ -21,7 +21,7 @@ def build_partial_index(name: str, *columns: str, where: str, sqlite: str | None
 
 
 class Table(DeclarativeBase):
-    """Base class of all tables; it names constraints so that migrations can address them."""
+    """Base class of all database tables; it names constraints so that migrations can address them."""
 
     metadata = MetaData(
         naming_convention={

@@ -8,7 +8,9 @@ from core.database.tables.table import JSON_COLUMN, Table, build_partial_index
 
 
 class Task(Table):
-    """An uploaded batch; numbers count from 1 in the order of acceptance."""
+    """Database row of a task: a batch uploaded to a model; numbers count from 1 in the order of
+    acceptance.
+    """
 
     __tablename__ = "tasks"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -146,13 +148,13 @@ class Task(Table):
     )
 
     @property
-    def came_with_model(self) -> bool:
-        """True for the task of an adopted classifier, of which no training image was ever here."""
+    def belongs_to_adopted_classifier(self) -> bool:
+        """True for the task of an adopted classifier, whose training images the service never had."""
         return self.n_train == 0
 
     @property
     def blob_digests(self) -> tuple[str | None, ...]:
-        """Digests of the blobs of the task, deleted or not."""
+        """Digests of all stored files of the task, deleted or not."""
         return (
             self.train_sha256,
             self.held_out_sha256,

@@ -4,7 +4,7 @@ from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.error import JobError
-from core.contract.jobs.trial import TrialFigures
+from core.contract.jobs.trial import TrialMeasurements
 from core.contract.patch import RecipePatch
 from core.contract.responses.recipe import RecipeOut
 from core.database.documents import DocumentColumn
@@ -12,7 +12,7 @@ from core.database.tables.table import JSON_COLUMN, Table
 
 
 class Trial(Table):
-    """A candidate: its recipe, and what became of it."""
+    """Database row of a trial: one of several recipes that a job compares, and its result."""
 
     __tablename__ = "trials"
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
@@ -27,12 +27,12 @@ class Trial(Table):
     # seconds that its job had run when it began, and seconds that it took
     began_s: Mapped[float | None]
     seconds: Mapped[float | None]
-    figures: Mapped[TrialFigures | None] = mapped_column(DocumentColumn(TrialFigures))
+    figures: Mapped[TrialMeasurements | None] = mapped_column(DocumentColumn(TrialMeasurements))
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
 
 
 class TrialFile(Table):
-    """A file of a measured candidate's result, until its job ends."""
+    """Database row of a file of a measured trial's result, kept until its job ends."""
 
     __tablename__ = "trial_files"
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)

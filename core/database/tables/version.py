@@ -12,7 +12,7 @@ from core.database.tables.table import JSON_COLUMN, Table, build_partial_index
 
 
 class Version(Table):
-    """A version published by a finished job; immutable except for its note."""
+    """Database row of a version of a model, made by a finished job; immutable except for its note."""
 
     __tablename__ = "versions"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -41,7 +41,7 @@ class Version(Table):
 
 
 class Part(Table):
-    """A named safetensors blob of a version; equal bytes share one blob."""
+    """Database row of a part of a version: a named safetensors blob; equal bytes share one blob."""
 
     __tablename__ = "parts"
     version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
@@ -57,7 +57,7 @@ class Part(Table):
 
 
 class ExportedDownload(Table):
-    """A downloadable file made from a version on the first request.
+    """Database row of a downloadable export of a version, made on the first request.
 
     The sweep removes it after some days.
     """
@@ -71,7 +71,7 @@ class ExportedDownload(Table):
 
 
 class ExportJob(Table):
-    """The job that makes, or last made, a download of a version in a slow format."""
+    """Database row of the job that last made an export of a version in a slow format."""
 
     __tablename__ = "export_jobs"
     version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
@@ -82,7 +82,7 @@ class ExportJob(Table):
 
 
 class ExportingWorker(Table):
-    """A worker with the packages for slow exports, see core.versions.exporters."""
+    """Database row of a worker with the packages for slow export formats."""
 
     __tablename__ = "exporters"
     worker: Mapped[str] = mapped_column(String(120), primary_key=True)
@@ -90,7 +90,7 @@ class ExportingWorker(Table):
 
 
 class VersionTaskResult(Table):
-    """A cell of the accuracy matrix: a version measured on a task's held-out images."""
+    """Database row of an accuracy-matrix cell: a version measured on a task's held-out images."""
 
     __tablename__ = "results"
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
@@ -131,7 +131,7 @@ class VersionTaskResult(Table):
 
 
 class VersionMeasurement(Table):
-    """A figure of a version outside of the accuracy matrix, see core.database.measurements."""
+    """Database row of a figure of a version outside of the accuracy matrix."""
 
     __tablename__ = "measurements"
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)

@@ -10,7 +10,7 @@ PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 
 
 class Webhook(Table):
-    """A receiver that an owner has named.
+    """Database row of a webhook: a URL that an owner has registered to receive events.
 
     Its secret is not stored, but derived from a key file, see `core.webhooks.webhook_secret`.
     """
@@ -44,7 +44,7 @@ class Webhook(Table):
 
 
 class Delivery(Table):
-    """An event to send to a webhook, with the attempts so far.
+    """Database row of an event to send to a webhook, with the attempts so far.
 
     `number` rises in the order of commits of changes to the webhook's models. There are no foreign
     keys: checking one locks another row, and these rows are written after all other locks.

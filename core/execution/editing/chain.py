@@ -23,11 +23,11 @@ from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import (
     EarlierTask,
     JobSpec,
-    LocalPart,
+    LocalPartFile,
     StartingVersion,
     TaskToLearn,
 )
-from core.contract.jobs.patch_job import PATCH, PatchSpec
+from core.contract.jobs.patch_job import PATCH, ClassPatchSpec
 from core.contract.manifest import PER_TASK
 from core.contract.recipe import Recipe
 from core.database.session import Database
@@ -207,7 +207,7 @@ class EditProcessChain:
             self._record_class_numbers(
                 renumber_former_classes(list(sources.values()), len(classes))
             )
-        spec = PatchSpec(
+        spec = ClassPatchSpec(
             **self._build_job_spec(
                 head, recipe, task, other_tasks, folder
             ).list_fields_that_are_set(),
@@ -301,7 +301,7 @@ class EditProcessChain:
         )
         earlier = {name: part for name, part in line.parts.items() if part.type in PER_TASK}
         new_parts = {
-            part.name: LocalPart(name=part.name, type=part.type, path=out / part.file)
+            part.name: LocalPartFile(name=part.name, type=part.type, path=out / part.file)
             for part in document.parts
         }
         self._renewed |= {name for name, part in new_parts.items() if part.type in PER_TASK}

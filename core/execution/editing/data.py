@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.contract.edit import EditedReport, EditedTask
+from core.contract.edit import EditedTask, TaskReportAfterEdit
 from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
 from core.contract.responses.task_image import Split
 from core.database.label_names import list_label_names
@@ -51,7 +51,7 @@ class EditedTaskData:
         touched, removed = (
             (None, []) if self.train is None else self.train.list_changed_rows(changes.classes)
         )
-        return EditedReport(
+        return TaskReportAfterEdit(
             classes=self.after.classes, held_out=held_out, touched=touched, removed=removed
         )
 

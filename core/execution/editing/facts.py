@@ -130,7 +130,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
             for part in (*parts, *base_parts)
             if not part.deleted_at
         ]
-        damage.refuse_damaged_objects(session, model.id, keys)
+        damage.refuse_damaged_model_objects(session, model.id, keys)
         stored = _read_recorded_recipes(session, model, edit, head, again)
         return EditFacts(
             model=model,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import PER_TASK, Manifest
 from core.edits import rewrite
 from core.lineage.class_numbers import GONE, compose_class_maps
@@ -24,7 +24,7 @@ class EditedVersionState:
     """
 
     manifest: Manifest
-    parts: Mapping[str, LocalPart]
+    parts: Mapping[str, LocalPartFile]
     class_numbers: list[list[int]]
 
 

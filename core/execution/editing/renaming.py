@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from core.contract.architecture import TaskHeadDescription
-from core.contract.jobs.job_result import JobResult, MeasuredCell, ResultPart
+from core.contract.jobs.job_result import JobResult, MeasuredMatrixCell, ResultPart
 from core.contract.manifest import PER_TASK
 from core.database.session import Database
 from core.database.tables import VersionTaskResult
@@ -75,7 +75,7 @@ def _read_matrix_row_with_renamed_classes(db: Database, facts: EditFacts) -> lis
     )
     with db.read() as session:
         return [
-            MeasuredCell(
+            MeasuredMatrixCell(
                 version="new",
                 task=cell.task,
                 correct=cell.correct,

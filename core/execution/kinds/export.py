@@ -116,7 +116,7 @@ def _store_version_download(
         # Raises if a stop was requested, before anything is registered.
         find_next_job_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
-        references.lock_references_against_deletion(session)
+        references.lock_blob_references_against_deletion(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
         mine = (

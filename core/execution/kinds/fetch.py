@@ -14,8 +14,8 @@ from core.bases.expected_base import (
     select_tensors_to_compare_with_expected,
 )
 from core.bases.hub import unfinished
-from core.bases.hub.downloader import download_in_separate_process
-from core.contract.base import ExpectedBase
+from core.bases.hub.downloader import download_hub_file_in_separate_process
+from core.contract.base import ExpectedBaseTensors
 from core.contract.jobs.hub import HubDownloadRequest
 from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.database.job_log import Line
@@ -152,7 +152,7 @@ def _download_weights(work: ClaimedJobContext, pretrained: PretrainedWeights) ->
         work.progress("fetch", done, total)
 
     try:
-        file = download_in_separate_process(
+        file = download_hub_file_in_separate_process(
             request, work.must_stop, report_progress, work.settings.stall_s
         )
     except WeightsUnavailable as error:
@@ -238,7 +238,7 @@ def _make_version_zero(
         # Raises if a stop was requested, before anything is made.
         find_next_job_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
-        references.lock_references_against_deletion(session)
+        references.lock_blob_references_against_deletion(session)
         # it was deleted as unused after it was stored
         if weights.sha256 is None or not blobs.has(weights.sha256):
             raise Unavailable("The weights were removed before a version named them.")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.contract.jobs.trial import TrialFigures
+from core.contract.jobs.trial import TrialMeasurements
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.database.job_log import Line
 from core.database.session import Database
@@ -43,7 +43,7 @@ class ClaimedJobContext:
     train: Callable[[Path], None]
     process: Callable[[Path], Path | None]
     publish: Callable[[Path], None]
-    judge: Callable[[Path], TrialFigures]
+    judge: Callable[[Path], TrialMeasurements]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class JobKindDefinition:
         priority: jobs of an owner with the lowest number come first (`core.scheduling.turns`).
         longest_s: seconds that a job may run, over all its attempts; 0: no limit.
         run: does the work; returns None if the end of the job is recorded already. May raise
-            `IngestStopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOffSignal`
+            `IngestStopped` when `must_stop` says so, `Rejected` for what the client sent, `JobPutOffSignal`
             to wait for its turn without a worker, and any other error: an outage puts the job off,
             a damaged object or a lost process counts as a lost attempt, all others fail it. Another
             attempt restarts the work.

@@ -11,8 +11,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.base import ADOPTED_VERSION
-from core.contract.jobs.job_spec import LocalPart
-from core.contract.jobs.measure_job import MeasureSpec
+from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.measure_job import MeasurementSpec
 from core.contract.reports.report import BatchCheck
 from core.database import job_log
 from core.database.jobs import change_job_state
@@ -71,7 +71,7 @@ def _decode_held_out(work: ClaimedJobContext) -> None:
     digests = [blobs.put_file(file, link=True)[0] for file in files]
     with work.db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-        references.lock_references_against_deletion(session)
+        references.lock_blob_references_against_deletion(session)
         for sha256, file in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(file)
@@ -88,7 +88,7 @@ def _decode_held_out(work: ClaimedJobContext) -> None:
         job.report = found
         now = work.db.now(session)
         for log_line in batch_lines.list_decoding_log_lines(made):
-            job_log.add_log_line(session, job.id, log_line, now)
+            job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(file.stat().st_size for file in files)
@@ -111,11 +111,11 @@ def _prepare_measurement(work: ClaimedJobContext) -> Path:
         assert version is not None and task.held_out_sha256 is not None, "they came with the model"
         parts = list_parts_of_version_itself(session, version)
     with damage.explain_damage_errors_of_model(work.db, model.id):
-        spec = MeasureSpec(
+        spec = MeasurementSpec(
             work="measure",
             manifest=version.manifest,
             parts=[
-                LocalPart(
+                LocalPartFile(
                     name=part.name, type=part.type, path=blobs.fetch_verified_file(part.sha256)
                 )
                 for part in parts

@@ -13,7 +13,7 @@ from core.export.card_code import find_architecture_family
 from core.export.format import DownloadFormat, VersionToExport
 from core.export.image_reader import build_image_reader_files
 from core.export.zip_entries import add_text_to_zip, add_zip_entry
-from core.files.merged import MergedTensors
+from core.files.merged import MergedSafetensorsFile
 
 _BASE_PART = "base"
 _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}
@@ -37,7 +37,7 @@ class SafetensorsZipFormat(DownloadFormat):
 
         Raises:
             StoreCorrupt: the parts do not fit together.
-            DamagedPart: a part's bytes do not match its digest.
+            DamagedPartFile: a part's bytes do not match its digest.
         """
         classifier = _CLASSIFIERS.get(
             find_architecture_family(version.manifest, version.catalogue) or ""
@@ -51,7 +51,7 @@ class SafetensorsZipFormat(DownloadFormat):
             return None if classifier and name.startswith(classifier) else f"backbone.{name}"
 
         # Parts that a job wrote have the network's names already, so `str` leaves them alone.
-        merged = MergedTensors(
+        merged = MergedSafetensorsFile(
             [
                 (p.path, p.sha256, get_merged_tensor_name if p.name == _BASE_PART else str)
                 for p in version.parts

@@ -18,9 +18,9 @@ from core.ingest.decoding.pool import DecoderPool, DecodingTooSlow, Range, TooMa
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.inspect import open_file_read_only
 from core.ingest.layout import IGNORED, ArchiveLayout
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import DEFLATED, ArchiveMembers, copy_unpacked_archive_member
-from core.ingest.reader import Contents
+from core.ingest.reader import ArchiveContents
 from core.ingest.report import (
     DecodingResult,
     build_refusal_of_crashing_images,
@@ -37,7 +37,7 @@ _IMAGES_PER_PROCESS = 1500
 
 @dataclass(frozen=True)
 class DecodingMonitor:
-    """Callbacks of a run that may take long.
+    """Callbacks by which a long decoding run reports progress and learns that it should stop.
 
     Attributes:
         progress: called with images done and images in all.
@@ -52,8 +52,8 @@ UNMONITORED = DecodingMonitor()
 
 
 @dataclass
-class ArchiveDecoding:
-    """One decoding run: creates the result files, plans the ranges, runs the pool.
+class ArchiveDecodingRun:
+    """One run that decodes an archive's images with a pool of processes, into result files.
 
     Attributes:
         scratch: folder for the result files.
@@ -68,12 +68,13 @@ class ArchiveDecoding:
     image_size: int
     channels: int
     resizing: SquareResizing
-    limits: Limits
+    limits: ArchiveLimits
     pool: DecoderPool
     monitor: DecodingMonitor
 
-    def decode_archive(self, source: Path, contents: Contents) -> DecodingResult:
-        """Decode every image of an uploaded archive; `source` is the file of its offsets.
+    def decode_archive(self, source: Path, contents: ArchiveContents) -> DecodingResult:
+        """Decode every image of an uploaded archive; `source` is the file that its offsets refer
+        to.
 
         Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
         long.
@@ -84,22 +85,22 @@ class ArchiveDecoding:
             else self._decode_files(source, contents)
         )
 
-    def _decode_files(self, source: Path, contents: Contents) -> DecodingResult:
+    def _decode_files(self, source: Path, contents: ArchiveContents) -> DecodingResult:
         members, layout = contents.members, contents.layout
         of = np.array(layout.of, np.int64)
         index = np.flatnonzero(of != IGNORED)
         columns = self.scratch / "columns"
-        packed = _write_decoder_columns(columns, members, index)
+        packed = _write_member_columns_for_decoder(columns, members, index)
 
         def get_row_name(i: int) -> str:
             return members.names[int(index[i])]
 
         plan = self._build_decoding_plan(source, len(index), str(columns.absolute()), 0, (0, 0, 0))
-        self._run_decoder_pool([(plan, _divide_into_ranges(packed, 0))], get_row_name, layout)
+        self._run_decoder_pool([(plan, _divide_rows_into_ranges(packed, 0))], get_row_name, layout)
         test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
         return self._collect_decoding_results(get_row_name, of[index], test)
 
-    def _decode_arrays(self, source: Path, contents: Contents) -> DecodingResult:
+    def _decode_arrays(self, source: Path, contents: ArchiveContents) -> DecodingResult:
         members, layout = contents.members, contents.layout
         jobs, names, first = [], [], 0
         for array in contents.arrays:
@@ -107,7 +108,7 @@ class ArchiveDecoding:
             # Decoders read rows in any order, which a deflated member does not allow.
             if members.methods[array.member] == DEFLATED:
                 at, begin = self.scratch / f"array-{array.member}", array.begin
-                _unpack_array_member(source, members, array.member, at)
+                _unpack_npz_array_member(source, members, array.member, at)
             height, width, depth = (*array.shape[1:], 1)[:3]
             image_bytes = height * width * depth
             # Row numbers continue across arrays, so a later array's origin is `first` rows before
@@ -116,7 +117,10 @@ class ArchiveDecoding:
                 at, len(layout.of), "", begin - first * image_bytes, (height, width, depth)
             )
             jobs.append(
-                (plan, _divide_into_ranges(np.full(array.shape[0], image_bytes, np.int64), first))
+                (
+                    plan,
+                    _divide_rows_into_ranges(np.full(array.shape[0], image_bytes, np.int64), first),
+                )
             )
             names.append((first, array.name))
             first += array.shape[0]
@@ -211,10 +215,12 @@ class ArchiveDecoding:
         )
 
 
-def _write_decoder_columns(
+def _write_member_columns_for_decoder(
     path: Path, members: ArchiveMembers, index: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Write the decoder's columns of the rows `index`; return the packed bytes of each."""
+    """Write offsets, sizes and checksums of the rows `index` to a file for the decoders; return the
+    packed sizes.
+    """
     with path.open("wb") as file:
         for column in (members.offsets, members.packed, members.sizes, members.crcs):
             file.write(np.frombuffer(column, np.uint64)[index].tobytes())
@@ -222,8 +228,8 @@ def _write_decoder_columns(
     return np.frombuffer(members.packed, np.uint64)[index].astype(np.int64)
 
 
-def _divide_into_ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
-    """Divide rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
+def _divide_rows_into_ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
+    """Divide image rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
     ranges: list[Range] = []
     start = used = 0
     for i, count in enumerate(packed.tolist()):
@@ -236,7 +242,7 @@ def _divide_into_ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range
     return ranges
 
 
-def _unpack_array_member(source: Path, members: ArchiveMembers, i: int, path: Path) -> None:
+def _unpack_npz_array_member(source: Path, members: ArchiveMembers, i: int, path: Path) -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         with open_file_read_only(source) as fd:

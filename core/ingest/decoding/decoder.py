@@ -34,7 +34,7 @@ _IMAGES_PER_RENEWAL = 8
 
 @dataclass(frozen=True)
 class DecodingPlan:
-    """Specification of what to decode and where to write it.
+    """Instructions for decoder processes: which images to decode and where to write them.
 
     Attributes:
         archive: file with the data.
@@ -72,11 +72,11 @@ class DecodingPlan:
     decoding: int
 
     def to_json(self) -> str:
-        """Return the plan as one line of JSON for the decoding process."""
+        """Return the instructions for a decoder process as one line of JSON."""
         return json.dumps(asdict(self))
 
 
-class _RangeDecoder:
+class _RowRangeDecoder:
     def __init__(self, plan: DecodingPlan) -> None:
         self.plan = plan
         self.resizing = SquareResizing(plan.crop, plan.interpolation, plan.decoding)
@@ -89,7 +89,7 @@ class _RangeDecoder:
         self.reasons = os.open(plan.reasons, os.O_WRONLY)
 
     def decode_files(self, start: int, stop: int, at: mmap.mmap) -> None:
-        """Decode the files of rows [start, stop).
+        """Decode the image files of rows [start, stop).
 
         The cell `at` always has the current row, plus one, and the CPU seconds of this process at
         its start.
@@ -102,7 +102,7 @@ class _RangeDecoder:
         for i in range(count):
             struct.pack_into("<Qd", at, 0, start + i + 1, time.process_time())
             if i % _IMAGES_PER_RENEWAL == 0:
-                images.renew_cpu_limit(plan.cpu_s)
+                images.extend_process_cpu_limit(plan.cpu_s)
             # A rejected image has a row as well, so that the others stay at their places.
             pixels, digest, verdict = blank, b"", GOOD
             try:
@@ -135,7 +135,7 @@ class _RangeDecoder:
         self._write_decoded_rows(start, b"".join(rows), bytes(verdicts), b"".join(digests))
 
     def convert_array_rows(self, start: int, stop: int, at: mmap.mmap) -> None:
-        """Convert the images of rows [start, stop) of an array to the required form."""
+        """Convert the images of rows [start, stop) in an npz's array to squares."""
         # Imported here: loading NumPy takes half of the start, and decoders of files do without.
         import numpy as np
 
@@ -181,7 +181,7 @@ class _RangeDecoder:
     def _write_decoded_rows(
         self, start: int, pixels: bytes, verdicts: bytes, digests: bytes
     ) -> None:
-        """Write decoded rows; verdicts last, so that a row with a verdict is complete."""
+        """Write decoded image rows, their verdicts last, so that a row with a verdict is complete."""
         _write_at_offset(self.pixels, pixels, start * self.row_bytes)
         _write_at_offset(self.digests, digests, start * DIGEST_BYTES)
         _write_at_offset(self.verdicts, verdicts, start)
@@ -206,7 +206,7 @@ def main() -> None:
     # The pool allows more time for the start than for an image, so it must know when that ends.
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    decoder: _RangeDecoder | None = None
+    decoder: _RowRangeDecoder | None = None
     for message in sys.stdin:
         if message.startswith("{"):
             plan = DecodingPlan(**json.loads(message))
@@ -215,11 +215,11 @@ def main() -> None:
                 # Discard the output of image decoders: a file may make them print megabytes.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
                 images.restrict_decoding_process(plan.memory_bytes, plan.cpu_s)
-            decoder = _RangeDecoder(plan)
+            decoder = _RowRangeDecoder(plan)
             continue
         assert decoder is not None, "a range came before its plan"
         start, stop = map(int, message.split())
-        images.renew_cpu_limit(decoder.plan.cpu_s)
+        images.extend_process_cpu_limit(decoder.plan.cpu_s)
         work = decoder.decode_files if decoder.plan.columns else decoder.convert_array_rows
         work(start, stop, cell)
         # 0: no image is in work, so that a death now blames none.

@@ -21,7 +21,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 def decode_square_image(
     data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing
 ) -> Square:
-    """Decode one image file to a size × size image.
+    """Decode one image file to a square image of `size` × `size` pixels.
 
     Raises Unreadable, and Pillow's errors for damaged files.
     """
@@ -29,7 +29,7 @@ def decode_square_image(
     width, height = image.size
     check_pixels(image, max_pixels)
     frames = frames or bool(getattr(image, "is_animated", False))
-    _refuse_costly_file(image, data)
+    _refuse_costly_image_file(image, data)
     # A JPEG's decoder can halve the image while decoding; twice the required size keeps the
     # quality. Other formats ignore this.
     side = 2 * resizing.compute_shorter_side(size)
@@ -40,8 +40,8 @@ def decode_square_image(
     return Square(crop_centre_square(upright, size, channels, resizing), frames, max(width, height))
 
 
-def _refuse_costly_file(image: Image.Image, data: bytes) -> None:
-    """Raise ImageInvalid for a file that would take too much time for its size."""
+def _refuse_costly_image_file(image: Image.Image, data: bytes) -> None:
+    """Raise ImageInvalid for an image file that would take too much time to decode."""
     # Check the class: an MPO, which is several JPEGs, is decoded as the first of them but has
     # another format name.
     if (
@@ -59,7 +59,7 @@ def _refuse_costly_file(image: Image.Image, data: bytes) -> None:
 
 
 def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
-    """Return the image with its header read, and whether further frames were dropped."""
+    """Open an image file and read its header; also return whether further frames were dropped."""
     kind = kinds.kind_of(data)
     if kind == kinds.PNG:
         png.without_texts(data)
@@ -89,7 +89,7 @@ def crop_centre_square(
 
 
 def _convert_to_plain_pillow_mode(image: Image.Image) -> Image.Image:
-    """Return the image in mode L, RGB or, if it has transparency, RGBA."""
+    """Convert a Pillow image to mode L, RGB or, if it has transparency, RGBA."""
     if image.mode in ("I", "F"):
         raise ImageInvalid("32-bit pixels; save it with 8 or 16 bits")
     if image.mode.startswith("I;16"):

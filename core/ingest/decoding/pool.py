@@ -39,19 +39,19 @@ Range = tuple[int, int]
 
 
 class IngestStopped(Exception):
-    """The caller's `stop` returned True; nothing of the batch is stored."""
+    """Error: the caller asked to stop decoding a batch; nothing of the batch is stored."""
 
 
 class TooManyCrashingImages(Exception):
-    """So many images killed the decoder that the batch is unusable."""
+    """Error: so many images crashed the decoder that the batch is unusable."""
 
 
 class DecodingTooSlow(Exception):
-    """The batch takes more CPU time than its number of images justifies."""
+    """Error: decoding the batch takes more CPU time than its number of images justifies."""
 
 
 def choose_process_count() -> int:
-    """Return the default number of decoders: one less than the cores, at least one."""
+    """Return the default number of decoder processes: one less than the cores, at least one."""
     return max(1, count_usable_cpus() - 1)
 
 
@@ -70,7 +70,7 @@ class _DecoderProcess:
 
 @dataclass
 class DecoderPool:
-    """Up to `processes` decoders.
+    """Pool of up to `processes` image decoder processes.
 
     Attributes:
         folder: folder for scratch files.
@@ -122,7 +122,7 @@ class DecoderPool:
         progress: Callable[[int, int], None],
         stop: Callable[[], bool],
     ) -> None:
-        """Decode all row ranges of a plan. Call this once per plan.
+        """Decode all row ranges of a plan in the pool. Call this once per plan.
 
         Raises Stopped, TooManyCrashingImages, DecodingTooSlow, and RuntimeError if no decoder can start.
         """

@@ -17,7 +17,7 @@ converts them to sRGB.
 
 @dataclass(frozen=True)
 class SquareResizing:
-    """Conversion of an image to a square.
+    """Settings for converting an image to a square: crop, interpolation and decoding.
 
     Attributes:
         crop: share of the shorter side that the centre crop keeps, in (0, 1]. None means all of it
@@ -33,7 +33,9 @@ class SquareResizing:
 
     @staticmethod
     def from_json(image: Mapping[str, object]) -> "SquareResizing":
-        """Return the resizing in a model's `image`, in which each field may be missing."""
+        """Return the conversion to squares that a model's `image` settings define; each field may
+        be missing.
+        """
         crop, interpolation = image.get("crop"), image.get("interpolation")
         assert crop is None or isinstance(crop, int | float), "the API has checked it"
         decoding = image.get("decoding") or FIRST
@@ -43,12 +45,14 @@ class SquareResizing:
         return SquareResizing(crop, None if interpolation is None else str(interpolation), decoding)
 
     def compute_shorter_side(self, size: int) -> int:
-        """Return the pixels of the shorter side after resizing, before a crop of `size` pixels."""
+        """Return to how many pixels an image's shorter side is resized, before a crop of `size`
+        pixels.
+        """
         return geometry.shorter_side(size, self.crop)
 
     @property
     def pillow_filter(self) -> Resampling:
-        """Pillow's filter of the interpolation."""
+        """Pillow's resampling filter for the interpolation."""
         return geometry.resample(self.interpolation)
 
 

@@ -13,7 +13,7 @@ from core.contract.reports.data_report import (
     NearDuplicates,
     NearEarlier,
 )
-from core.ingest.findings.traces import ImageTraces
+from core.ingest.findings.traces import ImageFingerprints
 from core.statistics import near
 from core.statistics.near import Rows
 
@@ -27,16 +27,17 @@ GROUP_IMAGES, GROUP_CELLS = 100_000, 4_000_000
 """Most images of earlier tasks in one search, and most cells (task, image of the batch) of its result."""
 
 
-class EarlierTaskTraces(NamedTuple):
-    """An earlier task with its traces; None: it has none, or they are damaged."""
+class EarlierTaskFingerprints(NamedTuple):
+    """An earlier task with the fingerprints of its images; None if it has none or they are damaged."""
 
     number: int
-    traces: ImageTraces | None
+    traces: ImageFingerprints | None
 
 
 def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
-    """Return the number of images of each class, their imbalance ratio, and the classes with
-    few."""
+    """Return the number of images of each class, their imbalance ratio, and the classes with few
+    images.
+    """
     sizes = [count["images"] for count in counts.values()]
     few = sorted(label for label, count in counts.items() if count["images"] < FEW)
     ratio = round(max(sizes) / max(1, min(sizes)), 2) if sizes else 1.0
@@ -44,9 +45,9 @@ def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
 
 
 def find_near_duplicates(
-    traces: ImageTraces, digests_repeat: npt.NDArray[np.bool_]
+    traces: ImageFingerprints, digests_repeat: npt.NDArray[np.bool_]
 ) -> NearDuplicates:
-    """Find near duplicates within a batch.
+    """Find images of a batch that look nearly the same, by perceptual hashes.
 
     Args:
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
@@ -72,17 +73,19 @@ def find_near_duplicates(
     }
 
 
-def add_earlier_duplicates(
-    duplicates: NearDuplicates, traces: ImageTraces, earlier: Iterator[EarlierTaskTraces]
+def add_near_duplicates_of_earlier_tasks(
+    duplicates: NearDuplicates,
+    traces: ImageFingerprints,
+    earlier: Iterator[EarlierTaskFingerprints],
 ) -> NearDuplicates:
-    """Add near duplicates in earlier tasks to those of a batch.
+    """Add the batch's near duplicates in earlier tasks to those within the batch.
 
     Args:
         duplicates: the result of `find_near_duplicates`.
         earlier: earlier tasks, the newest first.
     """
     compared, tasks, without = 0, list[NearEarlier](), list[int]()
-    complete, group, images = duplicates["complete"], list[tuple[int, ImageTraces]](), 0
+    complete, group, images = duplicates["complete"], list[tuple[int, ImageFingerprints]](), 0
 
     def compare_task_group() -> None:
         nonlocal complete, images
@@ -121,10 +124,9 @@ def add_earlier_duplicates(
 
 
 def _find_duplicates_in_task(
-    number: int, rows: Rows, like: Rows, traces: ImageTraces, earlier: ImageTraces
+    number: int, rows: Rows, like: Rows, traces: ImageFingerprints, earlier: ImageFingerprints
 ) -> NearEarlier:
-    """Return near duplicates of the batch in one task, first training images that were held out
-    there."""
+    """Return near duplicates of the batch in one earlier task; its held-out images come first."""
     trained = rows[rows < len(traces.train)]
     held_out_rows = near.find_near_duplicates_between(traces.train[trained], earlier.held_out).near
     flattered = held_out_rows >= 0

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from core.contract.reports.report import BatchReport, Conflict
 from core.errors import Rejected
 from core.ingest.findings.equal_images import find_equal_images
-from core.ingest.findings.traces import Digests, ImageTraces
+from core.ingest.findings.traces import Digests, ImageFingerprints
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import quote_name
 from core.statistics import near
@@ -38,14 +38,17 @@ traces."""
 
 @dataclass
 class _ListedContradictions:
-    """Count of contradictions with the first `max_listed` of them; the first `PICTURES` have a
-    picture."""
+    """Contradicting labels: their count, the first `max_listed` of them, and pictures of the first
+    `PICTURES`.
+    """
 
     max_listed: int
     count: int = 0
     first: list[Conflict] = field(default_factory=list)
 
-    def add_conflict_picture(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
+    def add_contradiction_with_picture(
+        self, conflict: Conflict, picture: Callable[[], _Images]
+    ) -> None:
         self.count += 1
         if len(self.first) < PICTURES:
             conflict["picture"] = _encode_jpeg_data_url(picture())
@@ -55,7 +58,7 @@ class _ListedContradictions:
 
 @dataclass
 class LabelContradictions:
-    """Contradictions of a batch: equal pixels under two labels, and nearly equal ones."""
+    """Contradicting labels of a batch: equal or nearly equal images under two labels."""
 
     equal: _ListedContradictions = field(
         default_factory=lambda: _ListedContradictions(REPORT_FILES)
@@ -64,7 +67,7 @@ class LabelContradictions:
 
     @classmethod
     def from_report(cls, report: BatchReport) -> "LabelContradictions":
-        """Return the contradicting labels in a stored report, so that more can be added."""
+        """Parse the contradicting labels in a stored report, so that more can be added."""
         return cls(
             _ListedContradictions(
                 REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))
@@ -77,7 +80,7 @@ class LabelContradictions:
         )
 
     def to_report(self) -> BatchReport:
-        """Return contradicting labels as fields of a report."""
+        """Return contradicting labels as fields of a batch's report."""
         return {
             "conflicts": self.equal.first,
             "conflicts_count": self.equal.count,
@@ -87,7 +90,7 @@ class LabelContradictions:
 
 
 def digest_image_pixels(images: _Images) -> Digests:
-    """Return BLAKE2b digests of images uint8 [N, S, S, C] as uint8 [N, 16]."""
+    """Return a BLAKE2b digest of each image's pixels: uint8 [N, S, S, C] → uint8 [N, 16]."""
     digests = np.zeros((len(images), DIGEST_BYTES), np.uint8)
     for row, image in enumerate(images):
         digest = blake2b(image.tobytes(), digest_size=DIGEST_BYTES).digest()
@@ -96,9 +99,9 @@ def digest_image_pixels(images: _Images) -> Digests:
 
 
 def find_batch_contradictions(
-    traces: ImageTraces, picture: Picture, places: Rows | None = None
+    traces: ImageFingerprints, picture: Picture, places: Rows | None = None
 ) -> LabelContradictions:
-    """Find images of a batch with equal pixels and different labels.
+    """Find images within a batch with equal pixels and different labels.
 
     Args:
         traces: traces of the batch, with digests and labels.
@@ -116,7 +119,7 @@ def find_batch_contradictions(
     contradictions = LabelContradictions()
     for first, row in starmap(order_row_pair, pairs):
         # The picture is passed as a function, because only the first few are made.
-        contradictions.equal.add_conflict_picture(
+        contradictions.equal.add_contradiction_with_picture(
             _build_label_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     for first, row in starmap(
@@ -125,19 +128,19 @@ def find_batch_contradictions(
             near.find_near_duplicates_with_other_label(traces.all_hashes, labels), pixels, pixels
         ),
     ):
-        contradictions.near.add_conflict_picture(
+        contradictions.near.add_contradiction_with_picture(
             _build_label_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     return contradictions
 
 
-def add_earlier_contradictions(
+def add_contradictions_with_earlier_tasks(
     contradictions: LabelContradictions,
-    traces: ImageTraces,
-    tasks: Sequence[tuple[int, ImageTraces]],
+    traces: ImageFingerprints,
+    tasks: Sequence[tuple[int, ImageFingerprints]],
     picture: Picture,
 ) -> None:
-    """Add images of a batch whose pixels equal an image of an earlier task with another label.
+    """Add the batch's images that equal an image of an earlier task under another label.
 
     Args:
         tasks: numbers and traces of the earlier tasks, with digests and labels.
@@ -168,7 +171,7 @@ def add_earlier_contradictions(
 
 
 def describe_label_conflicts(report: BatchReport) -> str | None:
-    """Return a sentence about contradicting labels; None where there are none."""
+    """Return a sentence about images with contradicting labels; None if there are none."""
     count = report.get("conflicts_count", 0)
     if not count:
         return None
@@ -205,13 +208,13 @@ def require_no_contradictions(report: BatchReport) -> None:
     raise Rejected(f"{sentence} {advice}", extra={"report": report})
 
 
-def _get_digests_and_labels(traces: ImageTraces) -> tuple[Digests, Rows]:
+def _get_digests_and_labels(traces: ImageFingerprints) -> tuple[Digests, Rows]:
     assert traces.pixels is not None and traces.labels is not None, "asked of traces that have both"
     return traces.pixels, traces.labels
 
 
-def _number_labels_across_batches(traces: ImageTraces, number_of: dict[str, int]) -> Rows:
-    """Return the labels of traces in one common numbering, to which new classes are added."""
+def _number_labels_across_batches(traces: ImageFingerprints, number_of: dict[str, int]) -> Rows:
+    """Number the labels of several tasks' images in common; new classes are added."""
     _, labels = _get_digests_and_labels(traces)
     for name in traces.classes:
         number_of.setdefault(name, len(number_of))
@@ -221,7 +224,7 @@ def _number_labels_across_batches(traces: ImageTraces, number_of: dict[str, int]
 def _find_contradicting_pairs(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
-    """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
+    """Yield pairs (earlier row, new row) of images with equal pixels and different labels."""
     # By half of each digest first: few of a large past are equal to any image of a small batch.
     candidates = np.flatnonzero(
         np.isin(
@@ -240,10 +243,10 @@ def _find_contradicting_pairs(
             yield int(contradicting_rows[0]), row
 
 
-def _remove_equal_pairs(
+def _remove_pairs_with_equal_pixels(
     pairs: Sequence[tuple[int, int]], pixels: Digests, new_pixels: Digests
 ) -> Iterator[tuple[int, int]]:
-    """Yield the pairs whose pixels differ."""
+    """Yield the pairs of images whose pixels differ."""
     for first, row in pairs:
         # Equal pixels have equal hashes, but are reported as equal already.
         if pixels[first].tobytes() != new_pixels[row].tobytes():
@@ -259,7 +262,7 @@ def _view_digests_as_bytes(digests: Digests) -> npt.NDArray[np.bytes_]:
 
 
 def _build_label_conflict(
-    theirs: ImageTraces, first: int, traces: ImageTraces, row: int, task: int | None
+    theirs: ImageFingerprints, first: int, traces: ImageFingerprints, row: int, task: int | None
 ) -> Conflict:
     _, labels = _get_digests_and_labels(traces)
     _, their_labels = _get_digests_and_labels(theirs)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core.contract.reports.report import EqualBytes
+from core.contract.reports.report import ByteIdenticalImages
 from core.ingest.limits import REPORT_FILES
 
 _Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class EqualImages:
-    """Row numbers of a batch's usable images, in the archive's order.
+class EqualImageRows:
+    """Rows of images in a batch that have equal bytes: duplicates, and contradicting labels.
 
     Attributes:
         duplicates: (a row, the first row with the same bytes).
@@ -37,8 +37,8 @@ def find_equal_images(
     labels: _Rows,
     test: npt.NDArray[np.bool_],
     good: npt.NDArray[np.bool_],
-) -> EqualImages:
-    """Find images of a batch with equal digests.
+) -> EqualImageRows:
+    """Find images of a batch with equal digests, and contradictions among their labels.
 
     Args:
         digests: uint8 [N, 16].
@@ -50,7 +50,7 @@ def find_equal_images(
     repeated = np.zeros(len(good), np.bool_)
     # Without rows, the greatest label in `_find_first_row_of_each_pair` does not exist.
     if not rows.size:
-        return EqualImages([], [], repeated)
+        return EqualImageRows([], [], repeated)
     # As raw bytes (V), because strings (S) ignore zeros at the end.
     keys = np.ascontiguousarray(digests[rows]).view(f"V{digests.shape[1]}").ravel()
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
@@ -64,13 +64,13 @@ def find_equal_images(
     # By part as well: an image of both parts stays in both, and `warn_of_leaked_images` warns of
     # it.
     repeated[rows[_find_first_row_of_each_pair(group, 2 * labels[rows] + test[rows])]] = False
-    return EqualImages(duplicates, conflicts, repeated)
+    return EqualImageRows(duplicates, conflicts, repeated)
 
 
 def build_duplicate_report(
-    equal: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
-) -> EqualBytes:
-    """Return the report's fields about equal images."""
+    equal: EqualImageRows, names: Callable[[int], str], classes: list[str], labels: _Rows
+) -> ByteIdenticalImages:
+    """Return the batch report's fields about images with equal bytes."""
     return {
         "duplicates": len(equal.duplicates),
         "duplicate_paths": [
@@ -81,7 +81,7 @@ def build_duplicate_report(
 
 
 def _find_first_row_of_each_pair(group: _Rows, labels: _Rows) -> _Rows:
-    """Return the index of the first row of each pair (group, label), rising."""
+    """Return the index of the first row of each distinct pair (group, label), in rising order."""
     pairs = group.astype(np.int64) * (int(labels.max()) + 1) + labels
     _, first = np.unique(pairs, return_index=True)
     return np.sort(first).astype(np.int64)

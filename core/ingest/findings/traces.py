@@ -27,8 +27,9 @@ MAX_NAMES_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
-class ImageTraces:
-    """Fingerprints of a task's images, by which equal and similar images are recognised.
+class ImageFingerprints:
+    """Fingerprints of a task's images (digests and perceptual hashes), by which equal and similar
+    images are found.
 
     Attributes:
         train, held_out: perceptual hashes of the two parts.
@@ -47,12 +48,12 @@ class ImageTraces:
 
     @property
     def all_hashes(self) -> Hashes:
-        """Perceptual hashes of training and held-out images, in the order of `names`."""
+        """Perceptual hashes of all training and held-out images, in the order of `names`."""
         return np.concatenate([self.train, self.held_out])
 
 
-def write_image_traces(path: Path, traces: ImageTraces) -> None:
-    """Write a file of traces; equal traces give equal bytes."""
+def write_image_fingerprints(path: Path, traces: ImageFingerprints) -> None:
+    """Write fingerprints of images to a file; equal fingerprints give equal bytes."""
     tensors: dict[str, npt.NDArray[Any]] = {
         "train": traces.train,
         "held_out": traces.held_out,
@@ -67,8 +68,10 @@ def write_image_traces(path: Path, traces: ImageTraces) -> None:
     save_file(tensors, path)
 
 
-def read_image_traces(path: Path) -> ImageTraces:
-    """Read a file that `write_image_traces` wrote. Raises ValueError for any other."""
+def read_image_fingerprints(path: Path) -> ImageFingerprints:
+    """Read a file of image fingerprints that `write_image_fingerprints` wrote. Raises ValueError
+    for any other.
+    """
     try:
         tensors = load_file(path)
         train, held_out, names = (
@@ -86,14 +89,16 @@ def read_image_traces(path: Path) -> ImageTraces:
     if not fits or not isinstance(names, list) or len(names) != count:
         raise ValueError(f"{path.name} holds no traces: its sizes do not add up")
     if pixels is None and labels is None:
-        return ImageTraces(train, held_out, names)
-    if not _are_traces_consistent(pixels, labels, classes, count):
+        return ImageFingerprints(train, held_out, names)
+    if not _are_fingerprints_consistent(pixels, labels, classes, count):
         raise ValueError(f"{path.name} holds no traces: its labels do not fit its images")
-    return ImageTraces(train, held_out, names, pixels, labels, classes)
+    return ImageFingerprints(train, held_out, names, pixels, labels, classes)
 
 
-def _are_traces_consistent(pixels: object, labels: object, classes: object, count: int) -> bool:
-    """Return True if there is a digest and a label for each of `count` images."""
+def _are_fingerprints_consistent(
+    pixels: object, labels: object, classes: object, count: int
+) -> bool:
+    """Return True if fingerprints have a digest and a label for each of `count` images."""
     return (
         isinstance(pixels, np.ndarray)
         and isinstance(labels, np.ndarray)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
 from core.ingest import limits as bounds
 from core.ingest.layout import ArchiveLayout
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     DEFLATED,
     ArchiveMembers,
@@ -27,7 +27,7 @@ from core.ingest.members import (
     read_member_by_row,
 )
 from core.ingest.names import normalise_label, quote_name
-from core.ingest.reader import Contents, ImageArray, Reader
+from core.ingest.reader import ArchiveContents, ImageArray, UploadReader
 from core.ingest.readers import npz_remedies
 from core.ingest.readers.zip import scan_zip
 
@@ -42,8 +42,8 @@ _MAX_LABEL_BYTES = 32 << 20
 _MAX_SIDE = 1 << 15
 
 
-class NpzReader(Reader):
-    """A zip of arrays. Its members decide, whether the sender declares zip or npz."""
+class NpzReader(UploadReader):
+    """Reader of npz files, which are zips of NumPy arrays."""
 
     name = "npz"
     media_types = ("application/x-npz",)
@@ -51,7 +51,7 @@ class NpzReader(Reader):
     special_of = "zip"
 
     def recognises_format(self, first: bytes) -> bool:
-        """Return whether the first file of the zip is an array outside of any folder."""
+        """Return True if the first file of a zip is a NumPy array outside of any folder."""
         # The fixed part of a zip's local header has 30 bytes; the name follows.
         if len(first) < 30:
             return False
@@ -59,14 +59,14 @@ class NpzReader(Reader):
         name = first[30 : 30 + name_bytes]
         return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read the headers of an npz's arrays."""
         return _read_npz_contents(fd, scan_zip(fd, limits, check_ratio=False), limits)
 
 
 @dataclass(frozen=True)
 class _NpyMember:
-    """One member: dtype, shape and the offset of its elements within the unpacked member."""
+    """An array in an npz: dtype, shape and the offset of its elements within the unpacked file."""
 
     name: str
     index: int
@@ -75,8 +75,8 @@ class _NpyMember:
     header_bytes: int
 
 
-def _read_npz_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Contents:
-    """Check the members of an npz and read its labels, but not its images.
+def _read_npz_contents(fd: int, members: ArchiveMembers, limits: ArchiveLimits) -> ArchiveContents:
+    """Check the arrays of an npz and read its labels, but not its images.
 
     Raises ArchiveHostile (pickle, ratio, wrong size), ArchiveInvalid (arrays of another form),
     ArchiveTooLarge, LabelsInvalid.
@@ -107,13 +107,13 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Cont
                     remedy = npz_remedies.advise_on_label_array(part, item.dtype.kind, item.shape)
                 raise LabelsInvalid(
                     f"The array “{part}” has the shape {item.shape}, not "
-                    f"{pictures.shape[:1]}.{_format_remedy(remedy)}"
+                    f"{pictures.shape[:1]}.{_format_remedy_sentence(remedy)}"
                 )
             _add_array_labels(
                 layout, numbers, _read_label_array(fd, members, item, limits), names, part
             )
     layout.require_valid_classes(limits)
-    return Contents(
+    return ArchiveContents(
         members,
         layout,
         tuple(_build_image_array(item) for item in (images, test) if item is not None),
@@ -123,7 +123,7 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Cont
 def _find_known_npz_arrays(
     fd: int, members: ArchiveMembers, layout: ArchiveLayout
 ) -> dict[str, _NpyMember]:
-    """Return the known arrays by name, at least images and labels.
+    """Return the npz arrays with known names, at least images and labels.
 
     Ignored members are counted in `layout`.
     """
@@ -142,7 +142,7 @@ def _find_known_npz_arrays(
         arrays[stem] = header
     if "images" not in arrays or "labels" not in arrays:
         array_names = [name.removesuffix(".npy") for name in members.names]
-        remedy = _format_remedy(npz_remedies.advise_on_array_names(array_names))
+        remedy = _format_remedy_sentence(npz_remedies.advise_on_array_names(array_names))
         raise ArchiveInvalid(
             f"The npz must have the arrays “images” and “labels”; it has "
             f"{', '.join(map(quote_name, array_names[:10])) or 'none'}.{remedy}"
@@ -152,7 +152,7 @@ def _find_known_npz_arrays(
     return arrays
 
 
-def _format_remedy(remedy: str) -> str:
+def _format_remedy_sentence(remedy: str) -> str:
     return f" {remedy}." if remedy else ""
 
 
@@ -202,7 +202,7 @@ def _decode_label_values(values: npt.NDArray[np.generic]) -> list[str]:
 
 
 def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | None:
-    """Return the npy header of member i, or None if it is not an npy array."""
+    """Return the header of an npz's file i as a NumPy array, or None if it is none."""
     name = members.names[i]
     head = _read_first_bytes(fd, members, i)
     if not head.startswith(b"\x93NUMPY") or len(head) < 12:
@@ -229,7 +229,7 @@ def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | N
         remedy = npz_remedies.advise_on_object_array(name.removesuffix(".npy"))
         raise ArchiveHostile(
             f"The member {quote_name(name)} is an object array, a pickle; no pickle is ever "
-            f"read.{_format_remedy(remedy)}"
+            f"read.{_format_remedy_sentence(remedy)}"
         )
     match = _HEADER.fullmatch(text)
     if match is None:
@@ -244,9 +244,9 @@ def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | N
         )
     # With one dimension, both orders have the same bytes.
     if fortran == "True" and len(shape) > 1:
-        remedy = npz_remedies.advise_on_array_order(name.removesuffix(".npy"))
+        remedy = npz_remedies.advise_on_fortran_order_array(name.removesuffix(".npy"))
         raise ArchiveInvalid(
-            f"The member {quote_name(name)} is in Fortran order.{_format_remedy(remedy)}"
+            f"The member {quote_name(name)} is in Fortran order.{_format_remedy_sentence(remedy)}"
         )
     try:
         dtype = np.dtype(descr)
@@ -275,7 +275,7 @@ def _read_first_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
     return data
 
 
-def _check_image_array(item: _NpyMember, members: ArchiveMembers, limits: Limits) -> None:
+def _check_image_array(item: _NpyMember, members: ArchiveMembers, limits: ArchiveLimits) -> None:
     shape = item.shape
     if (
         item.dtype != np.uint8
@@ -287,7 +287,7 @@ def _check_image_array(item: _NpyMember, members: ArchiveMembers, limits: Limits
         )
         raise ArchiveInvalid(
             f"The array {quote_name(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or "
-            f"N×H×W×C, C in 1, 3, 4.{_format_remedy(remedy)}"
+            f"N×H×W×C, C in 1, 3, 4.{_format_remedy_sentence(remedy)}"
         )
     if (
         not shape[1]
@@ -307,9 +307,9 @@ def _check_image_array(item: _NpyMember, members: ArchiveMembers, limits: Limits
 
 
 def _read_label_array(
-    fd: int, members: ArchiveMembers, item: _NpyMember, limits: Limits
+    fd: int, members: ArchiveMembers, item: _NpyMember, limits: ArchiveLimits
 ) -> npt.NDArray[np.generic]:
-    """Read a one-dimensional array of labels; its size is limited by rows × label length."""
+    """Read a one-dimensional array of labels from an npz, of limited size."""
     i = item.index
     # NumPy cannot read items without bytes, such as `S0`.
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
@@ -318,7 +318,7 @@ def _read_label_array(
         )
         raise LabelsInvalid(
             f"The array {quote_name(item.name)} is {item.dtype} {item.shape}; labels are N integers or "
-            f"strings.{_format_remedy(remedy)}"
+            f"strings.{_format_remedy_sentence(remedy)}"
         )
     if item.shape[0] > limits.entries or members.sizes[i] > _MAX_LABEL_BYTES:
         raise ArchiveTooLarge(

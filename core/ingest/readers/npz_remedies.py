@@ -14,7 +14,7 @@ _ALIASES = {
 
 
 def advise_on_object_array(array: str) -> str:
-    """Return the remedy for an object array, which is a pickle."""
+    """Return advice on replacing an npz's object array, which is a pickle."""
     if array in ("labels", "test_labels", "classes"):
         change = f"{array}=d[{array!r}].astype(str)"
     elif array in IMAGES:
@@ -28,12 +28,12 @@ def advise_on_object_array(array: str) -> str:
     more = "; images of several sizes are sent as files instead" if array in IMAGES else ""
     return (
         f"Convert it, in Python, of a file that you trust: "
-        f"{_format_remedy_code(change, ', allow_pickle=True')}{more}"
+        f"{_format_npz_conversion_code(change, ', allow_pickle=True')}{more}"
     )
 
 
 def advise_on_image_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
-    """Return the remedy for images of another type or shape, or ""."""
+    """Return advice on converting an npz's images of another type or shape, or ""."""
     expression = f"d[{array!r}]"
     # A row of pixels for each image, as MNIST is often stored.
     if len(shape) == 2 and math.isqrt(shape[1]) ** 2 == shape[1]:
@@ -56,12 +56,12 @@ def advise_on_image_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -
     )
     return (
         f"Convert it, in Python: "
-        f"{_format_remedy_code(f'{array}=np.ascontiguousarray({expression})')}{scale}"
+        f"{_format_npz_conversion_code(f'{array}=np.ascontiguousarray({expression})')}{scale}"
     )
 
 
 def advise_on_label_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
-    """Return the remedy for labels of another type or shape, or ""."""
+    """Return advice on converting an npz's labels of another type or shape, or ""."""
     expression = f"d[{array!r}]"
     if len(shape) == 2:
         expression += ".argmax(1)" if shape[1] > 1 else ".reshape(-1)"
@@ -72,16 +72,16 @@ def advise_on_label_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -
     several = (
         " (one-hot rows; rows of several labels are not learned)" if ".argmax" in expression else ""
     )
-    return f"Convert it, in Python: {_format_remedy_code(f'{array}={expression}')}{several}"
+    return f"Convert it, in Python: {_format_npz_conversion_code(f'{array}={expression}')}{several}"
 
 
-def advise_on_array_order(array: str) -> str:
-    """Return the remedy for an array in Fortran order."""
-    return f"Convert it, in Python: {_format_remedy_code(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
+def advise_on_fortran_order_array(array: str) -> str:
+    """Return advice on converting an npz's array from Fortran order to C order."""
+    return f"Convert it, in Python: {_format_npz_conversion_code(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
 
 
 def advise_on_array_names(names: Iterable[str]) -> str:
-    """Return the remedy for arrays with other names, or "" if no usual name is among them."""
+    """Return advice on renaming an npz's arrays, or "" if no usual name is among them."""
     present = set(names)
     alias_of = {
         ours: alias
@@ -100,5 +100,5 @@ def advise_on_array_names(names: Iterable[str]) -> str:
     )
 
 
-def _format_remedy_code(change: str, how: str = "") -> str:
+def _format_npz_conversion_code(change: str, how: str = "") -> str:
     return f"d = np.load('old.npz'{how}); np.savez('new.npz', **(dict(d) | dict({change})))"

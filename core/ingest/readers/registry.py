@@ -3,12 +3,12 @@
 from core.errors import UnsupportedType
 from core.ingest.formats import UploadFormats
 from core.ingest.names import quote_name
-from core.ingest.reader import Reader
+from core.ingest.reader import UploadReader
 from core.ingest.readers.npz import NpzReader
 from core.ingest.readers.tar import GzipReader, TarReader
 from core.ingest.readers.zip import ZipReader
 
-_ALL: list[Reader] = [
+_ALL: list[UploadReader] = [
     ZipReader(),
     TarReader(),
     GzipReader(),
@@ -22,8 +22,8 @@ UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 """The media types to send; a reader may accept others with the same meaning."""
 
 
-def get_reader(name: str) -> Reader:
-    """Return the reader of that name. Raises UnsupportedType."""
+def get_reader(name: str) -> UploadReader:
+    """Return the upload format's reader of that name. Raises UnsupportedType."""
     if name not in READERS:
         raise UnsupportedType(f"{quote_name(name)} is no archive that can be read.")
     return READERS[name]

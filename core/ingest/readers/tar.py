@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
-from core.ingest.kept_tables import RetainedTableFiles
+from core.ingest.kept_tables import RetainedLabelTables
 from core.ingest.layout import ArchiveLayout
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     NO_CRC,
     STORED,
@@ -24,7 +24,7 @@ from core.ingest.members import (
     write_all_bytes_to_descriptor,
 )
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
-from core.ingest.reader import Contents, Reader, read_small_file
+from core.ingest.reader import ArchiveContents, UploadReader, read_possible_table_file
 from core.ingest.readers.tar_header import (
     BLOCK,
     decode_entry_name,
@@ -32,7 +32,7 @@ from core.ingest.readers.tar_header import (
     parse_pax_header,
     parse_pax_size,
     parse_tar_size_field,
-    read_entry_name,
+    read_tar_entry_name,
 )
 from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 
@@ -43,8 +43,8 @@ _PAX_BYTES = 64 << 10
 _GZIP = b"\x1f\x8b\x08"  # with the method deflate (RFC 1952, 2.3.1)
 
 
-class TarReader(Reader):
-    """A plain tar."""
+class TarReader(UploadReader):
+    """Reader of tar archives that are not compressed."""
 
     name = "tar"
     media_types = ("application/x-tar",)
@@ -52,19 +52,21 @@ class TarReader(Reader):
     marks = ((257, b"ustar"),)
 
     def recognises_format(self, first: bytes) -> bool:
-        """Return whether the first header has a valid checksum: older tars have no mark."""
+        """Return True if the first tar header has a valid checksum, since older tars have no mark."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the headers of a tar, which are spread over the whole file."""
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
+        """Read all headers of a tar, which are spread over the whole file, and list its files."""
         members = _scan_tar(FileSource(fd), limits).members
-        return Contents(
-            members, ArchiveLayout("folders"), read=lambda i: read_small_file(fd, members, i)
+        return ArchiveContents(
+            members,
+            ArchiveLayout("folders"),
+            read=lambda i: read_possible_table_file(fd, members, i),
         )
 
 
-class GzipReader(Reader):
-    """A tar that is packed by gzip."""
+class GzipReader(UploadReader):
+    """Reader of tar archives that are compressed by gzip."""
 
     name = "gzip"
     media_types = ("application/gzip", "application/x-gzip")
@@ -72,14 +74,14 @@ class GzipReader(Reader):
     marks = ((0, _GZIP),)
     is_packed_whole = True
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Unpack a compressed tar once, without storing it, and list its files."""
         return _list_gzip_contents(GzipSource(fd, limits), limits)
 
-    def make_fetcher(
-        self, fd: int, contents: Contents, limits: Limits
+    def make_file_start_reader(
+        self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int, int], bytes]:
-        """Return a function that reads the beginning of a file, unpacking the archive again."""
+        """Return a function that reads a file's beginning, unpacking the compressed tar again."""
         source, members = GzipSource(fd, limits), contents.members
 
         def read_file_start(number: int, most: int) -> bytes:
@@ -88,10 +90,12 @@ class GzipReader(Reader):
 
         return read_file_start
 
-    def make_block_reader(
-        self, fd: int, contents: Contents, limits: Limits
+    def make_file_block_reader(
+        self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int], Iterator[bytes]]:
-        """Return a function that reads a file in blocks, unpacking the archive again in one pass."""
+        """Return a function that reads a file in blocks, unpacking the compressed tar again in one
+        pass.
+        """
         source, members = GzipSource(fd, limits), contents.members
 
         def read_file_blocks(number: int) -> Iterator[bytes]:
@@ -107,9 +111,10 @@ class GzipReader(Reader):
         return read_file_blocks
 
     def open_archive(
-        self, fd: int, path: Path, limits: Limits, scratch: Path
-    ) -> tuple[Contents, Path]:
-        """Unpack the archive into `scratch`, because images are read in any order.
+        self, fd: int, path: Path, limits: ArchiveLimits, scratch: Path
+    ) -> tuple[ArchiveContents, Path]:
+        """Unpack the compressed tar into the folder `scratch`, because images are read in any
+        order.
 
         A gzip can only be read from front to back.
         """
@@ -122,12 +127,12 @@ class GzipReader(Reader):
 
 
 class SequentialSource(Protocol):
-    """Bytes from front to back."""
+    """Base class of byte sources for scanning a tar from front to back."""
 
     position: int
 
     def read_bytes(self, count: int) -> bytes:
-        """Return the next `count` bytes; fewer at the end."""
+        """Return the next `count` bytes of a tar; fewer at the end."""
         ...
 
     def skip_bytes(self, count: int) -> None:
@@ -135,12 +140,12 @@ class SequentialSource(Protocol):
         ...
 
     def skip_zero_blocks(self) -> None:
-        """Move to the next block that is not all zeros, or to the end."""
+        """Move to the next block of a tar that is not all zeros, or to the end."""
         ...
 
 
 class FileSource:
-    """A plain file; skipping does not read."""
+    """Byte source of an uncompressed tar file; skipping does not read."""
 
     def __init__(self, fd: int) -> None:
         self.position = 0
@@ -148,7 +153,7 @@ class FileSource:
         self._bytes = os.fstat(fd).st_size
 
     def read_bytes(self, count: int) -> bytes:
-        """Return the next `count` bytes; fewer at the end."""
+        """Return the next `count` bytes of a tar file; fewer at the end."""
         data = os.pread(self._fd, count, self.position)
         self.position += len(data)
         return data
@@ -158,7 +163,7 @@ class FileSource:
         self.position = min(self._bytes, self.position + count)
 
     def skip_zero_blocks(self) -> None:
-        """Move to the next block that is not all zeros, or to the end."""
+        """Move to the next block of a tar file that is not all zeros, or to the end."""
         while data := os.pread(self._fd, _READ, self.position):
             zeros = _count_leading_zero_blocks(data)
             self.position += zeros
@@ -167,13 +172,13 @@ class FileSource:
 
 
 class GzipSource:
-    """A gzip file (several members allowed), unpacked as far as requested, within the limits.
+    """Byte source of a gzip file, unpacked only as far as requested and within the limits.
 
     `copy_to` is a descriptor that receives every unpacked byte. Raises ArchiveHostile beyond the
     ratio, ArchiveTooLarge beyond the unpacked bytes, ArchiveInvalid for damage.
     """
 
-    def __init__(self, fd: int, limits: Limits, copy_to: int | None = None) -> None:
+    def __init__(self, fd: int, limits: ArchiveLimits, copy_to: int | None = None) -> None:
         self.position = 0
         self.current = ""
         self._fd, self._limits, self._copy_to = fd, limits, copy_to
@@ -185,7 +190,7 @@ class GzipSource:
         self._ready = b""
 
     def read_bytes(self, count: int) -> bytes:
-        """Return the next `count` unpacked bytes; fewer at the end."""
+        """Return the next `count` unpacked bytes of a gzip file; fewer at the end."""
         pieces, missing = [], count
         while missing:
             if not self._ready:
@@ -199,7 +204,7 @@ class GzipSource:
         return b"".join(pieces)
 
     def skip_bytes(self, count: int) -> None:
-        """Unpack and drop the next `count` bytes, but not beyond the end."""
+        """Unpack and drop the next `count` bytes of a gzip file, but not beyond its end."""
         while count:
             skipped = len(self.read_bytes(min(count, _READ)))
             if not skipped:
@@ -207,7 +212,7 @@ class GzipSource:
             count -= skipped
 
     def skip_zero_blocks(self) -> None:
-        """Unpack to the next block that is not all zeros, or to the end."""
+        """Unpack a gzip file to the next block that is not all zeros, or to the end."""
         while data := self.read_bytes(_READ):
             remainder = data[_count_leading_zero_blocks(data) :]
             if remainder:
@@ -271,33 +276,37 @@ class GzipSource:
 
 
 def _count_leading_zero_blocks(data: bytes) -> int:
-    """Return the number of bytes at the start that are blocks of zeros."""
+    """Return the number of bytes in the blocks of zeros with which `data` starts."""
     without_zeros = data.lstrip(b"\0")
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
-def _scan_tar(source: SequentialSource, limits: Limits) -> "_TarScan":
+def _scan_tar(source: SequentialSource, limits: ArchiveLimits) -> "_TarScan":
     scan = _TarScan(source, limits)
     scan.scan_tar_entries()
     return scan
 
 
-def _list_gzip_contents(source: GzipSource, limits: Limits) -> Contents:
-    """List the contents of a gzip, which cannot be read twice, and retain possible label tables."""
+def _list_gzip_contents(source: GzipSource, limits: ArchiveLimits) -> ArchiveContents:
+    """List the files of a compressed tar, which cannot be read twice, and retain possible label
+    tables.
+    """
     scan = _scan_tar(source, limits)
-    return Contents(scan.members, ArchiveLayout("folders"), read=scan.tables.read_retained_file)
+    return ArchiveContents(
+        scan.members, ArchiveLayout("folders"), read=scan.tables.read_retained_file
+    )
 
 
 class _TarScan:
-    """One pass over a tar: its regular files, and for a gzip the bytes of possible label tables.
+    """One pass over a tar that lists its regular files and retains possible label tables of a gzip.
 
     Offsets are positions in the (unpacked) tar. Raises ArchiveHostile, ArchiveTooLarge,
     ArchiveInvalid.
     """
 
-    def __init__(self, source: SequentialSource, limits: Limits) -> None:
+    def __init__(self, source: SequentialSource, limits: ArchiveLimits) -> None:
         self.members = ArchiveMembers()
-        self.tables = RetainedTableFiles()
+        self.tables = RetainedLabelTables()
         self._source, self._limits = source, limits
         self._names: set[str] = set()
         self._headers = self._unpacked = 0
@@ -316,7 +325,7 @@ class _TarScan:
             raise self._make_file_count_error()
 
     def _read_next_header(self) -> bytes | None:
-        """Return the next header, or None at the end.
+        """Return the next header block of a tar, or None at the end.
 
         Some writers omit the two closing blocks. After the closing blocks of one tar another may
         follow, as written by `cat one.tar two.tar`.
@@ -357,8 +366,8 @@ class _TarScan:
         return ArchiveTooLarge(f"The tar has more than {self._limits.entries} entries.")
 
     def _read_extended_header(self, kind: bytes, size: int) -> None:
-        """Read the body of a GNU long-name or pax header, and store its name or records for the
-        next entry.
+        """Read a tar's GNU long-name or pax header, and keep its name or records for the next
+        entry.
 
         Raises ArchiveHostile if it is too large, or global with a path or a size.
         """
@@ -379,7 +388,7 @@ class _TarScan:
 
     def _read_tar_entry(self, block: bytes, kind: bytes, size: int) -> None:
         pax = self._pax
-        raw = pax.get("path") or self._long_name or read_entry_name(block)
+        raw = pax.get("path") or self._long_name or read_tar_entry_name(block)
         if "size" in pax:
             size = parse_pax_size(pax["size"], raw)
         # The bytes at a sparse file's offset are not its content alone.

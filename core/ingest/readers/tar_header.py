@@ -8,7 +8,7 @@ BLOCK = 512
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Return whether 512 bytes are a tar header with a valid checksum; all-zero blocks are not."""
+    """Return True if 512 bytes are a tar header with a valid checksum; all-zero blocks are not."""
     digits = block[148:156].strip(b" \0")
     if not digits or not digits.isdigit():
         return False
@@ -20,8 +20,8 @@ def is_tar_header(block: bytes) -> bool:
     return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
 
 
-def read_entry_name(block: bytes) -> str:
-    """Return the name of the entry that a header block describes."""
+def read_tar_entry_name(block: bytes) -> str:
+    """Return the name of the tar entry that a header block describes."""
     name = block[:100].split(b"\0", 1)[0]
     # GNU's own format has other fields in the place of the prefix.
     prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
@@ -29,7 +29,7 @@ def read_entry_name(block: bytes) -> str:
 
 
 def decode_entry_name(raw: bytes) -> str:
-    """Decode the bytes of a name. Raises ArchiveHostile for a name that is too long."""
+    """Decode the bytes of a tar entry's name. Raises ArchiveHostile for a name that is too long."""
     if len(raw) > MAX_NAME_BYTES:
         raise ArchiveHostile(
             f"The name of the entry {quote_name(raw)} is longer than {MAX_NAME_BYTES} bytes."
@@ -42,7 +42,7 @@ def decode_entry_name(raw: bytes) -> str:
 
 
 def parse_tar_size_field(raw: bytes) -> int:
-    """Parse a size: octal digits, or GNU's base 256 if the first bit is set."""
+    """Parse a tar header's size: octal digits, or GNU's base 256 if the first bit is set."""
     if raw[0] & 0x80:
         if raw[0] != 0x80:
             raise ArchiveHostile("An entry of the tar declares a negative or absurd size.")
@@ -58,14 +58,14 @@ def parse_tar_size_field(raw: bytes) -> int:
 
 
 def parse_pax_size(text: str, name: str) -> int:
-    """Parse the size that a pax header gives for the entry `name`."""
+    """Parse the size in a tar's pax header of the entry `name`."""
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ArchiveHostile(f"The entry {quote_name(name)} declares an absurd size.")
     return int(text)
 
 
 def parse_pax_header(body: bytes) -> dict[str, str]:
-    """Parse a pax extended header of a tar entry: key → value.
+    """Parse a tar entry's pax extended header to a dictionary.
 
     Its records are `LENGTH KEY=VALUE\\n`.
 

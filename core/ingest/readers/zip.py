@@ -20,7 +20,7 @@ import numpy as np
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest import limits as bounds
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     DEFLATED,
     NO_CRC,
@@ -31,7 +31,7 @@ from core.ingest.members import (
     read_member,
 )
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
-from core.ingest.reader import Contents, Reader, build_unlabelled_contents
+from core.ingest.reader import ArchiveContents, UploadReader, build_unlabelled_contents
 from core.ingest.zip_names import ZipNameDecoder, read_unicode_path
 
 _END = struct.Struct("<4s4H2LH")
@@ -55,8 +55,8 @@ _METHODS = {9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "xz"}
 """Packing methods by number (APPNOTE 6.3.10, 4.4.5)."""
 
 
-class ZipReader(Reader):
-    """A zip of images in folders, or beside a label table."""
+class ZipReader(UploadReader):
+    """Reader of zip archives with images in folders or beside a label table."""
 
     name = "zip"
     media_types = ("application/zip", "application/x-zip-compressed")
@@ -71,12 +71,12 @@ class ZipReader(Reader):
         """
         self._names = names
 
-    def with_name_encoding(self, encoding: str) -> Reader:
-        """Return a zip reader that uses an encoding for names that do not state theirs."""
+    def with_fallback_name_encoding(self, encoding: str) -> UploadReader:
+        """Return a zip reader that decodes entry names of unstated encoding by the given one."""
         return ZipReader(encoding)
 
-    def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the directory at the end of a zip."""
+    def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
+        """Read the directory at the end of a zip, and list its files."""
         return build_unlabelled_contents(fd, scan_zip(fd, limits, names=self._names), limits)
 
 
@@ -101,9 +101,9 @@ class _ZipEntry:
 
 
 def scan_zip(
-    fd: int, limits: Limits, *, check_ratio: bool = True, names: str = ""
+    fd: int, limits: ArchiveLimits, *, check_ratio: bool = True, names: str = ""
 ) -> ArchiveMembers:
-    """Return the regular files of the zip at descriptor `fd`; folders are checked and left out.
+    """List the regular files of the zip at descriptor `fd`; folders are checked and left out.
 
     Args:
         fd: descriptor of the zip.
@@ -166,20 +166,20 @@ def scan_zip(
 
 
 def _iterate_zip_names_of_unknown_encoding(fd: int, end: _ZipEndRecord) -> Iterator[bytes]:
-    """Yield the names beyond ASCII that do not state their encoding."""
+    """Yield a zip's non-ASCII entry names that do not state their encoding."""
     for entry in _read_central_directory(fd, end):
         name = entry.raw_name
         if not (name.isascii() or entry.flags & _UTF8 or read_unicode_path(entry.extra, name)):
             yield name
 
 
-def _check_compression_ratio(unpacked: int, file_bytes: int, limits: Limits) -> None:
+def _check_compression_ratio(unpacked: int, file_bytes: int, limits: ArchiveLimits) -> None:
     if unpacked > max(limits.ratio * file_bytes, bounds.RATIO_FLOOR_BYTES):
         too_tight = f"{unpacked} unpacked bytes, more than {limits.ratio}:1"
         raise ArchiveHostile(f"The archive of {file_bytes} bytes declares {too_tight}.")
 
 
-def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _ZipEndRecord:
+def _read_end_record(fd: int, file_bytes: int, limits: ArchiveLimits) -> _ZipEndRecord:
     tail_offset = max(0, file_bytes - _END.size - _MAX16)
     tail = os.pread(fd, _END.size + _MAX16, tail_offset)
     # The archive's comment may contain the signature: a record must end where the file ends.
@@ -235,7 +235,7 @@ def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _ZipEndRecord:
 def _read_zip64_end_record(
     fd: int, locator: bytes, end_offset: int, fields: tuple[int, ...]
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the position and the numbers of the zip64 end record.
+    """Return the position and the numbers of a zip's zip64 end record.
 
     They must not contradict `fields`, which come from the other end record.
     """
@@ -259,7 +259,7 @@ def _read_zip64_end_record(
 
 
 def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
-    """Yield the directory's records in order; it must have exactly the declared number."""
+    """Yield the entries of a zip's directory in order; it must have exactly the declared number."""
     # In blocks, because a directory of many entries may have a hundred megabytes.
     buffer, at = b"", 0
     offset, left = end.directory_offset, end.directory_bytes
@@ -307,7 +307,9 @@ def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
 
 
 def _find_zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
-    """Return the body of the zip64 extra field, or None; the whole extra field must be valid."""
+    """Return the body of a zip entry's zip64 extra field, or None; the whole extra field must be
+    valid.
+    """
     body, at = None, 0
     while at + 4 <= len(extra):
         kind, count = struct.unpack_from("<HH", extra, at)
@@ -326,7 +328,7 @@ def _find_zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
 def _apply_zip64_fields(
     values: list[bytes], size: int, packed: int, header_offset: int, disk: int, raw_name: bytes
 ) -> tuple[int, int, int, int]:
-    """Replace size and offset fields that are all ones by those of the zip64 field."""
+    """Replace a zip entry's size and offset fields that are all ones by those of the zip64 field."""
 
     def take_next_header_value(bits: int) -> int:
         if not values or len(values[0]) < bits // 8:
@@ -343,7 +345,9 @@ def _apply_zip64_fields(
 
 
 def _is_folder_entry(entry: _ZipEntry, name: str) -> bool:
-    """Reject entries that are neither plain files nor folders; return True for a folder."""
+    """Return True if a zip entry is a folder; reject entries that are neither plain files nor
+    folders.
+    """
     if not entry.raw_name:
         raise ArchiveHostile("An entry has an empty name.")
     kind = stat.S_IFMT(entry.mode)
@@ -372,7 +376,9 @@ def _is_folder_entry(entry: _ZipEntry, name: str) -> bool:
     return is_folder
 
 
-def _check_entry_sizes(entry: _ZipEntry, name: str, limits: Limits, check_ratio: bool) -> None:
+def _check_entry_sizes(
+    entry: _ZipEntry, name: str, limits: ArchiveLimits, check_ratio: bool
+) -> None:
     if entry.method == STORED:
         if entry.packed != entry.size:
             raise ArchiveHostile(
@@ -397,7 +403,9 @@ def _check_entry_sizes(entry: _ZipEntry, name: str, limits: Limits, check_ratio:
 
 
 def _check_local_header(fd: int, entry: _ZipEntry, directory_offset: int) -> tuple[int, bytes]:
-    """Compare the local header with the directory; return the data's offset and first bytes."""
+    """Compare a zip entry's local header with the directory; return its data's offset and first
+    bytes.
+    """
     name = entry.raw_name
     start = entry.header_offset
     if start + _LOCAL.size + len(name) > directory_offset:
@@ -444,7 +452,7 @@ def _check_local_header(fd: int, entry: _ZipEntry, directory_offset: int) -> tup
 
 
 def _inflate_first_bytes(fd: int, entry: _ZipEntry, data_offset: int) -> bytes:
-    """Return the first unpacked bytes of a deflated entry.
+    """Return the first unpacked bytes of a deflated zip entry.
 
     The result is empty if its stream is damaged, which becomes a row of the report later.
     """
@@ -457,7 +465,7 @@ def _inflate_first_bytes(fd: int, entry: _ZipEntry, data_offset: int) -> bytes:
 
 
 def _check_unpacked_size(fd: int, entry: _ZipEntry, data_offset: int, name: str) -> None:
-    """Unpack an entry up to one byte more than declared; damage is left to the decoder's report."""
+    """Unpack a zip entry to at most one byte more than declared, and check its size."""
     try:
         read_member(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
     except UnpackedSizeMismatch as error:

@@ -11,8 +11,8 @@ FIRST_BYTES = 8
 """Number of first bytes of a file that suffice for `find_unsupported_file_kind`."""
 
 
-class ForeignFileKind(NamedTuple):
-    """A kind of file: a noun with its article, and the commands that convert it.
+class UnsupportedFileKind(NamedTuple):
+    """Kind of an unsupported image file: a noun with its article, and the commands that convert it.
 
     In the commands, FILE is the file and FOLDER the folder that contains it.
     """
@@ -22,12 +22,14 @@ class ForeignFileKind(NamedTuple):
 
     @property
     def conversion_advice(self) -> str:
-        """Commands that convert an unsupported file, as a sentence without its full stop."""
+        """Advice with commands that convert an unsupported file, as a sentence without its full
+        stop.
+        """
         return f"Convert it first: {' ; '.join(self.commands)}"
 
     def format_conversion_advice(self, file: str) -> str:
-        """Return the commands that convert an unsupported file, with its name if a shell reads it
-        unchanged.
+        """Return advice with the commands that convert an unsupported file, with its name if a
+        shell reads it unchanged.
         """
         name, folder = file.rpartition("/")[2], file.rpartition("/")[0] or "."
         # Such a name would have to be quoted, and its quotes differ in a shell and in Python.
@@ -37,7 +39,7 @@ class ForeignFileKind(NamedTuple):
 
 
 _SUBMIT = "perennial submit MODEL batch/"
-_IDX = ForeignFileKind(
+_IDX = UnsupportedFileKind(
     "an IDX file, the form in which MNIST is published",
     (
         "import numpy as np; read = lambda file, start: np.frombuffer(open(file, 'rb').read(), "
@@ -46,19 +48,19 @@ _IDX = ForeignFileKind(
         "28, 28), labels=read('train-labels-idx1-ubyte', 8))",
     ),
 )
-_SEVEN = ForeignFileKind("a 7z archive", ("7z x FILE -obatch", _SUBMIT))
-_RAR = ForeignFileKind("a rar archive", ("mkdir batch; unrar x FILE batch/", _SUBMIT))
-_PACKED_TAR = ForeignFileKind(
+_SEVEN = UnsupportedFileKind("a 7z archive", ("7z x FILE -obatch", _SUBMIT))
+_RAR = UnsupportedFileKind("a rar archive", ("mkdir batch; unrar x FILE batch/", _SUBMIT))
+_PACKED_TAR = UnsupportedFileKind(
     "packed by bzip2, xz or zstd", ("mkdir batch; tar xf FILE -C batch", _SUBMIT)
 )
-_TEACHABLE = ForeignFileKind(
+_TEACHABLE = UnsupportedFileKind(
     "a Teachable Machine project",
     (
         "mkdir batch; unzip FILE -d batch",
         "or, in Teachable Machine, Download Samples of each class into a folder of its name",
     ),
 )
-_ON_DISK = ForeignFileKind(
+_ON_DISK = UnsupportedFileKind(
     "what save_to_disk of datasets writes",
     (
         "import datasets; found = datasets.load_from_disk('FOLDER')",
@@ -66,7 +68,7 @@ _ON_DISK = ForeignFileKind(
         "rows.to_parquet(f'batch/{part}.parquet')",
     ),
 )
-_LMDB = ForeignFileKind(
+_LMDB = UnsupportedFileKind(
     "an LMDB database",
     (
         "import lmdb, pathlib; rows = lmdb.open('FOLDER', readonly=True, "
@@ -75,7 +77,7 @@ _LMDB = ForeignFileKind(
         "where values are files; then put them in a folder for each class",
     ),
 )
-_TFRECORD = ForeignFileKind(
+_TFRECORD = UnsupportedFileKind(
     "a TFRecord file",
     (
         "import tensorflow as tf, pathlib; rows = map(tf.train.Example.FromString, "
@@ -85,20 +87,20 @@ _TFRECORD = ForeignFileKind(
         "(at / f'{i}.jpg').write_bytes(f['image/encoded'].bytes_list.value[0])",
     ),
 )
-_RAW = ForeignFileKind(
+_RAW = UnsupportedFileKind(
     "a camera's raw file",
     (
         "magick mogrify -path batch -format jpg -quality 95 FILE",
         "and put batch/*.jpg where the raw files lie",
     ),
 )
-_VIDEO = ForeignFileKind(
+_VIDEO = UnsupportedFileKind(
     "a video", ("mkdir -p batch/CLASS", "ffmpeg -i FILE -vf fps=1 batch/CLASS/%05d.jpg")
 )
-_PDF = ForeignFileKind(
+_PDF = UnsupportedFileKind(
     "a PDF", ("mkdir -p batch/CLASS", "pdftoppm -r 150 -jpeg FILE batch/CLASS/page")
 )
-_PICKLE = ForeignFileKind(
+_PICKLE = UnsupportedFileKind(
     "a pickle, which can run code when it is read",
     (
         "import numpy as np, pickle; data = pickle.load(open('FILE', 'rb'), encoding='latin1')  # "
@@ -107,21 +109,21 @@ _PICKLE = ForeignFileKind(
         "2, 3, 1), labels=data['labels'])  # as CIFAR-10 has them",
     ),
 )
-_NPY = ForeignFileKind(
+_NPY = UnsupportedFileKind(
     "a single array",
     (
         "import numpy as np",
         "np.savez_compressed('batch.npz', images=np.load('FILE'), labels=np.load('LABELS.npy'))",
     ),
 )
-_HDF5 = ForeignFileKind(
+_HDF5 = UnsupportedFileKind(
     "an HDF5 file",
     (
         "import h5py, numpy as np; data = h5py.File('FILE')",
         "np.savez_compressed('batch.npz', images=data['images'][:], labels=data['labels'][:])",
     ),
 )
-_MAT = ForeignFileKind(
+_MAT = UnsupportedFileKind(
     "a MATLAB file (the lines are for one like SVHN's)",
     (
         "import scipy.io, numpy as np; data = scipy.io.loadmat('FILE')",
@@ -129,7 +131,7 @@ _MAT = ForeignFileKind(
         "labels=data['y'].ravel())",
     ),
 )
-_BY_ENDING: tuple[tuple[tuple[str, ...], ForeignFileKind], ...] = (
+_BY_ENDING: tuple[tuple[tuple[str, ...], UnsupportedFileKind], ...] = (
     (("idx3-ubyte", "idx1-ubyte", "idx3-ubyte.gz", "idx1-ubyte.gz"), _IDX),
     ((".7z",), _SEVEN),
     ((".rar",), _RAR),
@@ -149,7 +151,7 @@ _BY_ENDING: tuple[tuple[tuple[str, ...], ForeignFileKind], ...] = (
 _ENDINGS = tuple(ending for endings, _ in _BY_ENDING for ending in endings)
 _ZIP = b"PK\x03\x04"
 _TFRECORD_NAME = ".tfrecord-"
-_BY_FIRST_BYTES: tuple[tuple[bytes, ForeignFileKind], ...] = (
+_BY_FIRST_BYTES: tuple[tuple[bytes, UnsupportedFileKind], ...] = (
     (b"\0\0\x08\x03", _IDX),
     (b"\0\0\x08\x01", _IDX),
     (b"7z\xbc\xaf\x27\x1c", _SEVEN),
@@ -169,8 +171,8 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, ForeignFileKind], ...] = (
 )
 
 
-def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> ForeignFileKind | None:
-    """Return the kind of an unsupported file with images, or None.
+def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> UnsupportedFileKind | None:
+    """Return the kind of an unsupported image file by its name, or None.
 
     `name` is the file's name, `first` its first FIRST_BYTES bytes.
     """
@@ -193,9 +195,9 @@ def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> ForeignFil
     return _TFRECORD if _TFRECORD_NAME in lower else None
 
 
-def group_files_by_kind(names: Sequence[str]) -> dict[ForeignFileKind, list[int]]:
-    """Return kind → numbers of its files."""
-    files_by_kind: dict[ForeignFileKind, list[int]] = {}
+def group_files_by_kind(names: Sequence[str]) -> dict[UnsupportedFileKind, list[int]]:
+    """Group the numbers of unsupported files by their kind."""
+    files_by_kind: dict[UnsupportedFileKind, list[int]] = {}
     for index, name in enumerate(names):
         kind = find_unsupported_file_kind(name)
         if kind is not None:

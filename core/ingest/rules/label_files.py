@@ -43,8 +43,8 @@ _SIDECARS = {
 _MOST_GROUPS = 20
 
 
-class LabelFile(NamedTuple):
-    """A file that looks like labels.
+class PossibleLabelFile(NamedTuple):
+    """A file of the batch that looks like it holds labels or annotations.
 
     Attributes:
         number: number of the file.
@@ -59,8 +59,8 @@ class LabelFile(NamedTuple):
     is_aside: bool = False
 
     @property
-    def program_advice(self) -> str:
-        """Sentence about the program that reads a label file, after a blank; "" if there is none."""
+    def reading_program_advice(self) -> str:
+        """Sentence on which program can read a label file, after a blank; "" if there is none."""
         is_read = any(words in self.description for words in _READ_FROM_FOLDERS)
         return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
 
@@ -69,7 +69,7 @@ class LabelFile(NamedTuple):
         return f"{quote_name(self.path)} looks like {self.description}"
 
 
-def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[LabelFile]:
+def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[PossibleLabelFile]:
     """Return the files among `remaining` that look like labels, those for the whole batch first.
 
     A file may belong to an image with the same stem, as `1.xml` beside `1.jpg` or `labels/1.txt`
@@ -94,12 +94,12 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Lab
                 aside.append(index)
                 continue
         if description is not None:
-            batch_files.append(LabelFile(index, path, description))
+            batch_files.append(PossibleLabelFile(index, path, description))
     return [*batch_files, *_group_label_sidecar_files(names, aside)]
 
 
 def describe_label_file(file: str) -> str | None:
-    """Return a description of label files with such a name, or None.
+    """Return what kind of label file has such a name, in words, or None.
 
     `file` is in lower case and has no folder.
     """
@@ -112,7 +112,9 @@ def describe_label_file(file: str) -> str | None:
     return "labels"
 
 
-def _group_label_sidecar_files(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
+def _group_label_sidecar_files(
+    names: Sequence[str], aside: Sequence[int]
+) -> list[PossibleLabelFile]:
     of: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     for index in aside:
@@ -121,7 +123,7 @@ def _group_label_sidecar_files(names: Sequence[str], aside: Sequence[int]) -> li
         first.setdefault(group, index)
         of[group] += 1
     return [
-        LabelFile(
+        PossibleLabelFile(
             first[group],
             names[first[group]],
             f"one of {count:,} {_SIDECARS[group[1]]}",

@@ -21,7 +21,7 @@ _VIRAMA = 9
 
 
 def explain_invalid_label(label: str) -> str:
-    """Return why the service would reject a label in its normal form, or ""."""
+    """Return why the service would reject a class label in its normal form, or ""."""
     if not label:
         return "is empty"
     if len(label) > MAX_LABEL_CHARS:
@@ -30,7 +30,7 @@ def explain_invalid_label(label: str) -> str:
     if label.isascii() and label.isprintable():
         return ""
     for match in _REFUSED.finditer(label):
-        if not _changes_displayed_text(label, match.start()):
+        if not _does_character_change_display(label, match.start()):
             return (
                 f"has the character U+{ord(match.group()):04X} at position {match.start() + 1}, "
                 f"which cannot be seen"
@@ -38,8 +38,10 @@ def explain_invalid_label(label: str) -> str:
     return ""
 
 
-def _changes_displayed_text(text: str, at: int) -> bool:
-    """Return whether the invisible character at index `at` changes the display in this position."""
+def _does_character_change_display(text: str, at: int) -> bool:
+    """Return True if the invisible character at index `at` changes the display of the text around
+    it.
+    """
     before = text[at - 1] if at else ""
     if not before:
         return False

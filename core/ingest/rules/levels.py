@@ -33,7 +33,7 @@ _DAY_OR_MONTH = re.compile(r"0[1-9]|[12]\d|3[01]")
 
 
 class FolderPlace(NamedTuple):
-    """Place of a folder's images.
+    """Place of a folder's images in a batch: the class folder and the part.
 
     Attributes:
         folder: folder that names their class.
@@ -47,7 +47,7 @@ class FolderPlace(NamedTuple):
 
 
 class NoClassReason(NamedTuple):
-    """Reason why a folder's images have no class, as the end of a sentence.
+    """Reason why the images of a folder have no class, as the end of a sentence.
 
     `top` is the folder beside parts, if any.
     """
@@ -60,8 +60,8 @@ OUTSIDE = NoClassReason("outside any class folder")
 
 
 @dataclass
-class FolderLevels:
-    """The path from the top to the class folders.
+class ClassFolderPath:
+    """Path of folder levels from the top of a batch to the class folders.
 
     Attributes:
         parts: top folder → its part.
@@ -79,7 +79,9 @@ class FolderLevels:
     steps: list[Callable[["FolderPathWalk"], NoClassReason | None]] = field(default_factory=list)
 
     def find_folder_place(self, folder: str) -> FolderPlace | NoClassReason:
-        """Return the place of the images in a folder, or the reason why they have no class."""
+        """Return the class folder and part of the images in a folder, or the reason why they have
+        no class.
+        """
         way = FolderPathWalk(folder.split("/"))
         for step in self.steps:
             wrong = step(way)
@@ -93,7 +95,7 @@ class FolderLevels:
 
 @dataclass
 class FolderPathWalk:
-    """A walk down the path of a folder.
+    """Position while walking down the path of a folder to its class folder.
 
     Attributes:
         names: names of the folders in the path.
@@ -108,7 +110,7 @@ class FolderPathWalk:
     part: str = ""
 
     def descend_folder(self, name: str | None) -> NoClassReason | None:
-        """Go down one folder of a path, or into the folder `name`; return the reason if that is
+        """Go down one folder of the path, or into the folder `name`; return the reason if that is
         impossible.
         """
         if self.at >= len(self.names) or (name is not None and self.names[self.at] != name):
@@ -119,8 +121,8 @@ class FolderPathWalk:
 
 def find_class_folders(
     images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
-) -> FolderLevels:
-    """Find the folder level that has the classes.
+) -> ClassFolderPath:
+    """Find the level of a batch's folders whose names are the classes.
 
     Args:
         images: folder → number of images in it; the top itself has none.
@@ -130,7 +132,7 @@ def find_class_folders(
 
     Raises UnreadableBatchError if a part is missing, or if two readings are possible.
     """
-    finder = _ClassFolderFinder(FolderLevels(), level, known, held_out_alone)
+    finder = _ClassFolderFinder(ClassFolderPath(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
     finder.find_class_folder_level(rows)
     return finder.levels
@@ -138,7 +140,7 @@ def find_class_folders(
 
 class _ClassFolderFinder:
     def __init__(
-        self, levels: FolderLevels, level: int | None, known: Known, held_out_alone: bool
+        self, levels: ClassFolderPath, level: int | None, known: Known, held_out_alone: bool
     ) -> None:
         self.levels = levels
         self._chosen_level, self._known, self._depth = level, known, 1
@@ -156,13 +158,13 @@ class _ClassFolderFinder:
         )
         if parts:
             rows = self._skip_wrapper_folders(
-                self._enter_part_folders(rows, parts), may_have_parts=False
+                self._enter_dataset_part_folders(rows, parts), may_have_parts=False
             )
         while not self._is_done and rows:
-            rows = self._choose_top_folders_or_descend(rows)
+            rows = self._choose_top_folders_as_classes_or_descend(rows)
 
     def _skip_wrapper_folders(self, rows: Rows, may_have_parts: bool) -> Rows:
-        """Pass a chain of single folders.
+        """Skip a chain of single folders that only wrap the others.
 
         Images beside a class folder do not end the chain if a container holds both.
         """
@@ -174,7 +176,7 @@ class _ClassFolderFinder:
             (top,) = tops
             has_direct_images = any(len(names) == 1 for names, _ in rows)
             below = _strip_top_folder(rows)
-            has_parts = may_have_parts and _has_part_folders(below)
+            has_parts = may_have_parts and _are_top_folders_dataset_parts(below)
             if (
                 has_direct_images
                 and not has_parts
@@ -200,8 +202,9 @@ class _ClassFolderFinder:
             rows = below
         return rows
 
-    def _enter_part_folders(self, rows: Rows, parts: dict[str, str]) -> Rows:
-        """Enter the folders of parts (train, test), and in each a chain of container folders.
+    def _enter_dataset_part_folders(self, rows: Rows, parts: dict[str, str]) -> Rows:
+        """Go down into the folders of dataset parts (train, test), and there through container
+        folders.
 
         Examples are `train/images/<class>` and `seg_train/seg_train`.
         """
@@ -250,12 +253,12 @@ class _ClassFolderFinder:
         self.levels.steps.append(descend_into_part_folder)
         return inner_rows
 
-    def _choose_top_folders_or_descend(self, rows: Rows) -> Rows:
+    def _choose_top_folders_as_classes_or_descend(self, rows: Rows) -> Rows:
         """Decide if the top folders are the classes; otherwise go down one level."""
         uppers = _count_images_by_top_folder(rows)
         lowers = _count_images_by_top_folder(_strip_top_folder(rows))
         if self._chosen_level is not None:
-            return self._descend_to_chosen_level(rows, bool(lowers))
+            return self._descend_to_requested_level(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
         # Folders that hold most images themselves are classes, whatever else lies in them.
         if not lowers or direct_images > sum(lowers.values()):
@@ -290,7 +293,7 @@ class _ClassFolderFinder:
             return self._mark_folders_as_classes(rows)
         raise self._build_error(uppers, lowers, direct_images)
 
-    def _descend_to_chosen_level(self, rows: Rows, is_deeper: bool) -> Rows:
+    def _descend_to_requested_level(self, rows: Rows, is_deeper: bool) -> Rows:
         if self._chosen_level == self._depth:
             return self._mark_folders_as_classes(rows)
         if not is_deeper:
@@ -309,7 +312,7 @@ class _ClassFolderFinder:
     def _are_upper_folders_classes(
         self, rows: Rows, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
     ) -> bool:
-        """Return whether the upper of two folder levels clearly has the classes.
+        """Return True if the upper of two folder levels clearly has the classes.
 
         A note mentions a level below that is not a level of classes.
         """
@@ -372,7 +375,7 @@ class _ClassFolderFinder:
         return rows
 
     def _find_known_classes_level(self, uppers: Collection[str], lowers: Collection[str]) -> int:
-        """Return the level, 1 or 2, whose folders the model knows as classes; 0 if undecided."""
+        """Return the folder level, 1 or 2, that the model knows as classes; 0 if undecided."""
         known_labels = self._known()
         if not known_labels:
             return 0
@@ -389,21 +392,21 @@ class _ClassFolderFinder:
         return 0
 
 
-def _has_part_folders(rows: Rows) -> bool:
-    """Return whether the top folders are parts such as train and test.
+def _are_top_folders_dataset_parts(rows: Rows) -> bool:
+    """Return True if the top folders are dataset parts such as train and test.
 
     They are if one is for training and has class folders, or if all are named like parts and some
     have class folders.
     """
     folders = [names for names, _ in rows]
-    return part_rules.has_training_part(folders) or (
+    return part_rules.has_training_class_folders(folders) or (
         all(get_dataset_part_of_folder(names[0]) for names in folders)
         and any(len(names) > 1 for names in folders)
     )
 
 
 def _has_several_folders_above_images(rows: Rows) -> bool:
-    """Return whether a level of several folders precedes the first image, counted from the top."""
+    """Return True if a level of several folders precedes the first image, counted from the top."""
     while rows:
         if len({names[0] for names, _ in rows}) > 1:
             return True
@@ -418,7 +421,7 @@ def _strip_top_folder(rows: Rows) -> Rows:
 
 
 def _count_images_by_top_folder(rows: Rows) -> Counter[str]:
-    """Return first name → number of images."""
+    """Count images by the first name of their path."""
     totals: Counter[str] = Counter()
     for names, number in rows:
         totals[names[0]] += number

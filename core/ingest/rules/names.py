@@ -56,7 +56,7 @@ _SHOWN_CHARS = 120
 
 
 def quote_name(name: str | bytes, most: int = _SHOWN_CHARS) -> str:
-    """Return `name` quoted for a message, with at most about `most` characters.
+    """Quote a name for a message, shortened to about `most` characters.
 
     Unprintable characters are escaped.
     """
@@ -77,22 +77,22 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def normalise_to_nfc(text: str) -> str:
-    """Return a path in the form for comparison: composed letters (NFC)."""
+    """Return a path in Unicode NFC (composed letters), for comparisons."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def normalise_label_text(text: str) -> str:
-    """Return a label in the form for comparison: NFC, same case, no surrounding blanks."""
+    """Return a class label in Unicode NFC without surrounding blanks, for comparisons."""
     return normalise_to_nfc(text).strip()
 
 
 def is_hidden_path(path: str) -> bool:
-    """Return whether a file, or a folder in its path, is hidden."""
+    """Return True if a file, or a folder in its path, is hidden (has a leading dot)."""
     return path.startswith(".") or "/." in path
 
 
 def is_junk_path(path: str) -> bool:
-    """Return whether a path is a file manager's: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
+    """Return True if a path was made by a file manager: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
     if is_hidden_path(path):
         return True
     name = path[path.rfind("/") + 1 :].lower()
@@ -100,18 +100,18 @@ def is_junk_path(path: str) -> bool:
 
 
 def is_image_path(path: str) -> bool:
-    """Return whether a path has the ending of a supported image."""
+    """Return True if a path has the ending of a supported image."""
     return path.lower().endswith(IMAGE_SUFFIXES)
 
 
 def is_clearly_no_image(path: str) -> bool:
-    """Return whether a file name is clearly not that of an image."""
+    """Return True if a file's name is clearly not that of an image."""
     name = path.rpartition("/")[2].lower()
     return name.endswith(_OTHER_SUFFIXES) or name in _OTHER_NAMES
 
 
 def is_archive_path(path: str) -> bool:
-    """Return whether a path has the ending of an archive, which is rejected inside another one."""
+    """Return True if a path has the ending of an archive, which is rejected inside another one."""
     return path.lower().endswith(ARCHIVE_SUFFIXES)
 
 

@@ -27,8 +27,8 @@ _INSTEAD = (
 )
 
 
-def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
-    """Return whether folders, given as names from the top, include a `train/<class>`."""
+def has_training_class_folders(folders: Iterable[Sequence[str]]) -> bool:
+    """Return True if folders, given as names from the top, include a `train/<class>`."""
     return any(
         len(names) > 1 and get_dataset_part_of_folder(names[0]) == TRAINING for names in folders
     )
@@ -37,7 +37,7 @@ def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
 def find_dataset_parts_of_top_folders(
     folders: Iterable[Sequence[str]], held_out_alone: bool = False
 ) -> dict[str, str]:
-    """Return top folder → its part; empty if the top folders are classes.
+    """Return the dataset part (train, test) by top folder; empty if the top folders are classes.
 
     Args:
         held_out_alone: True if parts without a training part are possible.
@@ -57,7 +57,7 @@ def find_dataset_parts_of_top_folders(
         elif below:
             classes_in.setdefault(top, set()).add(below[0])
         # A `train` without class folders is no part, but the advice in
-        # `_refuse_part_without_training` names it.
+        # `_refuse_batch_without_training_images` names it.
         elif part == TRAINING:
             classes_in.setdefault(top, set())
     parts = {
@@ -72,11 +72,11 @@ def find_dataset_parts_of_top_folders(
     if parts_by_word and not parts:
         return parts_by_word
     for top, part in sorted(parts.items()):
-        _refuse_part_without_training(top, part, parts, classes_in, other_folders)
+        _refuse_batch_without_training_images(top, part, parts, classes_in, other_folders)
     return {}
 
 
-def _refuse_part_without_training(
+def _refuse_batch_without_training_images(
     top: str,
     part: str,
     parts: Mapping[str, str],
@@ -105,12 +105,12 @@ def _refuse_part_without_training(
 
 
 def is_held_out_part(part: str, parts: Iterable[str]) -> bool:
-    """Return whether the images of `part` are held out, given all parts of the batch."""
+    """Return True if images of `part` are held out, given all parts of the batch."""
     return part == TEST or (part == VALIDATION and TEST not in parts)
 
 
 def describe_how_folder_was_used(folder: str, part: str, parts: Collection[str]) -> str:
-    """Return a sentence for the report about how a folder was used."""
+    """Return a sentence for the batch's report about the dataset part that a folder was used as."""
     if part != VALIDATION:
         return f"the folder {quote_name(folder)} was taken as the {part} part"
     if is_held_out_part(part, parts):

@@ -16,15 +16,15 @@ from core.ingest.rules.by_folders import assign_folder_classes
 from core.ingest.rules.by_table import assign_table_labels, choose_label_table
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.levels import Known
-from core.ingest.rules.tables import MOST_ENTRIES, FoundTable, find_label_table
+from core.ingest.rules.tables import MOST_ENTRIES, FoundLabelTable, find_label_table
 
 __all__ = [
     "IGNORED",
     "LEFT_BEHIND",
     "BatchReadingPlan",
-    "make_empty_label_finder",
+    "list_no_known_classes",
     "plan_batch_reading",
-    "plan_table_reading",
+    "plan_batch_reading_by_table",
     "require_training_images",
 ]
 
@@ -32,8 +32,8 @@ Read = Callable[[int], bytes]
 """Function that returns the bytes of a file by its number; its exceptions are passed on."""
 
 
-def make_empty_label_finder() -> Collection[str]:
-    """Return no labels, for a model that knows none, or without a model."""
+def list_no_known_classes() -> Collection[str]:
+    """Return no known classes, for a model that knows none, or without a model."""
     return ()
 
 
@@ -41,11 +41,11 @@ def plan_batch_reading(
     names: Sequence[str],
     options: ReadingOptions,
     read: Read,
-    known_classes: Known = make_empty_label_finder,
+    known_classes: Known = list_no_known_classes,
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> BatchReadingPlan:
-    """Plan how the files of a batch are read: the class and part of each.
+    """Decide the class and part of each file in a batch, from its folders or a label table.
 
     Args:
         names: paths of the files.
@@ -75,10 +75,10 @@ def plan_batch_reading(
     return builder.build_plan(options.held_out_alone)
 
 
-def plan_table_reading(
-    names: Sequence[str], options: ReadingOptions, table: FoundTable
+def plan_batch_reading_by_table(
+    names: Sequence[str], options: ReadingOptions, table: FoundLabelTable
 ) -> BatchReadingPlan:
-    """Plan how the files of a batch are read by a given label table.
+    """Decide the class and part of each file in a batch from a given label table.
 
     Raises UnreadableBatchError; see `plan_batch_reading`.
     """

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import PER_TASK, REST, TOTALS
 from core.learning.state import TYPES, MethodState, load_tensors, renumber_task_tensors
 from core.learning.training.output import Part
@@ -32,7 +32,7 @@ IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
 def restore_method_state(
-    parts: Iterable[LocalPart], class_numbers: Sequence[Sequence[int]] = ()
+    parts: Iterable[LocalPartFile], class_numbers: Sequence[Sequence[int]] = ()
 ) -> dict[str, dict[str, Tensor]]:
     """Restore a method's state from a version's parts, with replayed images from their packs.
 

@@ -29,7 +29,7 @@ PATIENCE = timedelta(days=1)
 torchrun, not a timeout, detects the end of a rank.
 """
 # Requests travel as numbers among the gradients; 0 is none.
-_REQUESTS: Sequence[ControlRequest | None] = (None, *ControlRequest)
+_REQUESTS: Sequence[JobControlRequest | None] = (None, *JobControlRequest)
 
 
 class ProcessRanks:

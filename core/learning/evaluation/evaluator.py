@@ -19,7 +19,7 @@ from core.contract.figures import (
     VersionFigures,
 )
 from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
-from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion
+from core.contract.jobs.job_result import MeasuredMatrixCell, MeasuredVersion
 from core.contract.jobs.job_spec import EarlierTask, JobSpec
 from core.contract.jobs.trial import TrialScore
 from core.contract.manifest import Temperature
@@ -84,7 +84,7 @@ class Evaluator:
         emit: Callable[[JobEvent], None],
         features: HeldOutFeatures | None = None,
     ) -> None:
-        self.rows: list[MeasuredCell] = []
+        self.rows: list[MeasuredMatrixCell] = []
         self.answers: dict[tuple[MeasuredVersion, int], Prediction] = {}
         self.temperature: Temperature | None = None
         self._spec = spec
@@ -455,7 +455,7 @@ class Evaluator:
             for name, n in vars(count_correct_by_class(data, scores)).items()
             if n is not None
         }
-        row = MeasuredCell(version=version, task=task, **counts)
+        row = MeasuredMatrixCell(version=version, task=task, **counts)
         self.rows.append(row)
         self._emit_metric("result", row.to_json())
         return data.problem.is_right(scores)

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent
-from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion, PredictionsFile
-from core.contract.jobs.measure_job import MeasureResult, MeasureSpec
+from core.contract.jobs.job_result import MeasuredMatrixCell, MeasuredVersion, PredictionsFile
+from core.contract.jobs.measure_job import MeasurementSpec, MeasureResult
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
 from core.learning.evaluation.calibration.error import measure_calibration
@@ -47,7 +47,7 @@ def measure_version_by_spec(spec: MeasureSpec, emit: Emit) -> Path:
     counts = {
         name: n for name, n in vars(count_correct_by_class(data, scores)).items() if n is not None
     }
-    cell = MeasuredCell(version=_VERSION, task=spec.task, **counts)
+    cell = MeasuredMatrixCell(version=_VERSION, task=spec.task, **counts)
     emit(MetricEvent(name="result", step=None, value=None, data=cell.to_json()))
     text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
     emit(LogEvent(level="info", message=text))
@@ -72,7 +72,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
 
     def run_measurement(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
-        spec = MeasureSpec.from_json(json.loads(Path(spec_path).read_text()))
+        spec = MeasurementSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=measure_version_by_spec(spec, emit)))
 
     return run_and_report_events(out_fd, before, run_measurement)

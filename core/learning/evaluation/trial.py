@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.contract.jobs.job_spec import SelectionPart
+from core.contract.jobs.job_spec import SelectionDataset
 from core.contract.jobs.trial import TrialScore
 from core.learning.analytic.choice import average_over_classes
 from core.learning.evaluation.ancestors import StartingVersions
@@ -19,7 +19,7 @@ def score_trial(
     network: Network,
     method: Method,
     ctx: TaskTrainingContext,
-    parts: Sequence[SelectionPart],
+    parts: Sequence[SelectionDataset],
     ancestors: StartingVersions,
 ) -> TrialScore | None:
     """Score a trial's network: the mean accuracy over tasks on the images for comparing trials.
@@ -36,7 +36,7 @@ def _score_trial_on_selection_images(
     network: Network,
     method: Method,
     inputs: InputNormaliser,
-    parts: Sequence[SelectionPart],
+    parts: Sequence[SelectionDataset],
     ancestors: StartingVersions,
 ) -> TrialScore | None:
     counts: dict[str, list[int]] = {}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from core.contract.architecture import Normalisation
-from core.contract.jobs.export_job import get_graph_output_name, get_sure_output_name
+from core.contract.jobs.export_job import get_head_output_name, get_sure_flag_output_name
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
@@ -56,7 +56,7 @@ class ProbabilityModule(nn.Module):
         return (
             names
             if self.sure_from is None
-            else names + [get_sure_output_name(task) for task in self.tasks]
+            else names + [get_sure_flag_output_name(task) for task in self.tasks]
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:

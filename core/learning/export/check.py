@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from core.contract.jobs.export_job import INPUT, get_graph_output_name, get_sure_output_name
+from core.contract.jobs.export_job import INPUT, get_head_output_name, get_sure_flag_output_name
 from core.learning.evaluation import predicting
 from core.learning.export.answers import ProbabilityModule
 from core.learning.export.graph import ExportFailed
@@ -98,11 +98,11 @@ def compare_graph_with_version(
         outputs = run(batch)
         for task in tasks:
             ours, may = _compute_expected_probabilities(answers, batch, task)
-            theirs = outputs[get_graph_output_name(task)]
+            theirs = outputs[get_head_output_name(task)]
             _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
                 _check_sure_output_of_graph(
-                    theirs, outputs[get_sure_output_name(task)], answers.sure_from
+                    theirs, outputs[get_sure_flag_output_name(task)], answers.sure_from
                 )
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
             tolerance = max(tolerance, float(may.max(initial=0.0)))

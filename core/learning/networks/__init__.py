@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from core.contract.base import ExpectedBase
+from core.contract.base import ExpectedBaseTensors
 from core.learning.networks.backbone import Backbone, ImageSpec, is_batch_norm_counter
 from core.learning.networks.init import initialise_weights
 from core.learning.networks.network import HeadSpec, Network

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, MetricEvent, StoppedEvent
 from core.learning.export.graph import ExportFailed
 from core.learning.reports.data_report import BatchHeldSignal
@@ -88,7 +88,7 @@ def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
 
     def listen_for_stop_signal() -> None:
         while request := os.read(control_fd, 64):
-            if ControlRequest.STOP.value.encode() in request:
+            if JobControlRequest.STOP.value.encode() in request:
                 # Written past the stream's buffer, which the other thread may hold.
                 os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
                 os._exit(0)

@@ -9,10 +9,10 @@ import os
 import threading
 from typing import Protocol
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 
 EXIT_ORPHANED = 3
-_GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
+_GOES_ON = (JobControlRequest.SNAPSHOT, JobControlRequest.ANYTIME)
 
 
 class ControlRequestSource(Protocol):
@@ -47,7 +47,7 @@ class PipeControlRequests:
     def __init__(self, fd: int) -> None:
         self.has_pending_request = False
         self._stop = False
-        self._wanted: set[ControlRequest] = set()
+        self._wanted: set[JobControlRequest] = set()
         self._lock = (
             threading.Lock()
         )  # the reading thread and `take_request` change the same fields
@@ -65,7 +65,7 @@ class PipeControlRequests:
             if self._stop:
                 # The stop takes a snapshot anyway, and a best state would delay it.
                 self._wanted.clear()
-                next_request = ControlRequest.STOP
+                next_request = JobControlRequest.STOP
             else:
                 next_request = next(request for request in _GOES_ON if request in self._wanted)
                 self._wanted.remove(next_request)
@@ -80,6 +80,6 @@ class PipeControlRequests:
                 # Not `sys.exit`, which would end this thread alone.
                 os._exit(EXIT_ORPHANED)
             with self._lock:
-                self._stop = self._stop or ControlRequest.STOP.value.encode() in data
+                self._stop = self._stop or JobControlRequest.STOP.value.encode() in data
                 self._wanted |= {request for request in _GOES_ON if request.value.encode() in data}
                 self.has_pending_request = True

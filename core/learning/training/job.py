@@ -32,7 +32,7 @@ from core.contract.jobs.job_event import (
     SnapshotEvent,
     StoppedEvent,
 )
-from core.contract.jobs.job_result import AnytimeResult, JobResult, LearnedNetwork
+from core.contract.jobs.job_result import BestStateResult, JobResult, LearnedNetworkRecord
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
 from core.contract.manifest import TOTALS, ValidationScore
@@ -472,7 +472,7 @@ class LearningJob:
         if not self._ranks.is_writing_rank:
             return
         parts = output.copy_network_parts(network, best.tensors)
-        document = AnytimeResult(
+        document = BestStateResult(
             **self._describe_network(network, method, best.step).list_fields_that_are_set(),
             validation=ValidationScore(correct=best.correct, total=best.total),
         )
@@ -481,7 +481,9 @@ class LearningJob:
             AnytimeEvent(path=output.write_result_parts(self._spec.out, name, parts, document))
         )
 
-    def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
+    def _describe_network(
+        self, network: Network, method: Method, steps: int
+    ) -> LearnedNetworkRecord:
         environment = output.describe_environment(self._device, self.numerics, self._devices)
         hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
         made = output.describe_network_for_result(

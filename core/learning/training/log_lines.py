@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.contract.figures import Calibration
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.contract.manifest import Temperature
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Problem
@@ -150,7 +150,7 @@ def describe_calibration(temperature: Temperature, calibration: Calibration | No
     )
 
 
-def _format_share(row: MeasuredCell) -> str:
+def _format_share(row: MeasuredMatrixCell) -> str:
     if row.measure is not None:
         return f"{row.measure:.3f}"
     return f"{row.correct / row.total:.1%} ({row.correct} of {row.total})"

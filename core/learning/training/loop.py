@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
-from core.contract.jobs.snapshot import LoopState, LossSumState
+from core.contract.jobs.snapshot import RunningLossState, TrainingLoopState
 from core.contract.jobs.snapshot import TrainingPosition as StoredPosition
 from core.learning.data import features
 from core.learning.data.augment import draw_epoch_random_numbers
@@ -409,25 +409,25 @@ class TrainingLoop:
         frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
         for kind, named in self.method.state.collect_tensors_by_type(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
-        state = LoopState(
+        state = TrainingLoopState(
             position=StoredPosition(**vars(self.position)),
             state=self.method.state.collect_json_by_type(without=frozen),
             validation=self.validation.get_validation_state(),
-            loss=LossSumState(sum=float(self._loss), steps=self._losses),
+            loss=RunningLossState(sum=float(self._loss), steps=self._losses),
         )
         return RunSnapshot(tensors, state)
 
     def _handle_control_request(self) -> None:
         request = self._control.take_request()
-        if request is ControlRequest.ANYTIME and self.validation.anytime:
+        if request is JobControlRequest.ANYTIME and self.validation.anytime:
             self._callbacks.save_best(self.validation.best)
-        if request not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
+        if request not in (JobControlRequest.SNAPSHOT, JobControlRequest.STOP):
             return
         if not math.isfinite(float(self._loss)):
             # raises for weights that are not finite, before a snapshot of them is stored
             self._report_progress()
         self._callbacks.save(self.build_snapshot())
-        if request is ControlRequest.STOP:
+        if request is JobControlRequest.STOP:
             raise TrainingStopped
 
     # Set-up.

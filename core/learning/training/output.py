@@ -18,7 +18,7 @@ from torch import Tensor
 
 from core.contract.architecture import NetworkDescription, Normalisation, TaskHeadDescription
 from core.contract.document import Document
-from core.contract.jobs.job_result import LearnedNetwork, MeasuredVersion, ResultPart
+from core.contract.jobs.job_result import LearnedNetworkRecord, MeasuredVersion, ResultPart
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
 from core.contract.manifest import TOTALS, Environment, ManifestMethod
@@ -75,7 +75,7 @@ def write_result_parts(
     out: Path,
     name: str,
     parts: Iterable[Part],
-    document: LearnedNetwork,
+    document: LearnedNetworkRecord,
     write_beside: Callable[[Path], Mapping[str, object]] = lambda folder: {},
 ) -> Path:
     """Write a result's parts, and its `document` listing them as `result.json`, to `out/name`.
@@ -125,7 +125,7 @@ def describe_network_for_result(
         steps: of the optimizer, so far.
     """
     description = network.describe_for_manifest()
-    return LearnedNetwork(
+    return LearnedNetworkRecord(
         classes=network.classes,
         heads=[
             TaskHeadDescription(task=task, classes=names)

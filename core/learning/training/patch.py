@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.contract.jobs.job_event import DoneEvent
 from core.contract.jobs.job_result import JobResult
-from core.contract.jobs.patch_job import PatchSpec
+from core.contract.jobs.patch_job import ClassPatchSpec
 from core.contract.manifest import PER_TASK, STATISTICS, TOTALS
 from core.learning.class_map import ClassMap
 from core.learning.data import image_packs
@@ -176,7 +176,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
 
     def run_patch(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
-        spec = PatchSpec.from_json(json.loads(Path(spec_path).read_text()))
+        spec = ClassPatchSpec.from_json(json.loads(Path(spec_path).read_text()))
         job = PatchJob(spec, emit)
         with job.numerics.use_numerics_flags():
             job.run_job_phases()

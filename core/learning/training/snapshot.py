@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from safetensors import SafetensorError
 from torch import Tensor
 
-from core.contract.jobs.snapshot import LoopState, SnapshotDocument
+from core.contract.jobs.snapshot import SnapshotDocument, TrainingLoopState
 from core.learning.recipe import Recipe, StrictRecipeModel
 
 # All that reading tensors of another shape or name can raise: such a snapshot costs a restart, not
@@ -40,7 +40,7 @@ class RunSnapshot:
     """Snapshot of a training run: tensors by name, and the loop's state."""
 
     tensors: dict[str, Tensor]
-    state: LoopState
+    state: TrainingLoopState
 
 
 def require_snapshot_of_same_run(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.contract.figures import AdpCheckpoint, AnytimeDeploymentPerformance
 from core.contract.jobs.job_event import BestEvent, JobEvent, MetricEvent
-from core.contract.jobs.snapshot import BestState, ValidationState
+from core.contract.jobs.snapshot import BestStateScore, ValidationState
 from core.learning.evaluation.anytime import (
     MAX_GAP,
     Accuracy,
@@ -145,7 +145,7 @@ class RunValidation:
         """Return the validation state for a snapshot, besides the tensors of the best state."""
         best = self.best
         return ValidationState(
-            best=BestState(correct=best.correct, step=best.step, epoch=best.epoch),
+            best=BestStateScore(correct=best.correct, step=best.step, epoch=best.epoch),
             curve=self.curve.points,
         )
 

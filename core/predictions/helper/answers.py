@@ -167,7 +167,7 @@ def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMak
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
-        images.renew_cpu_limit(CPU_S)
+        images.extend_process_cpu_limit(CPU_S)
         try:
             items, engine = predict_request_images(networks, header, manifest, raw)
             notes, graphs.notes = graphs.notes, []

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizing
-from core.ingest.limits import PREDICT_IMAGES, Limits
+from core.ingest.limits import PREDICT_IMAGES, ArchiveLimits
 from core.processes.messages import read_exactly, read_framed_message, write_framed_message
 
 ARRAY_BYTES = 1 << 30
@@ -34,7 +34,11 @@ class InvalidDecodeRequest(Exception):
 
 
 def decode_image_files(
-    files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: SquareResizing
+    files: Sequence[bytes],
+    size: int,
+    channels: int,
+    limits: ArchiveLimits,
+    resizing: SquareResizing,
 ) -> Iterator[bytes | ImageInvalid]:
     """Decode image files: yield the pixels of each, or the reason why it cannot be used."""
     for data in files:
@@ -48,7 +52,7 @@ def decode_image_files(
 
 
 def decode_nested_arrays(
-    value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: SquareResizing
+    value: Sequence[Any], size: int, channels: int, limits: ArchiveLimits, resizing: SquareResizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Decode nested JSON arrays H×W or H×W×C of values 0 … 255: yield pixels, or why one cannot be
     used.
@@ -61,7 +65,7 @@ def decode_nested_arrays(
 
 
 def _decode_nested_array(
-    image: Any, size: int, channels: int, limits: Limits, resizing: SquareResizing
+    image: Any, size: int, channels: int, limits: ArchiveLimits, resizing: SquareResizing
 ) -> bytes:
     """Convert one nested array of an image to pixels.
 
@@ -137,7 +141,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
-        images.renew_cpu_limit(int(header["cpu_s"]) + 1)
+        images.extend_process_cpu_limit(int(header["cpu_s"]) + 1)
         write_framed_message(sink, b"begun")
         try:
             for message in _encode_decoded_image_messages(header, body, limits):
@@ -158,7 +162,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
 
 
 def _encode_decoded_image_messages(
-    header: Mapping[str, Any], body: Sequence[bytes], limits: Limits
+    header: Mapping[str, Any], body: Sequence[bytes], limits: ArchiveLimits
 ) -> Iterator[bytes]:
     """Yield the messages of a decoding response after `begun`: one per image.
 
@@ -202,4 +206,4 @@ def main(limits: Limits) -> None:
 
 
 if __name__ == "__main__":
-    main(Limits(**json.loads(sys.argv[1])))
+    main(ArchiveLimits(**json.loads(sys.argv[1])))

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from core.contract.jobs.export_job import get_graph_output_name
+from core.contract.jobs.export_job import get_head_output_name
 from core.learning.export.check import TOLERANCE, Images, load_onnx_graph
 from core.learning.export.engine import PredictionEngine, Probabilities
 from core.learning.export.graph import ExportFailed
@@ -246,7 +246,7 @@ class GraphMaker:
             graph = load_onnx_graph(Path(result["file"]), self._threads)
             making.graph.engine = PredictionEngine(
                 "onnxruntime",
-                lambda images, task: graph(images)[get_graph_output_name(task)],
+                lambda images, task: graph(images)[get_head_output_name(task)],
                 result["tolerance"],
             )
         except (EOFError, ValueError, KeyError):

@@ -92,7 +92,7 @@ def test_a_base_without_a_body_or_of_a_huge_network_starts_no_process(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        expected_base, "_compute_expected_base", lambda request: asked.append(request) or {}
+        expected_base, "_compute_expected_base_tensors", lambda request: asked.append(request) or {}
     )
     empty = client.post("/v1/bases", params={"architecture": "resnet18"})
     assert empty.status_code == 422 and "The body is empty" in empty.json()["detail"]
@@ -113,7 +113,7 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
         asking.work()
         return {"tensors": {}, "optional": [], "ignored": []}
 
-    monkeypatch.setattr(expected_base, "_compute_expected_base", ask)
+    monkeypatch.setattr(expected_base, "_compute_expected_base_tensors", ask)
     owners = [key_of(f"owner-{n}") for n in range(4)]
 
     def send(number: int) -> int:

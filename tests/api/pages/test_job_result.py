@@ -9,7 +9,7 @@ from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from core.contract.gate import GateCheck
-from core.database.job_log import add_log_line
+from core.database.job_log import add_job_log_line
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.ids import new_id
@@ -90,7 +90,7 @@ def test_the_log_names_buttons_in_place_of_requests(
     db: Database = logged_in.app.state.database  # type: ignore[attr-defined]
     message = "Task 1 was rolled back: POST /v1/models/birds/tasks/1/relearn learns it again."
     with db.write() as session:
-        add_log_line(session, job.rpartition("/")[2], ("warning", message), 1.0)
+        add_job_log_line(session, job.rpartition("/")[2], ("warning", message), 1.0)
     said = text(logged_in.get(job).text)
     assert "Task 1 was rolled back: “Learn task 1 again…” learns it again." in said
     assert "POST /v1" not in said

@@ -22,7 +22,7 @@ from api.predict import decoder as decoders
 from api.predict.decoder import CRASHED, DecodedImages, DecodeRequest, ImageDecoder
 from core.errors import Invalid
 from core.ingest.images import convert_to_square_array, decode_image
-from core.ingest.limits import PREDICT_IMAGES, Limits
+from core.ingest.limits import PREDICT_IMAGES, ArchiveLimits
 from core.processes import helper_process
 from core.settings import Settings
 
@@ -128,7 +128,7 @@ def png(pixels: np.ndarray) -> bytes:
 def test_files_and_arrays_come_back_in_order_as_ingest_decodes_them(decoder: ImageDecoder) -> None:
     pixels = [picture(seed) for seed in range(3)]
     files = [png(one) for one in pixels]
-    expected = [decode_image(data, 8, 3, Limits().image_pixels) for data in files]
+    expected = [decode_image(data, 8, 3, ArchiveLimits().image_pixels) for data in files]
     assert np.array_equal(pixels_of(ask(decoder, "files", files, 8, 3)), expected)
     text = json.dumps({"images": [one.tolist() for one in pixels]}).encode()
     found = ask(decoder, "arrays", [text], 8, 1)

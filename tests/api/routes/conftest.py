@@ -12,9 +12,9 @@ from safetensors.numpy import save_file
 from starlette.testclient import TestClient
 
 from core.contract.figures import VersionFigures
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.contract.manifest import Manifest
-from core.database.measurements import remove_figures_from_manifest
+from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Part, Task, Version
 from core.ids import new_id
@@ -94,7 +94,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 task_number=learned,
                 status="published" if passed else "held",
                 gate={"passed": passed, "checks": []},
-                manifest=remove_figures_from_manifest(document),
+                manifest=replace_manifest_figures_by_null(document),
                 bytes=sum(p["bytes"] for p in stored),
                 bytes_new=0,
                 created_at=now,
@@ -105,7 +105,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 session.add(Part(version_id=version.id, position=position, **part))
             split = per_class or {}
             measured = [
-                MeasuredCell(
+                MeasuredMatrixCell(
                     version="new", task=of, correct=right, total=total, per_class=split.get(of, {})
                 )
                 for of, (right, total) in (cells or {}).items()

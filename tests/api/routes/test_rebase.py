@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from core.database.tables import Alias, Job, Model, OwnerEvent, Task, VersionTaskResult
 from core.ingest.dataset import write_dataset
-from core.ingest.findings.traces import ImageTraces, write_image_traces
+from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.packaged import imagenet_base, packaged_base
 from core.rebase import rebase_finish
 from core.settings import Settings
@@ -48,7 +48,7 @@ def store(client: Any, tmp_path: Path, seed: int) -> dict[str, Any]:
         found[f"{part}_sha256"] = blobs.put_file(tmp_path / part)[0]
     hashes = np.full((12, 2), seed, np.uint64)
     names = [f"{part}/{row}.png" for part in ("train", "test") for row in range(12)]
-    write_image_traces(tmp_path / "traces", ImageTraces(hashes, hashes, names))
+    write_image_fingerprints(tmp_path / "traces", ImageFingerprints(hashes, hashes, names))
     found["traces_sha256"], found["traces_bytes"] = blobs.put_file(tmp_path / "traces")
     return {**found, "n_train": 12, "n_held_out": 12, "classes": {"cat": 12, "dog": 12}}
 
@@ -511,9 +511,9 @@ def test_images_of_other_paths_are_not_compared(
     begin_without_images(client)
     arrive("birds-rebased", 1, 2)
     hashes = np.zeros((12, 2), np.uint64)
-    write_image_traces(
+    write_image_fingerprints(
         tmp_path / "other",
-        ImageTraces(hashes, hashes, [f"elsewhere/{row}.png" for row in range(24)]),
+        ImageFingerprints(hashes, hashes, [f"elsewhere/{row}.png" for row in range(24)]),
     )
     change_task(
         client,

@@ -12,11 +12,11 @@ from sources import png, write
 
 from core.errors import PerennialError
 from core.ingest import names as service_names
-from core.ingest.layout import IGNORED, ArchiveLayout, BatchReading, build_archive_layout
-from core.ingest.limits import Limits
+from core.ingest.layout import IGNORED, ArchiveLayout, BatchReadingSettings, build_archive_layout
+from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.names import CSV_NAME, normalise_to_nfc
 from core.ingest.rules.options import convert_option_values, parse_reading_option_texts
-from core.text.steps import convert_options_to_parameters
+from core.text.steps import convert_options_to_query_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -152,10 +152,10 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             if path.is_file()
         }
     )
-    reading = BatchReading(parse_reading_option_texts(convert_option_values(chosen)))
+    reading = BatchReadingSettings(parse_reading_option_texts(convert_option_values(chosen)))
     whole: dict[str, tuple[str, bool]] | str
     try:
-        layout = build_archive_layout(every, Limits(), lambda _: b"", reading)
+        layout = build_archive_layout(every, ArchiveLimits(), lambda _: b"", reading)
         whole = classes_in(every, layout)
     except PerennialError as error:
         # The service alone sees hidden files: a folder is sent without them.
@@ -163,7 +163,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     try:
         batch = open_batch(at, kind="folder", **chosen)
     except PackError as error:
-        alone = convert_options_to_parameters(str(error).partition(": ")[2])
+        alone = convert_options_to_query_parameters(str(error).partition(": ")[2])
         assert alone == whole or "there twice" in str(error) or "service would refuse" in str(error)
         return
     if isinstance(whole, str) and "but no training images" in whole:
@@ -179,7 +179,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             if name == CSV_NAME
         }
         read = {number: file.read() for number, file in tables.items() if file is not None}
-    layout = build_archive_layout(sent, Limits(), read.__getitem__)
+    layout = build_archive_layout(sent, ArchiveLimits(), read.__getitem__)
     assert classes_in(sent, layout) == believed
     assert layout.ignored == 0
 

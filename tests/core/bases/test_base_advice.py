@@ -13,9 +13,9 @@ from core.bases import base_advice
 from core.bases.base_advice import (
     Shapes,
     explain_architecture_mismatch_of_base,
-    find_fitting_architecture,
-    format_creation_request,
-    format_upload_query,
+    find_architecture_fitting_base_file,
+    format_base_upload_query,
+    format_model_creation_request,
     refuse_pickle,
 )
 from core.errors import BaseInvalid
@@ -77,7 +77,7 @@ def rgb(size: int) -> dict:
 )  # fmt: skip
 def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
     found, expected = shapes(file, rgb(file_size)), shapes(asked, rgb(size))
-    told = find_fitting_architecture(asked, rgb(size), family(asked), found, expected)
+    told = find_architecture_fitting_base_file(asked, rgb(size), family(asked), found, expected)
     assert told is not None and (told.field, told.architecture, told.image) == (
         field,
         fits[0],
@@ -89,7 +89,9 @@ def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
 def test_a_first_layer_for_other_channels_is_told_as_well():
     asked = {"name": "resnet18", "stem": "auto"}
     found = shapes(asked, {"size": 32, "channels": 1})
-    told = find_fitting_architecture(asked, rgb(32), family(asked), found, shapes(asked, rgb(32)))
+    told = find_architecture_fitting_base_file(
+        asked, rgb(32), family(asked), found, shapes(asked, rgb(32))
+    )
     assert (
         told is not None
         and told.field == "image.channels"
@@ -102,7 +104,7 @@ def test_a_stem_that_no_architecture_has_is_not_explained(stem):
     asked = {"name": "resnet18", "stem": "auto"}
     expected = shapes(asked, rgb(32))
     assert (
-        find_fitting_architecture(
+        find_architecture_fitting_base_file(
             asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected
         )
         is None
@@ -116,7 +118,7 @@ def test_positions_of_no_square_image_are_not_explained(positions):
     asked = {"name": "vit", "layers": 1, "heads": 3, "hidden": 192, "mlp": 768, "patch": None}
     expected = shapes(asked, rgb(32))
     assert (
-        find_fitting_architecture(
+        find_architecture_fitting_base_file(
             asked,
             rgb(32),
             family(asked),
@@ -131,17 +133,19 @@ def test_a_file_that_differs_elsewhere_too_is_not_explained():
     asked = {"name": "resnet18", "stem": "auto"}
     found, expected = shapes(asked, rgb(224)), shapes(asked, rgb(32))
     assert (
-        find_fitting_architecture(
+        find_architecture_fitting_base_file(
             asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected
         )
         is None
     )
     assert (
-        find_fitting_architecture(asked, rgb(32), family(asked), {**found, "more": [3]}, expected)
+        find_architecture_fitting_base_file(
+            asked, rgb(32), family(asked), {**found, "more": [3]}, expected
+        )
         is None
     )
     assert (
-        find_fitting_architecture(
+        find_architecture_fitting_base_file(
             {"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]}
         )
         is None
@@ -150,7 +154,7 @@ def test_a_file_that_differs_elsewhere_too_is_not_explained():
 
 def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     asked = {"name": "resnet18", "stem": "auto"}
-    told = find_fitting_architecture(
+    told = find_architecture_fitting_base_file(
         asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32))
     )
     assert told is not None
@@ -161,14 +165,15 @@ def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     assert (sent["image_size"], sent["channels"]) == (["32"], ["3"])
     assert f"POST /v1/bases?{error.extra['fits']['query']}" in error.detail
     assert (
-        format_creation_request({"name": "resnet18", "stem": "standard"}, rgb(32)) in error.detail
+        format_model_creation_request({"name": "resnet18", "stem": "standard"}, rgb(32))
+        in error.detail
     )
     assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3" in error.detail
 
 
 def test_a_query_says_only_what_is_chosen():
     assert (
-        format_upload_query({"name": "resnet18", "stem": "auto"}, rgb(64))
+        format_base_upload_query({"name": "resnet18", "stem": "auto"}, rgb(64))
         == "architecture=resnet18&image_size=64&channels=3"
     )
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from core.database import migrate
 from core.database.patience import TimeLimitedConnection
-from core.database.polling import PollingReads
+from core.database.polling import PollingDatabaseReads
 from core.database.session import SILENCE_S, STATEMENT_S, Database, is_database_outage
 from core.errors import Unavailable
 
@@ -93,7 +93,7 @@ def test_a_poll_of_a_silent_database_is_unavailable_in_time(
     relay: FaultProxy, relayed: str
 ) -> None:
     async def poll() -> None:
-        reads = PollingReads(relayed, timeout_s=1.0)
+        reads = PollingDatabaseReads(relayed, timeout_s=1.0)
         try:
             with pytest.raises(Unavailable):  # there is no table; the connection is open afterwards
                 await reads.find_job("job_1")

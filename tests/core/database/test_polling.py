@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import select
 
-from core.database.polling import EventFilter, EventRow, PollingReads
+from core.database.polling import JobEventRow, OwnerEventFilter, PollingDatabaseReads
 from core.database.session import Database
 from core.database.tables import Job, OwnerEvent
 from core.errors import Unavailable
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.both_databases
 T = TypeVar("T")
 
 
-def with_reads(database: Database, use: Callable[[PollingReads], Awaitable[T]]) -> T:
+def with_reads(database: Database, use: Callable[[PollingDatabaseReads], Awaitable[T]]) -> T:
     async def run() -> T:
-        reads = PollingReads(database.url)
+        reads = PollingDatabaseReads(database.url)
         await reads.prepare_reads()
         try:
             return await use(reads)
@@ -55,7 +55,7 @@ def test_an_unknown_job_and_key_are_none(filled: Database) -> None:
 
 
 def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
-    async def use(reads: PollingReads) -> list[int]:
+    async def use(reads: PollingDatabaseReads) -> list[int]:
         revisions = []
         for revision in (1, 2, 3):
             with filled.write() as session:
@@ -69,7 +69,7 @@ def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
 
 
 def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Database) -> None:
-    async def use(reads: PollingReads) -> list[object]:
+    async def use(reads: PollingDatabaseReads) -> list[object]:
         found = []
         for step in (2, 2, 3):
             with filled.write() as session:
@@ -83,7 +83,7 @@ def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Databa
 
 
 def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
-    async def use(reads: PollingReads) -> list[list[EventRow]]:
+    async def use(reads: PollingDatabaseReads) -> list[list[JobEventRow]]:
         every = await reads.list_events("job_1", 0, 100, None)
         return [
             every,
@@ -118,8 +118,12 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
         every = session.scalars(select(OwnerEvent).order_by(OwnerEvent.id)).all()
     asked = (None, ("alias",), ("alias", "version"), ("job", "alias", "job"), ("version",) * 600)
 
-    async def use(reads: PollingReads) -> None:
-        for about in (EventFilter(owner_id="own_1"), EventFilter(model_id="mdl_1"), EventFilter()):
+    async def use(reads: PollingDatabaseReads) -> None:
+        for about in (
+            OwnerEventFilter(owner_id="own_1"),
+            OwnerEventFilter(model_id="mdl_1"),
+            OwnerEventFilter(),
+        ):
             of = [event for event in every if about.owner_id in (None, event.owner_id)]
             for types in asked:
                 expected = [event.id for event in of if types is None or event.type in types]
@@ -129,7 +133,7 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
                         :limit
                     ]
             assert await reads.read_newest_owner_event(about) == of[-1].id
-        assert await reads.read_newest_owner_event(EventFilter(owner_id="nobody")) == 0
+        assert await reads.read_newest_owner_event(OwnerEventFilter(owner_id="nobody")) == 0
 
     with_reads(database, use)
 
@@ -147,7 +151,7 @@ def test_a_key_is_found_by_its_prefix(filled: Database) -> None:
 
 
 def test_many_reads_at_once_all_answer(filled: Database) -> None:
-    async def use(reads: PollingReads) -> set[str]:
+    async def use(reads: PollingDatabaseReads) -> set[str]:
         rows = await asyncio.gather(*(reads.find_job("job_1") for _ in range(50)))
         return {row.id for row in rows if row is not None}
 
@@ -155,7 +159,7 @@ def test_many_reads_at_once_all_answer(filled: Database) -> None:
 
 
 def test_a_reader_that_was_cancelled_does_not_mix_up_the_next_answer(filled: Database) -> None:
-    async def use(reads: PollingReads) -> None:
+    async def use(reads: PollingDatabaseReads) -> None:
         for _ in range(20):
             task = asyncio.create_task(reads.list_events("job_1", 0, 100, None))
             await asyncio.sleep(0)
@@ -172,7 +176,7 @@ def test_nothing_can_be_written_through_the_read_connection(
     if filled.dialect != "sqlite":
         return
 
-    async def use(reads: PollingReads) -> None:
+    async def use(reads: PollingDatabaseReads) -> None:
         with pytest.raises(Unavailable):
             await reads._reader.fetch_rows("DELETE FROM jobs", ())
 
@@ -181,7 +185,7 @@ def test_nothing_can_be_written_through_the_read_connection(
 
 def test_a_postgresql_that_is_away_is_unavailable() -> None:
     async def run() -> None:
-        reads = PollingReads("postgresql+psycopg://nobody@127.0.0.1:1/none", timeout_s=1.0)
+        reads = PollingDatabaseReads("postgresql+psycopg://nobody@127.0.0.1:1/none", timeout_s=1.0)
         with pytest.raises(Unavailable):
             await reads.find_job("job_1")
         await reads.close()
@@ -193,7 +197,9 @@ def test_a_silent_postgresql_is_unavailable_in_time() -> None:
     async def run() -> None:
         server = await asyncio.start_server(lambda r, w: asyncio.sleep(600), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        reads = PollingReads(f"postgresql+psycopg://nobody@127.0.0.1:{port}/none", timeout_s=0.5)
+        reads = PollingDatabaseReads(
+            f"postgresql+psycopg://nobody@127.0.0.1:{port}/none", timeout_s=0.5
+        )
         with pytest.raises(Unavailable):
             await reads.find_job("job_1")
         await reads.close()
@@ -206,7 +212,7 @@ def test_reads_work_again_after_the_server_ended_the_connections(filled: Databas
     if filled.dialect != "postgresql":
         return
 
-    async def use(reads: PollingReads) -> None:
+    async def use(reads: PollingDatabaseReads) -> None:
         from sqlalchemy import text
 
         assert await reads.find_job("job_1") is not None

@@ -48,13 +48,13 @@ def test_a_file_that_is_marked_as_deleted_is_not_used(filled: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    "first", ["lock_references_against_deletion", "lock_references_exclusively"]
+    "first", ["lock_blob_references_against_deletion", "lock_blob_references_exclusively"]
 )
 def test_deleting_waits_for_those_who_refer_and_the_reverse(filled: Database, first: str) -> None:
     second = (
-        "lock_references_exclusively"
-        if first == "lock_references_against_deletion"
-        else "lock_references_against_deletion"
+        "lock_blob_references_exclusively"
+        if first == "lock_blob_references_against_deletion"
+        else "lock_blob_references_against_deletion"
     )
     order: list[str] = []
     entered, leave = threading.Event(), threading.Event()
@@ -87,5 +87,5 @@ def test_those_who_refer_do_not_wait_for_each_other(filled: Database) -> None:
     if filled.dialect != "postgresql":
         return  # SQLite has one writer at a time anyway
     with filled.write() as one, filled.write() as two:
-        references.lock_references_against_deletion(one)
-        references.lock_references_against_deletion(two)
+        references.lock_blob_references_against_deletion(one)
+        references.lock_blob_references_against_deletion(two)

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from core.contract.edit import EditedReport
+from core.contract.edit import TaskReportAfterEdit
 from core.contract.reports.data_report import Suspect
 from core.contract.reports.report import BatchReport
 from core.edits.reports import EditReportChanges, update_report_after_edit
@@ -59,7 +59,11 @@ def test_merged_and_removed_images_leave_numbers_and_names() -> None:
         EditReportChanges(
             {"tee": "T-shirt", "tshirt": "T-shirt", "hat": None},
             ["1.png"],
-            {2: EditedReport(classes={"T-shirt": 10, "cap": 2}, touched=[1, 2], removed=[1])},
+            {
+                2: TaskReportAfterEdit(
+                    classes={"T-shirt": 10, "cap": 2}, touched=[1, 2], removed=[1]
+                )
+            },
         ),
     )
     assert report == build_report(), "the former report is kept for an undo"

@@ -11,7 +11,11 @@ from core.edits import rewrite
 from core.edits.recount import count_correct_in_matrix_cell
 from core.edits.rewrite import EditedLabels
 from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
+from core.ingest.findings.traces import (
+    ImageFingerprints,
+    read_image_fingerprints,
+    write_image_fingerprints,
+)
 
 NAMES = ["a", "b", "c"]
 
@@ -49,8 +53,9 @@ def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_pat
     pixels = np.arange(7 * 16, dtype=np.uint8).reshape(7, 16)
     numbers = np.array([0, 1, 2, 0, 1, 0, 2])
     paths = [f"{row}.png" for row in range(7)]
-    write_image_traces(
-        tmp_path / "traces", ImageTraces(hashes[:5], hashes[5:], paths, pixels, numbers, NAMES)
+    write_image_fingerprints(
+        tmp_path / "traces",
+        ImageFingerprints(hashes[:5], hashes[5:], paths, pixels, numbers, NAMES),
     )
     held_out = EditedLabels(["a", "c"], ["a", None])
     assert rewrite.write_edited_trace_file(

@@ -162,7 +162,7 @@ def test_it_is_run_again_after_its_worker_was_killed(
         until(lambda: desk.state(job) is JobState.RUNNING)
         process.send_signal(signal.SIGKILL)
     desk.set(job, lease_until=1.0)
-    assert claims.take_back_expired_jobs(desk.db) == [job]
+    assert claims.take_back_jobs_with_expired_lease(desk.db) == [job]
     assert (desk.state(job), desk.job(job).strikes) == (JobState.QUEUED, 1)
     worker().run_jobs(lambda: False)
     row = desk.job(job)

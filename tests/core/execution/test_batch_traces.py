@@ -14,7 +14,7 @@ from core.execution.batch_traces import report_duplicates_of_earlier_tasks
 from core.ingest.dataset import write_dataset
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates
-from core.ingest.findings.traces import ImageTraces, write_image_traces
+from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, IngestedBatch
 from core.statistics import near
 
@@ -28,9 +28,9 @@ def draw(*numbers: int) -> np.ndarray:
     )
 
 
-def make_traces(images: np.ndarray, labels: list[str], folder: str) -> ImageTraces:
+def make_traces(images: np.ndarray, labels: list[str], folder: str) -> ImageFingerprints:
     classes = sorted(set(labels))
-    return ImageTraces(
+    return ImageFingerprints(
         near.hash_images_perceptually(images),
         np.zeros((0, 2), np.uint64),
         [f"{folder}/{row}.png" for row in range(len(images))],
@@ -48,7 +48,7 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
     assert traces.labels is not None
     write_dataset(folder / TRAIN, traces.labels, SHAPE, [images])
     write_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
-    write_image_traces(folder / TRACES, traces)
+    write_image_fingerprints(folder / TRACES, traces)
     found: Any = {
         "data": {"near_duplicates": find_near_duplicates(traces, np.zeros(len(images), np.bool_))}
     }
@@ -58,9 +58,9 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
     return IngestedBatch(*paths, {}, traces.classes, len(images), 0, found, [])
 
 
-def keep_traces(desk: Any, job_id: str, traces: ImageTraces, **values: Any) -> None:
+def keep_traces(desk: Any, job_id: str, traces: ImageFingerprints, **values: Any) -> None:
     path = desk.folder / "kept"
-    write_image_traces(path, traces)
+    write_image_fingerprints(path, traces)
     sha256, _ = desk.blobs.put_file(path)
     desk.change(Task, desk.task(job_id).id, traces_sha256=sha256, traces_bytes=1, **values)
 
@@ -122,7 +122,7 @@ def test_a_task_without_digests_is_named_as_not_compared(desk: Any, batch: Inges
     model = desk.model()
     job = desk.submit(model)
     older = make_traces(draw(1), ["cat"], "old")
-    older = ImageTraces(older.train, older.held_out, older.names)
+    older = ImageFingerprints(older.train, older.held_out, older.names)
     keep_traces(desk, job, older, standing="learned")
     report = compare(desk, model, batch).report
     assert (report["conflicts_count"], report["conflicts_not_compared"]) == (0, [1])

@@ -12,7 +12,7 @@ from core.execution.prepare import write_job_inputs
 from core.execution.totals import digest_parts_included_in_feature_totals
 from core.ids import new_id
 from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from tests.core.desk import Desk
 
 METHOD: dict[str, Any] = {"name": "analytic", "hyper": {}, "state": {}}
@@ -24,7 +24,7 @@ def learn(desk: Desk, model: str, parts: tuple[str, ...] = ("statistics", "featu
     number = claim.task_number or 0
     named = {f"{kind}.{number}": f"{kind} {number}" for kind in parts}
     result = desk.result({"head": f"h{number}", **named}, [("new", number, 1, 2)], method=METHOD)
-    return publish_result(desk.db, desk.store, claim, result).number
+    return publish_job_result(desk.db, desk.store, claim, result).number
 
 
 def change_version(desk: Desk, model: str, number: int, **values: Any) -> None:

@@ -12,7 +12,7 @@ from core.execution.exporting import read_requested_export
 from core.execution.kinds import KINDS
 from core.execution.kinds.export import EXPORT
 from core.jobs.jobs import build_queued_taskless_job
-from core.jobs.put_off import PutOffSignal
+from core.jobs.put_off import JobPutOffSignal
 from core.scheduling import claim as claims
 from core.versions.exporters import has_exporting_worker
 from worker.attempts import causes
@@ -58,7 +58,7 @@ def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any
     assert {one.job_id, two.job_id} == {first, second}
     exporters.begin_export_or_put_off(desk.db, one, 1)
     with pytest.raises(
-        PutOffSignal, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"
+        JobPutOffSignal, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"
     ):
         exporters.begin_export_or_put_off(desk.db, two, 1)
     claims.put_off_claimed_job(desk.db, two, "later", 100.0)
@@ -74,7 +74,7 @@ def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
     one, two = desk.claim("w1"), desk.claim("w2")
     exporters.begin_export_or_put_off(desk.db, one, 1)
     desk.set(one.job_id, lease_until=1.0)
-    assert claims.take_back_expired_jobs(desk.db) == [one.job_id]
+    assert claims.take_back_jobs_with_expired_lease(desk.db) == [one.job_id]
     exporters.begin_export_or_put_off(desk.db, two, 1)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from weights_files import MODEL, NAME, REPOSITORY, weights
 
-from core.bases.pretrained import PretrainedTerms
+from core.bases.pretrained import PretrainedWeightsPolicy
 from core.database.states import JobAction, JobState
 from core.database.tables import FetchedWeights, Model, Owner, Version
 from core.errors import StorageFull
 from core.execution.kinds import fetch
 from core.execution.weights import end_fetching_and_release_waiting, find_weights_or_claim_fetching
-from core.jobs.put_off import PutOffSignal
+from core.jobs.put_off import JobPutOffSignal
 from core.models import model_deletion, models
 from core.models.new_model import NewModelLimits
 from core.recipe.catalogue import load_recipe_catalogue
@@ -54,7 +54,7 @@ def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
     )
     service, limits = (
         UseCaseResources(desk.db, desk.blobs, catalogue),
-        NewModelLimits(terms=PretrainedTerms(**terms)),
+        NewModelLimits(terms=PretrainedWeightsPolicy(**terms)),
     )
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])
@@ -82,7 +82,7 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
         with pytest.raises(Died):
             worker().run_jobs(lambda: False)
     desk.set(job, lease_until=1.0)
-    assert claims.take_back_expired_jobs(desk.db) == [job]
+    assert claims.take_back_jobs_with_expired_lease(desk.db) == [job]
     assert worker().run_jobs(lambda: False) == 1
     assert desk.state(job) is JobState.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
@@ -118,7 +118,7 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
     assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 2) is None
-    with pytest.raises(PutOffSignal, match="another job brings the same weights") as later:
+    with pytest.raises(JobPutOffSignal, match="another job brings the same weights") as later:
         find_weights_or_claim_fetching(desk.db, desk.blobs, second, REPOSITORY, 2)
     claims.put_off_claimed_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
@@ -136,7 +136,7 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
     def ask(claim: Any) -> bool:
         try:
             return find_weights_or_claim_fetching(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
-        except PutOffSignal:
+        except JobPutOffSignal:
             return False
 
     assert sorted(run_at_once(ask, [desk.claim("w1"), desk.claim("w2")])) == [False, True]
@@ -149,7 +149,7 @@ def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
     assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 1) is None
-    with pytest.raises(PutOffSignal, match="1 jobs bring weights"):
+    with pytest.raises(JobPutOffSignal, match="1 jobs bring weights"):
         find_weights_or_claim_fetching(desk.db, desk.blobs, second, "timm/other", 1)
     desk.lose(first)
     assert find_weights_or_claim_fetching(desk.db, desk.blobs, second, "timm/other", 1) is None

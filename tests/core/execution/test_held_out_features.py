@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.database.tables import Model, Part, Task
 from core.execution.prepare import write_job_inputs
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.retention import references
 from core.retention.damage import DatabaseDamageMarks
 from core.tasks.tasks import delete_task_data
@@ -32,7 +32,7 @@ def learn(desk: Desk, model: str, parts: dict[str, str] = SAME, fill: float = 0.
     (result / "features").mkdir()
     path = result / "features" / "1.safetensors"
     save_file({"features": torch.full((2, 3), fill + number)}, path)
-    publish_result(desk.db, desk.store, claim, result)
+    publish_job_result(desk.db, desk.store, claim, result)
     return (
         desk.blobs.put_file(path)[0]
         if desk.task_of(model, number).held_out_deleted_at is None

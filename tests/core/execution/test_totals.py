@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from core.database.tables import Model
 from core.execution.prepare import write_job_inputs
 from core.models import memory
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.retention import references
 from core.tasks.tasks import delete_task_data
 from core.usage import usage_sums
@@ -34,7 +34,7 @@ def learn(desk: Desk, model: str, **values: Any) -> str:
     )
     content = f"{model} up to {number}"
     (result / "totals.safetensors").write_text(content)
-    publish_result(desk.db, desk.store, claim, result)
+    publish_job_result(desk.db, desk.store, claim, result)
     return hashlib.sha256(content.encode()).hexdigest()
 
 

@@ -13,7 +13,7 @@ from core.database.tables import Event, Model, Task
 from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
 from core.execution import validate as validating
 from core.ingest.findings.batch_data import find_near_duplicates
-from core.ingest.findings.traces import ImageTraces, write_image_traces
+from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.ingest import DecodingMonitor, IngestedBatch
 from core.retention import damage
 from core.scheduling import claim as claims
@@ -27,8 +27,8 @@ def decode(**values: Any) -> Any:
         for name in ("train", "held"):
             (folder / name).write_text(f"{name} of {archive.name}")
         nothing = np.zeros((0, 2), np.uint64)
-        traces = ImageTraces(np.ones((1, 2), np.uint64), nothing, [archive.name])
-        write_image_traces(folder / "traces", traces)
+        traces = ImageFingerprints(np.ones((1, 2), np.uint64), nothing, [archive.name])
+        write_image_fingerprints(folder / "traces", traces)
         near = find_near_duplicates(traces, np.zeros(1, np.bool_))
         classes = values.get("classes", {"cat": 3, "dog": 2})
         allowed = options.allowed_classes

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load, save, save_file
 
 from core.errors import StoreCorrupt
-from core.files.merged import DamagedPart, MergedTensors
+from core.files.merged import DamagedPartFile, MergedSafetensorsFile
 from core.files.safetensors_header import read_safetensors_header
 
 
@@ -50,7 +50,7 @@ def test_the_merged_file_is_what_the_formats_own_writer_would_write(tmp_path):
         "u": np.arange(3, dtype=np.uint8),
     }
     paths = [write(tmp_path / "1", **one), write(tmp_path / "2", **two)]
-    merged = MergedTensors([(path, digest(path), same) for path in paths])
+    merged = MergedSafetensorsFile([(path, digest(path), same) for path in paths])
     data = b"".join(merged.read_chunks())
     assert data == save({**one, **two}) and merged.size == len(data)
 
@@ -60,19 +60,19 @@ def test_int64_after_an_odd_part_stays_aligned_and_readable(tmp_path):
         write(tmp_path / "1", odd=np.ones(3, np.float32)),
         write(tmp_path / "2", count=np.array([5], np.int64)),
     ]
-    data = b"".join(MergedTensors([(p, digest(p), same) for p in paths]).read_chunks())
+    data = b"".join(MergedSafetensorsFile([(p, digest(p), same) for p in paths]).read_chunks())
     assert load(data)["count"].tolist() == [5]
 
 
 def test_a_name_in_two_parts_is_an_error(tmp_path):
     paths = [write(tmp_path / str(i), a=np.ones(2, np.float32)) for i in range(2)]
     with pytest.raises(StoreCorrupt, match="two parts"):
-        MergedTensors([(p, digest(p), same) for p in paths])
+        MergedSafetensorsFile([(p, digest(p), same) for p in paths])
 
 
 def test_tensors_can_be_renamed_and_left_out(tmp_path):
     path = write(tmp_path / "1", fc=np.ones(1, np.float32), w=np.zeros(1, np.float32))
-    merged = MergedTensors(
+    merged = MergedSafetensorsFile(
         [(path, digest(path), lambda name: None if name == "fc" else f"backbone.{name}")]
     )
     assert merged.tensor_names == ["backbone.w"]
@@ -87,14 +87,14 @@ def test_a_part_with_a_flipped_bit_is_found_while_it_is_merged_even_in_what_is_l
     data = bytearray(path.read_bytes())
     data[place + 5] ^= 1
     path.write_bytes(data)
-    merged = MergedTensors([(path, sha256, lambda name: None if name == "fc" else name)])
-    with pytest.raises(DamagedPart):
+    merged = MergedSafetensorsFile([(path, sha256, lambda name: None if name == "fc" else name)])
+    with pytest.raises(DamagedPartFile):
         list(merged.read_chunks())
 
 
 def test_tensors_in_another_order_are_merged_and_verified_too(tmp_path):
     path = reversed_order(tmp_path / "1")
-    merged = MergedTensors([(path, digest(path), same)])
+    merged = MergedSafetensorsFile([(path, digest(path), same)])
     assert {n: v.tolist() for n, v in load(b"".join(merged.read_chunks())).items()} == {
         "a": [2.0] * 3,
         "b": [1.0] * 3,
@@ -103,13 +103,13 @@ def test_tensors_in_another_order_are_merged_and_verified_too(tmp_path):
     sha256, data = digest(path), bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedPart):
-        list(MergedTensors([(path, sha256, same)]).read_chunks())
+    with pytest.raises(DamagedPartFile):
+        list(MergedSafetensorsFile([(path, sha256, same)]).read_chunks())
 
 
 def test_a_part_that_became_shorter_is_damaged(tmp_path):
     path = write(tmp_path / "1", w=np.ones(99, np.float32))
-    merged = MergedTensors([(path, digest(path), same)])
+    merged = MergedSafetensorsFile([(path, digest(path), same)])
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DamagedPart):
+    with pytest.raises(DamagedPartFile):
         list(merged.read_chunks())

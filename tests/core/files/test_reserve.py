@@ -31,10 +31,10 @@ def test_it_is_released_on_a_full_disk_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve.make_disk_reserve_file(tmp_path, SIZE)
-    assert not reserve.remove_disk_reserve_if_full(tmp_path) and list(tmp_path.iterdir())
+    assert not reserve.remove_disk_reserve_if_disk_full(tmp_path) and list(tmp_path.iterdir())
     monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: reserve.FULL_BYTES - 1)
-    assert reserve.remove_disk_reserve_if_full(tmp_path) and not list(tmp_path.iterdir())
-    assert not reserve.remove_disk_reserve_if_full(tmp_path)
+    assert reserve.remove_disk_reserve_if_disk_full(tmp_path) and not list(tmp_path.iterdir())
+    assert not reserve.remove_disk_reserve_if_disk_full(tmp_path)
 
 
 def test_a_disk_that_reserves_nothing_is_left_as_it_was(

@@ -15,7 +15,7 @@ import hostile_corpus
 
 from core.ingest.ingest import DecodingMonitor, IngestedBatch, IngestOptions, ingest_archive
 from core.ingest.inspect import ArchiveDirectory, inspect_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
 
@@ -33,7 +33,7 @@ def look(tmp_path: Path) -> Callable[..., ArchiveDirectory]:
         path = tmp_path / "body"
         path.write_bytes(data)
         return inspect_archive(
-            path, detect_upload_format(data[:SNIFF_BYTES], declared), Limits(**limits)
+            path, detect_upload_format(data[:SNIFF_BYTES], declared), ArchiveLimits(**limits)
         )
 
     return call
@@ -44,7 +44,11 @@ def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
     """take(data, size=8, channels=3, limits=…, **options): ingest bytes with one decoder."""
 
     def call(
-        data: bytes, size: int = 8, channels: int = 3, limits: Limits | None = None, **options: Any
+        data: bytes,
+        size: int = 8,
+        channels: int = 3,
+        limits: ArchiveLimits | None = None,
+        **options: Any,
     ) -> IngestedBatch:
         path = tmp_path / "archive"
         path.write_bytes(data)
@@ -53,7 +57,7 @@ def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
             **{name: options.pop(name) for name in ("progress", "stop") if name in options}
         )
         options = {"processes": 1} | options
-        chosen = IngestOptions(size, channels, limits or Limits(), **options)
+        chosen = IngestOptions(size, channels, limits or ArchiveLimits(), **options)
         return ingest_archive(path, kind, tmp_path / "out", chosen, monitor)
 
     return call

@@ -10,7 +10,7 @@ from safetensors.numpy import save
 from core.ingest.answers import (
     parse_predictions,
     parse_ranked_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
@@ -34,7 +34,7 @@ def write_answers(folder: Path, scores: torch.Tensor) -> bytes:
         counts.to(integers),
     )
     files = stored_predictions.write_predictions(folder, {("new", 3): answers})
-    return read_written_predictions(folder, files)["new", 3]
+    return read_predictions_written_by_job(folder, files)["new", 3]
 
 
 @pytest.mark.parametrize("classes", [1, 7, 300, 40_000])
@@ -45,12 +45,15 @@ def test_the_best_of_the_first_classes_is_their_argmax(tmp_path: Path, classes: 
     answers = parse_ranked_predictions(write_answers(tmp_path, scores))
     assert answers is not None
     for known in {1, (classes + 1) // 2, classes}:  # rounded scores: ties go to the lowest row
-        assert answers.choose_best_rows(known).tolist() == scores[:, :known].argmax(1).tolist()
+        assert (
+            answers.choose_best_known_classes(known).tolist()
+            == scores[:, :known].argmax(1).tolist()
+        )
 
 
 def test_a_file_without_images_has_no_best(tmp_path: Path) -> None:
     answers = parse_ranked_predictions(write_answers(tmp_path, torch.zeros(0, 3)))
-    assert answers is not None and answers.choose_best_rows(2).tolist() == []
+    assert answers is not None and answers.choose_best_known_classes(2).tolist() == []
 
 
 def test_scores_that_are_no_numbers_lead_as_they_win() -> None:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.inspect import inspect_archive
-from core.ingest.layout import BatchReading
-from core.ingest.limits import Limits
+from core.ingest.layout import BatchReadingSettings
+from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import parse_reading_option_texts
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
@@ -76,7 +76,7 @@ class Digest:
         self.path.write_bytes(data)
         kind = detect_upload_format(data[:SNIFF_BYTES], None)
         found = inspect_archive(
-            self.path, kind, Limits(), BatchReading(options), duplicates
+            self.path, kind, ArchiveLimits(), BatchReadingSettings(options), duplicates
         ).content
         assert found is not None and len(found) == 64
         return found

@@ -19,7 +19,7 @@ from core.errors import ArchiveInvalid
 from core.ingest import first_look
 from core.ingest.image_file import Unreadable, headers
 from core.ingest.inspect import ArchiveDirectory, inspect_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from tests.core.ingest.hostile_corpus import png
 from tests.core.ingest.test_images import encoded, huge_png, noise
@@ -48,7 +48,7 @@ def tarred(files: dict[str, bytes]) -> bytes:
 
 def look(path: Path, data: bytes) -> ArchiveDirectory:
     path.write_bytes(data)
-    return inspect_archive(path, detect_upload_format(data[:SNIFF_BYTES], None), Limits())
+    return inspect_archive(path, detect_upload_format(data[:SNIFF_BYTES], None), ArchiveLimits())
 
 
 def batch(bad: dict[str, bytes], good: int = 40) -> dict[str, bytes]:

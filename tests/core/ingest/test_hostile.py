@@ -12,7 +12,7 @@ from hostile_corpus import Attack
 
 from core.errors import PerennialError
 from core.ingest.inspect import ArchiveDirectory
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 
 ATTACKS = hostile_corpus.hostile()
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,11 +63,11 @@ import resource, sys, time
 from pathlib import Path
 import core.ingest.inspect as inspect
 from core.errors import PerennialError
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (int(sys.argv[3]) << 20),) * 2)
 try:
-    print(inspect.inspect_archive(Path(sys.argv[1]), sys.argv[2], Limits()).n_train)
+    print(inspect.inspect_archive(Path(sys.argv[1]), sys.argv[2], ArchiveLimits()).n_train)
 except PerennialError as error:
     print(error.code)
 """
@@ -100,7 +100,7 @@ def test_a_gzip_bomb_is_refused_in_little_memory(tmp_path: Path) -> None:
 
 @pytest.mark.campaign
 def test_half_a_million_entries_fit_in_256_mb(tmp_path: Path) -> None:
-    count = Limits().entries
+    count = ArchiveLimits().entries
     entries = [
         hostile_corpus.Entry(f"train/n{i % 1000:08}/n{i % 1000:08}_{i}.JPEG".encode(), b"x")
         for i in range(count)

@@ -25,9 +25,9 @@ from core.ingest.ingest import (
     IngestedBatch,
     IngestStopped,
     draw_held_out_rows,
-    draw_selection_images,
+    draw_trial_selection_images,
 )
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.processes import helper_process
 
 Take = Callable[..., IngestedBatch]
@@ -484,7 +484,7 @@ def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_an_image_file_beyond_the_size_limit_is_a_row(take: Take) -> None:
-    limits = Limits(image_pixels=64)  # 1 MiB and 512 bytes
+    limits = ArchiveLimits(image_pixels=64)  # 1 MiB and 512 bytes
     result = take(mixed({"cat/large.png": png() + os.urandom(1_100_000)}), limits=limits)
     assert "bytes, more than" in result.report["rejected"][0]["reason"]
 
@@ -496,13 +496,13 @@ def test_selection_images_are_a_twentieth_of_each_large_class_and_none_of_them_i
     digests[1:6] = digests[0]
     candidates = np.ones(55, np.bool_)
     candidates[39] = False  # held out
-    chosen = draw_selection_images(labels, digests, candidates, 0.05, 0)
+    chosen = draw_trial_selection_images(labels, digests, candidates, 0.05, 0)
     counts = np.bincount(labels[chosen], minlength=3)
     assert not chosen[39]
     assert counts[1:].tolist() == [1, 0]
     assert counts[0] in (2, 7), "two images, or one and the six equal ones"
     aside = {digest.tobytes() for digest in digests[chosen]}
     assert not aside & {digest.tobytes() for digest in digests[~chosen & candidates]}
-    again = draw_selection_images(labels, digests, candidates, 0.05, 0)
+    again = draw_trial_selection_images(labels, digests, candidates, 0.05, 0)
     assert (again == chosen).all()
-    assert not draw_selection_images(labels, digests, candidates, 0.0, 0).any()
+    assert not draw_trial_selection_images(labels, digests, candidates, 0.0, 0).any()

@@ -14,7 +14,7 @@ from core.errors import ArchiveHostile, ArchiveInvalid, LabelsInvalid, Perennial
 from core.ingest.ingest import IngestedBatch
 from core.ingest.inspect import ArchiveDirectory
 from core.ingest.layout import build_archive_layout
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.names import normalise_entry_path, normalise_label, quote_name
 
 Look = Callable[..., ArchiveDirectory]
@@ -64,7 +64,7 @@ def test_a_zip_made_by_a_file_manager_is_accepted(look: Look) -> None:
     ],
 )
 def test_one_common_top_folder_is_stripped(names: list[str], classes: set[str]) -> None:
-    assert set(build_archive_layout(names, Limits(), lambda i: b"").classes) == classes
+    assert set(build_archive_layout(names, ArchiveLimits(), lambda i: b"").classes) == classes
 
 
 def test_files_outside_class_folders_are_ignored_and_noted(look: Look) -> None:
@@ -141,7 +141,7 @@ def test_folders_of_one_part_in_several_spellings_join(look: Look) -> None:
 )
 def test_a_test_part_without_a_training_part_is_refused_with_what_to_do(names: list[str]) -> None:
     with pytest.raises(ArchiveInvalid, match=r"but no training images.* [Pp]ut "):
-        build_archive_layout(names, Limits(), lambda i: b"")
+        build_archive_layout(names, ArchiveLimits(), lambda i: b"")
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_a_test_part_without_a_training_part_is_refused_with_what_to_do(names: l
 def test_a_class_may_be_called_like_a_part_and_is_warned_about(
     names: list[str], classes: set[str]
 ) -> None:
-    layout = build_archive_layout(names, Limits(), lambda i: b"")
+    layout = build_archive_layout(names, ArchiveLimits(), lambda i: b"")
     assert (layout.kind, set(layout.classes)) == ("folders", classes)
     assert all("was taken as a class" in text for text in layout.warnings) and layout.warnings
 
 
 def test_images_beside_the_parts_are_left_out_with_a_warning() -> None:
     layout = build_archive_layout(
-        ["train/cat/1.png", "bus/2.png", "test/3.png", "b.png"], Limits(), lambda i: b""
+        ["train/cat/1.png", "bus/2.png", "test/3.png", "b.png"], ArchiveLimits(), lambda i: b""
     )
     assert layout.classes == ["cat"]
     assert [row["path"] for row in layout.ignored_files] == ["bus/2.png", "test/3.png", "b.png"]
@@ -198,7 +198,7 @@ def test_arrays_that_are_not_read_are_named(look: Look) -> None:
 )
 def test_every_file_of_an_archive_is_learned_or_named_with_its_reason(names: list[str]) -> None:
     try:
-        layout = build_archive_layout(names, Limits(), lambda i: b"")
+        layout = build_archive_layout(names, ArchiveLimits(), lambda i: b"")
     except PerennialError as error:
         assert error.detail.isprintable()
         return
@@ -211,12 +211,12 @@ def test_every_file_of_an_archive_is_learned_or_named_with_its_reason(names: lis
 @pytest.mark.parametrize("names", [["a.png"], [".hidden/a.png"], ["test/cat/a.png"], []])
 def test_an_archive_without_training_images_is_refused(names: list[str]) -> None:
     with pytest.raises(ArchiveInvalid):
-        build_archive_layout(names, Limits(), lambda i: b"")
+        build_archive_layout(names, ArchiveLimits(), lambda i: b"")
 
 
 def test_a_class_without_training_images_is_refused() -> None:
     with pytest.raises(LabelsInvalid, match="dog"):
-        build_archive_layout(["train/cat/1.png", "test/dog/1.png"], Limits(), lambda i: b"")
+        build_archive_layout(["train/cat/1.png", "test/dog/1.png"], ArchiveLimits(), lambda i: b"")
 
 
 def test_labels_csv_names_labels_and_parts(look: Look) -> None:

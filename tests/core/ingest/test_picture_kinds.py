@@ -21,12 +21,12 @@ from core.errors import ImageInvalid
 from core.ingest.decoding.decoder import REASON_BYTES
 from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
 from core.ingest.images import decode_image, decode_square_image
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.recipe.images import DECODING
 
 KINDS = Path(__file__).parents[2] / "data" / "picture-kinds.zip"
 SIDE = 16
-MAX = Limits().image_pixels
+MAX = ArchiveLimits().image_pixels
 Pixels = npt.NDArray[np.uint8]
 
 

@@ -14,7 +14,7 @@ from core.ingest.layout import (
     build_stored_reading,
     parse_stored_reading,
 )
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.options import parse_reading_option_texts
 from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
@@ -417,7 +417,7 @@ def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
     names: list[str], classes: dict[str, int]
 ) -> None:
     layout = build_archive_layout(
-        names, Limits(), lambda _: b"{}", parse_stored_reading(None, list(classes), {})
+        names, ArchiveLimits(), lambda _: b"{}", parse_stored_reading(None, list(classes), {})
     )
     assert layout.count_class_images()[0] == classes
 

@@ -30,7 +30,7 @@ from core.export.image_reader import build_image_reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
-from core.ingest.first_report import build_report_before_decoding
+from core.ingest.first_report import build_batch_report_before_decoding
 from core.ingest.ingest import DecodingMonitor, IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.learning.catalogue import build_recipe_catalogue
@@ -60,7 +60,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
     resizing = SquareResizing.from_json(IMAGE)
-    options = IngestOptions(SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0, processes=1)
+    options = IngestOptions(
+        SIDE, 3, ArchiveLimits(), resizing=resizing, held_out_share=0.0, processes=1
+    )
     made = ingest_archive(archive, "zip", tmp_path, options)
     assert np.array_equal(open_dataset(made.train)[0], right)
     assert "3 images have a colour profile that is damaged" in " ".join(made.report["notes"])
@@ -72,7 +74,7 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     data = archive.read_bytes()
     store.put_bytes("archives/one", data)
     model = Model(id="mdl_one", image=IMAGE, scenario="class", base="random")
-    report = build_report_before_decoding(0, [], [], "keep")
+    report = build_batch_report_before_decoding(0, [], [], "keep")
     batch = StoredArchive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage
@@ -161,7 +163,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     path = unpacked / "batch.zip"
     path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
     resizing = SquareResizing.from_json(BEFORE)
-    options = IngestOptions(SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0)
+    options = IngestOptions(SIDE, 3, ArchiveLimits(), resizing=resizing, held_out_share=0.0)
     made = ingest_archive(path, "zip", unpacked / "made", options)
     assert np.array_equal(open_dataset(made.train)[0], before), (
         "training, and a check: both call ingest"

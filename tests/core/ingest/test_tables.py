@@ -14,15 +14,15 @@ from hostile_corpus import honest_zip, png, tar
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
 from core.errors import ArchiveHostile, LabelsInvalid
-from core.ingest.layout import BatchReading, build_archive_layout
-from core.ingest.limits import Limits
-from core.ingest.rules.entries import BadEntry, ReadingOptions, UnreadableBatchError
+from core.ingest.layout import BatchReadingSettings, build_archive_layout
+from core.ingest.limits import ArchiveLimits
+from core.ingest.rules.entries import BadTableEntry, ReadingOptions, UnreadableBatchError
 from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
 from core.ingest.rules.tables import find_label_table, suggest_name_pattern
 from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
 from core.ingest.rules.tables.file_names import parse_name_pattern
-from core.ingest.rules.tables.found import TableFile
-from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNames
+from core.ingest.rules.tables.found import LabelTableCandidate
+from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNameIndex
 from core.ingest.rules.tables.records import open_table_records
 
 Files = dict[str, str | bytes]
@@ -113,7 +113,7 @@ def test_an_image_is_found_by_the_ways_in_which_tables_name_it(
     name: str, folder: str, found: str | int
 ) -> None:
     names = ["a/1.jpg", "b/1.jpg", "b/2.jpg", "b/a b.jpg", "b/Käfer.jpg"]
-    number = ImageNames(names, range(len(names))).find_image(name, folder)
+    number = ImageNameIndex(names, range(len(names))).find_image(name, folder)
     assert (names[number] if number >= 0 else number) == found
 
 
@@ -136,7 +136,7 @@ def test_a_label_is_trimmed_and_a_missing_one_is_listed(value: str, label: str |
     files = table(f'images/cat0.jpg,x\nimages/owl1.jpg,"{value}"\n')
     plan = planned(files, max_bad=0)
     assert labels_of(plan, files).get("images/owl1.jpg") == label
-    said = [BadEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
+    said = [BadTableEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
     assert plan.bad_entries == ([] if label else said)
 
 
@@ -444,8 +444,8 @@ def test_a_list_of_entries_with_thousands_of_keys_is_read_by_the_first() -> None
 
 def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
     seen: list[str] = []
-    images = ImageNames(list(FILES), range(len(FILES)))
-    file = TableFile(
+    images = ImageNameIndex(list(FILES), range(len(FILES)))
+    file = LabelTableCandidate(
         0,
         "t.csv",
         "\n".join(
@@ -473,7 +473,7 @@ def test_many_images_of_one_name_cost_no_search_for_each() -> None:
             seen.append(at)
             return super().__getitem__(at)
 
-    images = ImageNames(Counted(names), range(len(names)))
+    images = ImageNameIndex(Counted(names), range(len(names)))
     for _ in range(3000):
         assert images.find_image("1.jpg") == AMBIGUOUS
     assert len(seen) < 20 * len(names)
@@ -520,12 +520,12 @@ def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     assert not suggest_name_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
     assert not suggest_name_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
     with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
-        build_archive_layout(names, Limits(), lambda _: b"")
+        build_archive_layout(names, ArchiveLimits(), lambda _: b"")
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra[
         "remedies"
     ][-1].items()
-    reading = BatchReading(ReadingOptions(names_pattern="{label}_{number}"))
-    assert build_archive_layout(names, Limits(), lambda _: b"", reading).classes == [
+    reading = BatchReadingSettings(ReadingOptions(names_pattern="{label}_{number}"))
+    assert build_archive_layout(names, ArchiveLimits(), lambda _: b"", reading).classes == [
         "cat",
         "great_owl",
     ]
@@ -538,7 +538,7 @@ def test_case_counts_only_where_names_differ_by_it(name: str) -> None:
     rows = "".join(f"{name.format(letter)},cat\n" for letter in "abcd")
     plan = planned({**files, "labels.csv": f"path,label\n{rows}"})
     assert labels_of(plan, {**files, "labels.csv": ""}) == dict.fromkeys(there, "cat")
-    twins = ImageNames(["images/a.PNG", "images/A.png"], range(2))
+    twins = ImageNameIndex(["images/a.PNG", "images/A.png"], range(2))
     assert twins.find_image("images/a.png") == MISSING and twins.find_image("images/A.png") == 1
 
 

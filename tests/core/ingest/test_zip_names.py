@@ -12,8 +12,8 @@ from hostile_corpus import Entry, png, raw_zip
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.ingest import IngestedBatch
 from core.ingest.inspect import ArchiveDirectory, inspect_archive
-from core.ingest.layout import BatchReading
-from core.ingest.limits import Limits
+from core.ingest.layout import BatchReadingSettings
+from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.zip import scan_zip
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.zip_names import choose_likely_encoding
@@ -126,7 +126,7 @@ def named(tmp_path: Path, data: bytes, encoding: str) -> tuple[list[str], list[s
     (tmp_path / "a.zip").write_bytes(data)
     fd = os.open(tmp_path / "a.zip", os.O_RDONLY)
     try:
-        members = scan_zip(fd, Limits(), names=encoding)
+        members = scan_zip(fd, ArchiveLimits(), names=encoding)
     finally:
         os.close(fd)
     return members.names, members.notes
@@ -171,8 +171,10 @@ def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
     take: Callable[..., IngestedBatch], tmp_path: Path
 ) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of([f"жук/{n}.png".encode("cp866") for n in range(3)]))
-    reading = BatchReading(ReadingOptions(names="cp866"))
-    assert inspect_archive(tmp_path / "a.zip", "zip", Limits(), reading).classes == {"жук": 3}
+    reading = BatchReadingSettings(ReadingOptions(names="cp866"))
+    assert inspect_archive(tmp_path / "a.zip", "zip", ArchiveLimits(), reading).classes == {
+        "жук": 3
+    }
     taken = take((tmp_path / "a.zip").read_bytes(), reading=reading, held_out_share=0)
     assert taken.classes == {"жук": 3}
     assert taken.report["notes"] == [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.database.polling import PollingReads
+from core.database.polling import PollingDatabaseReads
 from core.database.session import Database
 from core.database.tables import Key, Owner, PredictKey
 from core.errors import TooManyRequests
@@ -92,7 +92,7 @@ def test_a_lookup_tells_what_the_key_is_bound_to(database: Database, make_key: A
     make_key()
 
     async def look_up() -> Any:
-        reads = PollingReads(database.url)
+        reads = PollingDatabaseReads(database.url)
         try:
             return await reads.find_key(PREFIX)
         finally:

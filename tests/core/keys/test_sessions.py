@@ -6,7 +6,7 @@ from sqlalchemy import func, select, update
 from core.database.tables import AuditEntry, UserSession
 from core.errors import NotAuthenticated
 from core.keys import keys, sessions
-from core.keys.sessions import MOST, combine_session_token_and_place, digest_token
+from core.keys.sessions import MOST, combine_session_token_and_host, digest_token
 
 PLACE = "127.0.0.1:8000"
 
@@ -26,7 +26,7 @@ def test_a_token_is_kept_as_its_digest_alone(database, secret):
     assert len(token) == 43
     with database.read() as session:
         assert session.scalars(select(UserSession.hash)).all() == [
-            digest_token(combine_session_token_and_place(token, PLACE))
+            digest_token(combine_session_token_and_host(token, PLACE))
         ]
 
 
@@ -39,7 +39,7 @@ def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
                 update(UserSession)
                 .where(
                     UserSession.hash
-                    == digest_token(combine_session_token_and_place(tokens[-1], PLACE))
+                    == digest_token(combine_session_token_and_host(tokens[-1], PLACE))
                 )
                 .values(created_at=float(second))
             )
@@ -47,7 +47,7 @@ def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
         kept = set(session.scalars(select(UserSession.hash)))
     assert len(kept) == MOST
     assert {
-        digest_token(combine_session_token_and_place(token, PLACE)) for token in tokens[:2]
+        digest_token(combine_session_token_and_host(token, PLACE)) for token in tokens[:2]
     }.isdisjoint(kept)
 
 
@@ -68,8 +68,8 @@ def test_a_wrong_key_begins_nothing(database, secret):
 
 def test_login_and_logout_are_in_the_audit_trail(database, secret):
     token = sessions.begin_session(database, secret, PLACE)
-    sessions.end_session(database, combine_session_token_and_place(token, PLACE))
-    sessions.end_session(database, combine_session_token_and_place(token, PLACE))
+    sessions.end_session(database, combine_session_token_and_host(token, PLACE))
+    sessions.end_session(database, combine_session_token_and_host(token, PLACE))
     with database.read() as session:
         actions = session.scalars(select(AuditEntry.action).order_by(AuditEntry.id)).all()
     assert [one for one in actions if one.startswith("session")] == ["session.begin", "session.end"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateCheck
 from core.contract.losses import GateClassComparison, GateComparison, GateComparisons
 from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, check_version_losses
@@ -49,7 +49,7 @@ def losses(**some: Any) -> GateComparisons:
     return {**calm, **some}  # type: ignore[typeddict-item]
 
 
-def features(right: int, before: int, images: int = 100) -> FeatureCount:
+def features(right: int, before: int, images: int = 100) -> AncestorFeatureComparison:
     """Counts beside version 2."""
     counts = {"images": images, "right": right, "images_before": images, "right_before": before}
     return {"ancestors": [{"version": 2, "is_good": True, **counts}], "missing": None}  # type: ignore[typeddict-item]
@@ -203,7 +203,10 @@ def test_features_that_lost_more_than_the_limit_are_held(
 
 
 def test_features_that_were_not_compared_pass_and_say_why() -> None:
-    missing: FeatureCount = {"ancestors": [], "missing": "it is the first version of its line"}
+    missing: AncestorFeatureComparison = {
+        "ancestors": [],
+        "missing": "it is the first version of its line",
+    }
     (check,) = check_version_losses({"features_collapsed": 0.1}, losses(), "mdl_1", missing)
     assert check["passed"] and check["not_measured"] == "it is the first version of its line"
 

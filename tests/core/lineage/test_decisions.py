@@ -14,7 +14,7 @@ from core.errors import WrongState
 from core.jobs import jobs
 from core.lineage import lineage
 from core.models import attention, model_deletion
-from core.publishing.publish import JobVersionStatus, publish_result
+from core.publishing.publish import JobVersionStatus, publish_job_result
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
@@ -37,7 +37,7 @@ def work(desk: Desk, correct: int = GOOD) -> tuple[int, JobVersionStatus]:
     """The next job from claim to publish: its task, and what came of it."""
     claim = desk.claim()
     result = desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
-    return claim.task_number, publish_result(desk.db, desk.store, claim, result)
+    return claim.task_number, publish_job_result(desk.db, desk.store, claim, result)
 
 
 def learned(desk: Desk, *batches: str, scenario: str = "class", **values: Any) -> str:
@@ -66,7 +66,7 @@ def relearn(desk: Desk, model: str, number: int) -> tuple[Any, bool]:
 
 def roll_back(desk: Desk, model: str) -> None:
     aliases.roll_alias_back(
-        desk.db, actor(desk), model, "production", aliases.AliasMoveDecision("worse")
+        desk.db, actor(desk), model, "production", aliases.RequestedAliasMove("worse")
     )
 
 
@@ -171,7 +171,7 @@ def test_the_line_of_a_deleted_model_ends_its_running_job_publishes_nothing(desk
     result = desk.result({"head": "x"}, [("new", 2, GOOD, 10)])
     model_deletion.delete_model(desk.db, desk.store, desk.blobs, actor(desk), model)
     with pytest.raises(WrongState):
-        publish_result(desk.db, desk.store, claim, result)
+        publish_job_result(desk.db, desk.store, claim, result)
     claims.complete_pause_or_cancellation(desk.db, claim)
     states = {job.task_number: job.state for job in desk.all(Job, model_id=model)}
     assert states == {1: "succeeded", 2: "cancelled", 3: "cancelled"}
@@ -261,7 +261,7 @@ def test_a_job_whose_parent_was_rolled_back_while_it_ran_is_held(desk: Desk) -> 
     claim = desk.claim()
     roll_back(desk, model)
     result = desk.result({"head": "x"}, [("new", 3, GOOD, 10)])
-    assert publish_result(desk.db, desk.store, claim, result).status == "held"
+    assert publish_job_result(desk.db, desk.store, claim, result).status == "held"
     (version,) = desk.all(Version, model_id=model, number=3)
     assert [c["name"] for c in version.gate["checks"] if not c["passed"]] == ["parent_rolled_back"]
 
@@ -299,7 +299,12 @@ def test_what_a_promoted_version_lacks_is_passed_over(desk: Desk) -> None:
     submit(desk, model)
     assert work(desk)[1].status == "held"
     answer, _ = aliases.set_alias(
-        desk.db, actor(desk), model, "production", 3, aliases.AliasMoveDecision("seen and accepted")
+        desk.db,
+        actor(desk),
+        model,
+        "production",
+        3,
+        aliases.RequestedAliasMove("seen and accepted"),
     )
     assert answer["lost_tasks"][0]["lost_classes"] == ["2a", "2b"]
     assert standings(desk, model) == ["learned", "skipped", "learned"]
@@ -341,7 +346,7 @@ def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again
 def test_several_tasks_are_brought_back_one_after_the_other(desk: Desk) -> None:
     model = learned(desk, "", "", "")
     aliases.roll_alias_back(
-        desk.db, actor(desk), model, "production", aliases.AliasMoveDecision("worse"), 1
+        desk.db, actor(desk), model, "production", aliases.RequestedAliasMove("worse"), 1
     )
     for number in (3, 2):
         relearn(desk, model, number)
@@ -369,7 +374,7 @@ def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is
     assert work(desk, BAD)[1].status == "held"
     retries.retry_job(desk.db, CATALOGUE, actor(desk), held, None)
     aliases.set_alias(
-        desk.db, actor(desk), model, "production", 2, aliases.AliasMoveDecision("seen")
+        desk.db, actor(desk), model, "production", 2, aliases.RequestedAliasMove("seen")
     )
     assert work(desk, BAD)[1].status == "held"
     assert standings(desk, model) == ["learned", "learned"]

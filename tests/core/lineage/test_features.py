@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.features import FeatureCount, FeatureShare
+from core.contract.features import AncestorFeatureAccuracy, AncestorFeatureComparison
 from core.lineage.features import (
     compute_feature_accuracy_loss,
     find_ancestor_with_best_features,
@@ -18,7 +18,7 @@ from core.lineage.features import (
 
 def share(
     now: tuple[int, int], before: tuple[int, int], version: int = 2, good: bool = True
-) -> FeatureShare:
+) -> AncestorFeatureAccuracy:
     """(right, images) of the version and of an ancestor."""
     return {
         "version": version,
@@ -30,7 +30,7 @@ def share(
     }
 
 
-def counted(*ancestors: FeatureShare) -> FeatureCount:
+def counted(*ancestors: AncestorFeatureAccuracy) -> AncestorFeatureComparison:
     return {"ancestors": list(ancestors), "missing": None}
 
 

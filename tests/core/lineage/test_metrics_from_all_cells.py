@@ -11,10 +11,10 @@ from pydantic_core import to_json
 from sqlalchemy import select
 
 from core.contract.figures import VersionFigures
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.contract.manifest import Manifest
 from core.database import measurements
-from core.database.measurements import remove_figures_from_manifest
+from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.ids import new_id
@@ -85,7 +85,7 @@ class History:
             model.next_version += 1
             version = Version(
                 id=new_id("ver"), model_id=model.id, number=number, parent=parent.number, task_number=task,
-                status="published", gate={}, manifest=remove_figures_from_manifest(document),
+                status="published", gate={}, manifest=replace_manifest_figures_by_null(document),
                 bytes=draw.randint(1, 99), bytes_new=0,
                 created_at=0.0,
             )  # fmt: skip
@@ -128,13 +128,13 @@ class History:
         session.flush()
         return number
 
-    def _cell(self, version: str, task: int) -> MeasuredCell:
+    def _cell(self, version: str, task: int) -> MeasuredMatrixCell:
         """As many images of a task each time; one of them in five has none."""
         total = 0 if task % 5 == 4 else 20 + task
         correct = self.draw.randint(0, total)
         cat = min(correct, 9)
         per_class = {"cat": [cat, 9], "dog": [correct - cat, total - 9]} if total else {}
-        return MeasuredCell(
+        return MeasuredMatrixCell(
             version=version, task=task, correct=correct, total=total, per_class=per_class
         )
 

@@ -12,13 +12,17 @@ import pytest
 import receiver as receivers
 
 from core.network import guarded_http
-from core.network.guarded_http import RequestNotSentError, SendingSettings, post_guarded_request
+from core.network.guarded_http import (
+    GuardedRequestSettings,
+    RequestNotSentError,
+    post_guarded_request,
+)
 from core.network.public_address import parse_networks, parse_url_target
 from tests.security import addresses
 
 LOOPBACK = parse_networks("127.0.0.0/8")
-WAY = SendingSettings(LOOPBACK, 5.0)
-SHORT = SendingSettings(LOOPBACK, 0.6)
+WAY = GuardedRequestSettings(LOOPBACK, 5.0)
+SHORT = GuardedRequestSettings(LOOPBACK, 0.6)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +95,7 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
         target = parse_url_target(f"http://receiver.test:{port}/")
         assert (
             post_guarded_request(
-                target, {}, b"{}", SendingSettings(LOOPBACK, 5.0, rebinding)
+                target, {}, b"{}", GuardedRequestSettings(LOOPBACK, 5.0, rebinding)
             ).status
             == 204
         )
@@ -100,7 +104,9 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
         with pytest.raises(
             RequestNotSentError, match=r"169\.254\.169\.254 is a link-local address"
         ):
-            post_guarded_request(target, {}, b"{}", SendingSettings(LOOPBACK, 5.0, rebinding))
+            post_guarded_request(
+                target, {}, b"{}", GuardedRequestSettings(LOOPBACK, 5.0, rebinding)
+            )
 
 
 def test_a_name_that_was_public_and_is_not_any_more_is_not_dialled() -> None:
@@ -113,7 +119,9 @@ def test_a_name_that_was_public_and_is_not_any_more_is_not_dialled() -> None:
                     target,
                     {},
                     b"{}",
-                    SendingSettings((), 5.0, lambda host, port, named=named: list(named.answers)),
+                    GuardedRequestSettings(
+                        (), 5.0, lambda host, port, named=named: list(named.answers)
+                    ),
                 )
         assert receiver.seen == []
 
@@ -126,7 +134,7 @@ def test_tls_asks_for_the_name_though_the_address_is_dialled(
     trust = ssl.create_default_context(cafile=str(certificate))
     asked: list[str | None] = []
     context.sni_callback = lambda connection, name, context: asked.append(name)
-    way = SendingSettings(LOOPBACK, 5.0, lambda host, port: ["127.0.0.1"])
+    way = GuardedRequestSettings(LOOPBACK, 5.0, lambda host, port: ["127.0.0.1"])
     with receivers.running(context) as receiver:
         port = receiver.url.rpartition(":")[2]
         with pytest.raises(RequestNotSentError, match="certificate is not trusted"):

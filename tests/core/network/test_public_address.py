@@ -7,7 +7,7 @@ import pytest
 
 from core.network.public_address import (
     AddressRefused,
-    describe_non_public,
+    describe_non_public_address,
     find_embedded_ipv4,
     parse_networks,
     parse_url_target,
@@ -58,7 +58,7 @@ def test_a_plain_address_is_taken(url: str) -> None:
 
 @pytest.mark.parametrize("address", TRUE_PUBLIC)
 def test_a_public_address_is_public(address: str) -> None:
-    assert describe_non_public(ipaddress.ip_address(address)) is None
+    assert describe_non_public_address(ipaddress.ip_address(address)) is None
 
 
 def test_what_is_allowed_may_be_reached_by_http_and_nothing_else() -> None:

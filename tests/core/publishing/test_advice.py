@@ -63,7 +63,7 @@ def finish(
     ]
     document = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**document, "answers": files}))
-    published = publish_result(desk.db, desk.store, claim, folder)
+    published = publish_job_result(desk.db, desk.store, claim, folder)
     (row,) = desk.all(Version, model_id=model, number=published.number)
     warnings: list[str] = row.warnings
     return warnings

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import torch
 
-from core.contract.jobs.job_spec import FilePart
+from core.contract.jobs.job_spec import FileByteRange
 from core.database.tables import Part, Task, VersionTaskResult
 from core.execution.prepare import write_job_inputs
 from core.ingest.answers import (
     StoredTaskPredictions,
     decrypt_predictions,
     read_encrypted_predictions,
-    read_written_predictions,
+    read_predictions_written_by_job,
 )
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import make_class_predictions
 from core.publishing import publish as publishing
 from core.publishing import version_rows
-from core.publishing.publish import publish_result
-from core.retention.answers import remove_predictions
+from core.publishing.publish import publish_job_result
+from core.retention.answers import remove_stored_predictions
 from core.storage.folder import FolderStore
 from tests.core.desk import Desk
 
@@ -71,8 +71,10 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     document = json.loads((result / "result.json").read_text())
     listed = [file.to_json() for file in files]
     (result / "result.json").write_text(json.dumps({**document, "answers": listed}))
-    left = {task: data for (_, task), data in read_written_predictions(result, files).items()}
-    publish_result(desk.db, desk.store, claim, result, desk.settings.make_folder("cache"))
+    left = {
+        task: data for (_, task), data in read_predictions_written_by_job(result, files).items()
+    }
+    publish_job_result(desk.db, desk.store, claim, result, desk.settings.make_folder("cache"))
     return left
 
 
@@ -102,7 +104,7 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
     } == left
     assert not any(file in blob.read_bytes() for file in left.values())
     with desk.db.write() as session:
-        assert remove_predictions(session, model, 1) == sorted(
+        assert remove_stored_predictions(session, model, 1) == sorted(
             {cells_of(desk, model, n)[1].answers for n in (1, 2, 3)}
         )
     assert {task: key is None for task, key in keys_of(desk, model).items()} == {
@@ -137,7 +139,7 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
             desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
         ).read_text()
     )
-    parts = {task["number"]: FilePart.from_json(task["answers"]) for task in spec["history"]}
+    parts = {task["number"]: FileByteRange.from_json(task["answers"]) for task in spec["history"]}
     assert {
         task: part.path.read_bytes()[part.begin : part.end] for task, part in parts.items()
     } == left

@@ -15,7 +15,7 @@ from core.errors import LeaseLost
 from core.ids import new_id
 from core.jobs.job_story import BestStateSummary, read_job_page_data
 from core.publishing import anytime
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.requests.actor import Actor
 from core.scheduling import claim as claims
 
@@ -42,7 +42,9 @@ def best(desk: Any, correct: int, *, step: int = 3, content: str = "weights") ->
 
 
 def register(desk: Any, claim: Any, correct: int, **values: Any) -> None:
-    anytime.register_best_state(desk.db, desk.store, claim, best(desk, correct, **values))
+    anytime.upload_and_register_best_state(
+        desk.db, desk.store, claim, best(desk, correct, **values)
+    )
 
 
 def stored(desk: Any, job_id: str, name: str) -> bytes:
@@ -135,7 +137,7 @@ def test_a_folder_that_is_incomplete_is_refused(desk: Any, job: Any) -> None:
     folder = best(desk, 5)
     (folder / "parts" / "head.safetensors").unlink()
     with pytest.raises(ValueError, match="head"):
-        anytime.register_best_state(desk.db, desk.store, job[1], folder)
+        anytime.upload_and_register_best_state(desk.db, desk.store, job[1], folder)
     assert desk.keys("anytime/") == []
 
 
@@ -206,7 +208,7 @@ def with_curve(desk: Any) -> Path:
 
 
 def test_the_curve_becomes_part_of_the_versions_manifest(desk: Any, job: Any) -> None:
-    publish_result(desk.db, desk.store, job[1], with_curve(desk))
+    publish_job_result(desk.db, desk.store, job[1], with_curve(desk))
     adp = desk.manifests(job[1].model_id)[-1]["adp"]
     assert adp["mean"] == {"1": 0.25, "2": 0.75} and adp["curve"][0]["best_step"] == 1
 
@@ -218,7 +220,7 @@ def test_the_curve_is_published_without_tasks_whose_data_was_deleted(desk: Any) 
     with desk.db.write() as session:
         session.scalars(select(Task).where(Task.model_id == model)).one().data_deleted_at = 1.0
     desk.submit(model)
-    publish_result(desk.db, desk.store, desk.claim(), with_curve(desk))
+    publish_job_result(desk.db, desk.store, desk.claim(), with_curve(desk))
     adp = desk.manifests(model)[2]["adp"]
     assert adp["mean"] == {"2": 0.75}
     assert [point["accuracy"] for point in adp["curve"]] == [{"2": 0.75}]

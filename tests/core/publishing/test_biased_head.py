@@ -11,7 +11,7 @@ import pytest
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Event, Model, Version
 from core.publishing.biased_head import find_biased_head_warning
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 
 MODEL = Model(
     name="photos",
@@ -115,7 +115,7 @@ def test_a_published_version_its_job_and_its_log_say_it(desk: Any) -> None:
     beside = result(48, 71, 60).to_json()
     figures = {name: beside[name] for name in ("baseline_ncm", "baseline_lda")}
     (folder / "result.json").write_text(json.dumps({**document, **figures}))
-    publish_result(desk.db, desk.store, desk.claim(), folder)
+    publish_job_result(desk.db, desk.store, desk.claim(), folder)
     (told,) = desk.job(job_id).warnings
     assert told.startswith("The features of version 1 tell the classes apart")
     assert desk.all(Version, model_id=model)[1].warnings == [told]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.features import FeatureCount
+from core.contract.features import AncestorFeatureComparison
 from core.database.measurements import FEATURES
 from core.database.tables import Model, Version, VersionMeasurement
 from core.lineage.checks import NEW_GATE
@@ -26,7 +26,7 @@ class Line:
 
     def learn(
         self, right: Counts | None, later: Any = None, recipe: Any = None, **more: Any
-    ) -> FeatureCount:
+    ) -> AncestorFeatureComparison:
         """Publish the next version, with two more classes; what was counted of its features."""
         values = {} if recipe is None else {"recipe": recipe}
         _, claim = self.desk.begin(self.model, **values)
@@ -46,11 +46,11 @@ class Line:
         )
         return self.counted(published.number)
 
-    def counted(self, version: int) -> FeatureCount:
+    def counted(self, version: int) -> AncestorFeatureComparison:
         (row,) = self.desk.all(
             VersionMeasurement, model_id=self.model, version=version, name=FEATURES
         )
-        found: FeatureCount = row.detail
+        found: AncestorFeatureComparison = row.detail
         return found
 
     def version(self, number: int) -> Version:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import ColumnElement, insert, select, text
 
-from core.database.polling import EventFilter, build_owner_events_query
+from core.database.polling import OwnerEventFilter, build_owner_events_query
 from core.database.session import Database
 from core.database.tables import AuditEntry, Owner, OwnerEvent
 from core.requests import audit
@@ -59,10 +59,10 @@ def clumped(new_database: Callable[[], Database]) -> Database:
 
 
 @pytest.mark.parametrize(
-    "about", [EventFilter(), EventFilter("own_1"), EventFilter("own_1", "mdl_1")]
+    "about", [OwnerEventFilter(), OwnerEventFilter("own_1"), OwnerEventFilter("own_1", "mdl_1")]
 )
 def test_events_of_a_type_are_read_in_the_index_of_types(
-    clumped: Database, about: EventFilter
+    clumped: Database, about: OwnerEventFilter
 ) -> None:
     mark = "?" if is_sqlite(clumped) else "%s"
     query, values = build_owner_events_query(mark, about, 0, 50, ["alias"])

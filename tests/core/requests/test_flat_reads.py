@@ -91,9 +91,9 @@ walk.
 
 
 ABOUT = {
-    "an owner": polling.EventFilter(owner_id=make_id("own", 0)),
-    "a model": polling.EventFilter(model_id=MODEL),
-    "everybody": polling.EventFilter(),
+    "an owner": polling.OwnerEventFilter(owner_id=make_id("own", 0)),
+    "a model": polling.OwnerEventFilter(model_id=MODEL),
+    "everybody": polling.OwnerEventFilter(),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "job": (polling._JOB, (make_id("job", STOPPED),)),
@@ -166,17 +166,19 @@ READS: Reads = {
     "audit of a model": lambda db: trail(db, model="model-0"),
     "audit of an action": lambda db: trail(db, action="model.create"),
     "audit since a time": lambda db: trail(db, since=4e9, newest_first=True),
-    "results": lambda db: versions.list_results(db, OWNER, MODEL, "1", limit=3, cursor=None),
+    "results": lambda db: versions.list_version_task_results(
+        db, OWNER, MODEL, "1", limit=3, cursor=None
+    ),
     "bases": lambda db: bases.list_bases(db, OWNER, limit=3, cursor=None),
     "usage": lambda db: usage_lists.list_usage_by_model(db, ADMIN, limit=3, cursor=None),
     "usage of owners": lambda db: usage_lists.list_usage_by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
     "claim": lambda db: claim.complete_pause_or_cancellation(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
-    "reap": lambda db: claim.take_back_expired_jobs(db),
-    "ring": lambda db: sweep.find_jobs_never_announced_to_workers(db),
-    "uploads to sweep": lambda db: upload_removal.delete_forgotten_uploads(db, EMPTY),
+    "reap": lambda db: claim.take_back_jobs_with_expired_lease(db),
+    "ring": lambda db: sweep.find_long_waiting_claimable_jobs(db),
+    "uploads to sweep": lambda db: upload_removal.delete_uploads_of_finished_jobs(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
-    "states to sweep": lambda db: sweep._delete_unneeded_states(
+    "states to sweep": lambda db: sweep._delete_unneeded_job_states(
         db, EMPTY, Settings(), "snapshot", "snapshots/"
     ),
     "memories to sweep": lambda db: sweep._delete_replay_data_of_deleted_tasks(db, EMPTY),
@@ -359,10 +361,10 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
 
 def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
     async def asked(db: Database, size: Size) -> None:
-        reads = polling.PollingReads(db.url)
+        reads = polling.PollingDatabaseReads(db.url)
         job = await reads.find_job(make_id("job", STOPPED + (size.tasks - 1) * size.models))
         assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
-        stop = await reads.find_stopping_task(job.model_id, size.tasks - 3)
+        stop = await reads.find_task_stopping_lineage(job.model_id, size.tasks - 3)
         assert stop is not None and stop[0] == "held" and stop[1] is not None
         await reads.close()
 

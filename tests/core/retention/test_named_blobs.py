@@ -79,7 +79,7 @@ class House:
         exports.get_or_build_export(
             UseCaseResources(self.db, self.blobs(kind), CATALOGUE),
             self.actor,
-            exports.RequestedDownload("m", "1", "safetensors"),
+            exports.RequestedExport("m", "1", "safetensors"),
             spool,
         )
 
@@ -158,7 +158,7 @@ def test_a_blob_that_vanished_before_it_was_named_is_told(
 def test_naming_a_blob_waits_for_those_who_delete(house: House, make: Any, table: Any) -> None:
     maker = threading.Thread(target=make, args=(house, Blobs))
     with house.db.write() as session:
-        references.lock_references_exclusively(session)
+        references.lock_blob_references_exclusively(session)
         maker.start()
         maker.join(0.1)
         assert maker.is_alive()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.snapshot import StoredAnytimeState
+from core.contract.jobs.snapshot import StoredBestState
 from core.database.jobs import change_job_state, lock_job
 from core.database.session import Database
 from core.database.states import JobAction
@@ -191,7 +191,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
                 "step": 4,
                 "correct": 3,
             }
-            desk.set(job, anytime=StoredAnytimeState.from_json(best))
+            desk.set(job, anytime=StoredBestState.from_json(best))
         if end == "failed":
             claims.fail_job(desk.db, claim, "code", "x")
         elif end in ("cancelled", "paused"):

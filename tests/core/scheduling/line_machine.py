@@ -23,7 +23,7 @@ from core.jobs.job_response import find_job_response_facts
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.models import attention, models
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
@@ -167,7 +167,7 @@ class Line(RuleBasedStateMachine):
                 self.actor,
                 self.model,
                 "production",
-                aliases.AliasMoveDecision("worse"),
+                aliases.RequestedAliasMove("worse"),
                 version,
             )
         )
@@ -225,7 +225,7 @@ class Line(RuleBasedStateMachine):
         before = self.must_cover(claim.task_number)
         result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
         try:
-            made = publish_result(self.desk.db, self.desk.store, claim, result)
+            made = publish_job_result(self.desk.db, self.desk.store, claim, result)
         except WrongState:  # a stop was asked for
             claims.complete_pause_or_cancellation(self.desk.db, claim)
             return
@@ -362,7 +362,7 @@ class Line(RuleBasedStateMachine):
             result = self.desk.result(
                 {"head": claim.job_id}, [("new", claim.task_number, GOOD, 10)]
             )
-            publish_result(self.desk.db, self.desk.store, claim, result)
+            publish_job_result(self.desk.db, self.desk.store, claim, result)
         waiting = [job.id for job in self.rows(Job) if JobState(job.state) in UNFINISHED]
         assert not waiting, f"jobs wait for ever: {waiting}"
 
@@ -480,7 +480,7 @@ class Line(RuleBasedStateMachine):
                 self.model,
                 "production",
                 version,
-                aliases.AliasMoveDecision(reason),
+                aliases.RequestedAliasMove(reason),
             ),
             granted=granted,
         )

@@ -119,9 +119,9 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
     dead, alive = desk.submit(desk.model()), desk.submit(desk.model())
     first, second = desk.claim(), desk.claim()
     desk.expire(first if first.job_id == dead else second)
-    assert claims.take_back_expired_jobs(desk.db) == [dead]
+    assert claims.take_back_jobs_with_expired_lease(desk.db) == [dead]
     assert (desk.state(dead), desk.state(alive)) == (JobState.QUEUED, JobState.RUNNING)
-    assert claims.take_back_expired_jobs(desk.db) == []
+    assert claims.take_back_jobs_with_expired_lease(desk.db) == []
 
 
 @pytest.mark.both_databases
@@ -132,12 +132,12 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
     claim = claims.claim_job(desk.db, "dead", 600.0)
     assert claim is not None and claims.claim_job(desk.db, "other", 600.0) is not None
     assert claim.job_id == dead
-    assert claims.take_back_worker_jobs(desk.db, "dead") == [dead]
+    assert claims.take_back_jobs_of_dead_worker(desk.db, "dead") == [dead]
     assert (desk.state(dead), desk.state(other)) == (JobState.QUEUED, JobState.RUNNING)
     assert desk.job(dead).strikes == 1
     with pytest.raises(LeaseLost):
         claims.requeue_or_fail_job(desk.db, claim, "it lives after all")
-    assert claims.take_back_worker_jobs(desk.db, "dead") == []
+    assert claims.take_back_jobs_of_dead_worker(desk.db, "dead") == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_third_lost_attempt_fails_the_job(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for expected in (JobState.QUEUED, JobState.QUEUED, JobState.FAILED):
         desk.expire(desk.claim())
-        claims.take_back_expired_jobs(desk.db)
+        claims.take_back_jobs_with_expired_lease(desk.db)
         assert desk.state(job_id) is expected
     assert desk.job(job_id).error["kind"] == "lost"
     assert desk.job(job_id).finished_at is not None

@@ -140,7 +140,7 @@ def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
     check = desk.check(model)
     for _ in range(claims.MAX_STRIKES):
         desk.expire(desk.claim())
-        assert claims.take_back_expired_jobs(desk.db) == [check]
+        assert claims.take_back_jobs_with_expired_lease(desk.db) == [check]
     assert desk.state(check) is JobState.FAILED
     assert desk.job(check).error["code"] == "job-lost"
     job = desk.submit(model)
@@ -188,10 +188,10 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
     for _ in range(2):
         desk.remove_unwanted_runs(
             grace_days=0
-        ) if by_a_sweep else upload_removal.delete_forgotten_uploads(desk.db, desk.store)
+        ) if by_a_sweep else upload_removal.delete_uploads_of_finished_jobs(desk.db, desk.store)
         assert desk.keys("archives/") == [f"archives/{open_one}"]
     assert desk.job(over).archive_key is None
-    upload_removal.delete_finished_upload(desk.db, desk.store, open_one)
+    upload_removal.delete_upload_of_finished_job(desk.db, desk.store, open_one)
     assert desk.keys("archives/") == [f"archives/{open_one}"]
 
 
@@ -230,7 +230,7 @@ def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) ->
 
     assert counted() == 12
     desk.act(check, JobAction.CANCEL)
-    upload_removal.delete_finished_upload(desk.db, desk.store, check)
+    upload_removal.delete_upload_of_finished_job(desk.db, desk.store, check)
     assert counted() == 5
 
 
@@ -268,7 +268,7 @@ def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any)
     assert desk.keys("archives/") == [f"archives/{running}"]
     assert desk.job(waiting).archive_key is None
     claims.complete_pause_or_cancellation(desk.db, claim)
-    upload_removal.delete_finished_upload(desk.db, desk.store, running)
+    upload_removal.delete_upload_of_finished_job(desk.db, desk.store, running)
     assert desk.keys("archives/") == []
 
 
@@ -299,7 +299,7 @@ def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any)
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:
     check = desk.check(desk.model())
-    assert sweep.find_jobs_never_announced_to_workers(desk.db) == [check]
+    assert sweep.find_long_waiting_claimable_jobs(desk.db) == [check]
 
 
 @pytest.mark.both_databases

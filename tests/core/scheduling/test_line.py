@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import and_, select
 from sqlalchemy.orm import aliased
 
-from core.database.jobs import build_unfinished_condition
+from core.database.jobs import build_unfinished_job_condition
 from core.database.tables import Job
 from core.lineage import judgement
 from core.lineage.coverage import MissingTasks
@@ -56,7 +56,7 @@ def by_place(now: float) -> Any:
     earlier = select(other.id).where(
         other.model_id == Job.model_id,
         other.place < Job.place,
-        build_unfinished_condition(other.state),
+        build_unfinished_job_condition(other.state),
     )
     return and_(
         Job.state == "queued",

@@ -15,7 +15,7 @@ from core.database.states import JobAction, JobState
 from core.database.tables import Alias, Event, Job, Model, Task, Version
 from core.errors import LeaseLost, PerennialError
 from core.jobs import jobs
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
@@ -126,7 +126,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                     result = desk.result(
                         {"head": claim.job_id}, [("new", claim.task_number, correct, 10)]
                     )
-                    publish_result(desk.db, desk.store, claim, result)
+                    publish_job_result(desk.db, desk.store, claim, result)
                 elif way < 0.85:
                     claims.fail_job(desk.db, claim, "code", "no")
                 else:
@@ -135,7 +135,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 claims.complete_pause_or_cancellation(desk.db, claim)
 
     resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
-    given = aliases.AliasMoveDecision("seen")
+    given = aliases.RequestedAliasMove("seen")
 
     def person(seed: int) -> None:
         draw = random.Random(seed)

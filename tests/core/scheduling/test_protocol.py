@@ -173,7 +173,7 @@ class Protocol(RuleBasedStateMachine):
 
         def go() -> int:
             result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, 9, 10)])
-            return publish.publish_result(self.desk.db, self.desk.store, claim, result).number
+            return publish.publish_job_result(self.desk.db, self.desk.store, claim, result).number
 
         if now.version is not None:
             assert go() == now.version, "published twice is published once"
@@ -214,9 +214,9 @@ class Protocol(RuleBasedStateMachine):
         if claim is None:
             return
         self.desk.expire(claim)
-        assert claims.take_back_expired_jobs(self.desk.db) == [claim.job_id]
+        assert claims.take_back_jobs_with_expired_lease(self.desk.db) == [claim.job_id]
         self.ended(claim.job_id, strike=True)
-        assert claims.take_back_expired_jobs(self.desk.db) == []
+        assert claims.take_back_jobs_with_expired_lease(self.desk.db) == []
 
     @rule(
         pick=st.integers(0, 9),

@@ -12,7 +12,7 @@ from core.database.tables import Job, Task
 from core.ids import new_id
 from core.scheduling import claim as claims
 from core.scheduling import turns
-from core.scheduling.turns import OwnerTurn
+from core.scheduling.turns import OwnerSchedulingTurn
 from tests.core.at_once import run_at_once
 
 
@@ -144,8 +144,11 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
     gone = desk.new_owner("gone")
     there = desk.new_owner("there")
     (job,) = queue(desk, 1)
-    in_order = [OwnerTurn(gone, new_id("job"), False), OwnerTurn(there, job, False)]
-    monkeypatch.setattr(turns, "list_turns_of_owners_with_jobs", lambda *_: in_order)
+    in_order = [
+        OwnerSchedulingTurn(gone, new_id("job"), False),
+        OwnerSchedulingTurn(there, job, False),
+    ]
+    monkeypatch.setattr(turns, "list_owner_scheduling_turns", lambda *_: in_order)
     assert desk.claim().job_id == job
 
 

@@ -12,12 +12,16 @@ from PIL import Image
 
 from core.ingest.findings.batch_data import (
     EXAMPLES,
-    EarlierTaskTraces,
-    add_earlier_duplicates,
+    EarlierTaskFingerprints,
+    add_near_duplicates_of_earlier_tasks,
     find_near_duplicates,
     measure_class_balance,
 )
-from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
+from core.ingest.findings.traces import (
+    ImageFingerprints,
+    read_image_fingerprints,
+    write_image_fingerprints,
+)
 from core.statistics import near
 from core.statistics.near import MOST_BITS, compute_hamming_distances, hash_images_perceptually
 
@@ -163,7 +167,7 @@ def test_nothing_is_near_in_an_empty_part() -> None:
 
 def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> None:
     images = scenes(12)
-    own = ImageTraces(
+    own = ImageFingerprints(
         hash_images_perceptually(images[:6]),
         hash_images_perceptually(images[[2, 8]]),
         [f"a{i}" for i in range(8)],
@@ -172,13 +176,13 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
     found = find_near_duplicates(own, repeat)
     assert found["within"] == {"count": 1, "examples": [{"path": "a6", "like": "a2"}]}
     assert found["held_out"] == found["within"]
-    theirs = ImageTraces(
+    theirs = ImageFingerprints(
         hash_images_perceptually(images[[9, 3]]),
         hash_images_perceptually(images[[4, 10]]),
         ["b0", "b1", "b2", "b3"],
     )
-    told = add_earlier_duplicates(
-        found, own, iter([EarlierTaskTraces(3, None), EarlierTaskTraces(2, theirs)])
+    told = add_near_duplicates_of_earlier_tasks(
+        found, own, iter([EarlierTaskFingerprints(3, None), EarlierTaskFingerprints(2, theirs)])
     )
     assert told["earlier"] == [
         {
@@ -193,12 +197,12 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
 
 def test_equal_bytes_are_duplicates_and_no_near_ones() -> None:
     same = hash_images_perceptually(scenes(1)[[0, 0]])
-    traces = ImageTraces(same, np.zeros((0, 2), np.uint64), ["a", "b"])
+    traces = ImageFingerprints(same, np.zeros((0, 2), np.uint64), ["a", "b"])
     assert find_near_duplicates(traces, np.array([False, True]))["within"]["count"] == 0
 
 
 def test_examples_are_few_and_counts_whole() -> None:
-    many = ImageTraces(
+    many = ImageFingerprints(
         hash_images_perceptually(scenes(1)[[0] * 50]),
         np.zeros((0, 2), np.uint64),
         [str(i) for i in range(50)],
@@ -208,15 +212,15 @@ def test_examples_are_few_and_counts_whole() -> None:
 
 
 def test_traces_come_back_as_they_were_written(tmp_path) -> None:
-    traces = ImageTraces(
+    traces = ImageFingerprints(
         hash_images_perceptually(scenes(3)),
         hash_images_perceptually(scenes(2, seed=1)),
         ["ä/1.png", "b", "c\udc80", "d", "e"],
     )
-    write_image_traces(tmp_path / "one", traces)
-    write_image_traces(tmp_path / "two", traces)
+    write_image_fingerprints(tmp_path / "one", traces)
+    write_image_fingerprints(tmp_path / "two", traces)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    back = read_image_traces(tmp_path / "one")
+    back = read_image_fingerprints(tmp_path / "one")
     assert np.array_equal(back.all_hashes, traces.all_hashes) and back.names == traces.names
 
 
@@ -224,7 +228,7 @@ def test_traces_come_back_as_they_were_written(tmp_path) -> None:
 def test_what_is_no_file_of_traces_is_a_value_error(tmp_path, content: bytes) -> None:
     (tmp_path / "bad").write_bytes(content)
     with pytest.raises(ValueError, match="holds no traces"):
-        read_image_traces(tmp_path / "bad")
+        read_image_fingerprints(tmp_path / "bad")
 
 
 def test_balance_names_classes_of_few_images() -> None:

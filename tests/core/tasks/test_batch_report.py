@@ -139,7 +139,7 @@ def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
     assert any("the same image under two classes" in text for text in found["not_checked"])
     assert not any(
         "decoded" in text
-        for text in batch_report.describe_missing_checks(directory("a", encoded=False))
+        for text in batch_report.describe_skipped_checks(directory("a", encoded=False))
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.text.nearest import describe_unknown_field, find_nearest_path, list_schema_paths
+from core.text.nearest import describe_unknown_field, find_nearest_field_path, list_schema_paths
 
 MODEL = [
     "name",
@@ -36,7 +36,7 @@ RECIPE = [
 def test_a_field_of_a_model_is_found_by_its_path_its_last_part_or_a_slip(
     written: str, meant: str | None
 ) -> None:
-    assert find_nearest_path(written, MODEL) == meant
+    assert find_nearest_field_path(written, MODEL) == meant
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def test_a_field_of_a_model_is_found_by_its_path_its_last_part_or_a_slip(
     ],
 )
 def test_a_field_of_a_recipe_is_found_at_any_depth(written: str, meant: str | None) -> None:
-    assert find_nearest_path(written, RECIPE) == meant
+    assert find_nearest_field_path(written, RECIPE) == meant
 
 
 def test_among_equals_the_one_in_the_same_block_is_meant() -> None:
     known = ["a.rate", "b.rate", "rate"]
-    assert find_nearest_path("rates", known, "b") == "b.rate"
-    assert find_nearest_path("rates", known) == "rate"
+    assert find_nearest_field_path("rates", known, "b") == "b.rate"
+    assert find_nearest_field_path("rates", known) == "rate"
 
 
 def test_a_name_of_any_length_is_compared_in_no_time() -> None:
-    assert find_nearest_path("x" * 1_000_000, RECIPE) is None
+    assert find_nearest_field_path("x" * 1_000_000, RECIPE) is None
 
 
 def test_the_message_names_the_block_that_the_field_was_written_in() -> None:

@@ -15,7 +15,7 @@ def make(
     if value is not None:
         score = TrialScore(source="selection", value=value, error=0.02, images=100)
     figures = {"passed": True, "bytes": 10, "images": 0, "score": score, **fields}
-    return MeasuredTrial(number, TrialFigures(**figures), seconds)
+    return MeasuredTrial(number, TrialMeasurements(**figures), seconds)
 
 
 ORDERS: dict[str, tuple[list[MeasuredTrial], int, str]] = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.jobs.trial import TrialFigures, TrialScore
+from core.contract.jobs.trial import TrialMeasurements, TrialScore
 from core.database.states import JobAction
 from core.database.tables import Task, Trial, TrialFile
 from core.errors import WrongState
@@ -18,9 +18,9 @@ from core.trials.listing import read_job_trials
 RECIPES: list[Any] = [{"method": {"name": name}, "seed": 0} for name in ("er", "lwf", "finetune")]
 
 
-def figures(value: float = 0.5, images: int = 0) -> TrialFigures:
+def figures(value: float = 0.5, images: int = 0) -> TrialMeasurements:
     score = TrialScore(source="selection", value=value, error=0.01, images=100)
-    return TrialFigures(score=score, passed=True, bytes=10, images=images)
+    return TrialMeasurements(score=score, passed=True, bytes=10, images=images)
 
 
 def submit(desk: Any, model: str, count: int = 2, choose: str = "best") -> str:

@@ -10,7 +10,7 @@ from core.database.states import JobAction
 from core.database.tables import ExportedDownload, Job, Model, Part, Task, Version
 from core.execution import snapshots
 from core.scheduling import claim as claims
-from core.upkeep.sweep import find_jobs_never_announced_to_workers
+from core.upkeep.sweep import find_long_waiting_claimable_jobs
 
 DAY_S = 86_400.0
 
@@ -18,16 +18,16 @@ DAY_S = 86_400.0
 def test_a_job_that_waits_without_a_ring_is_rung_again(desk: Any) -> None:
     model = desk.model()
     waiting, behind = desk.submit(model), desk.submit(model)
-    assert find_jobs_never_announced_to_workers(desk.db) == [waiting]
+    assert find_long_waiting_claimable_jobs(desk.db) == [waiting]
     with desk.db.read() as session:
         now = desk.db.now(session)
     desk.set(waiting, rung_at=now)
-    assert find_jobs_never_announced_to_workers(desk.db) == []
+    assert find_long_waiting_claimable_jobs(desk.db) == []
     desk.set(waiting, rung_at=now - 6)
-    assert find_jobs_never_announced_to_workers(desk.db) == [waiting]
+    assert find_long_waiting_claimable_jobs(desk.db) == [waiting]
     desk.set(waiting, created_at=now)
-    assert find_jobs_never_announced_to_workers(desk.db) == []
-    assert behind not in find_jobs_never_announced_to_workers(desk.db, 0)
+    assert find_long_waiting_claimable_jobs(desk.db) == []
+    assert behind not in find_long_waiting_claimable_jobs(desk.db, 0)
 
 
 def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -> None:

@@ -77,7 +77,7 @@ def send(office: Office, upload: str, at: int, data: bytes) -> int:
 
 
 def whole_of(office: Office, upload: str) -> bytes:
-    whole = whole_uploads.find_whole_upload(office.db, office.actor, upload)
+    whole = whole_uploads.find_complete_upload(office.db, office.actor, upload)
     return b"".join(whole_uploads.read_upload_bytes(office.db, office.store, office.actor, whole))
 
 
@@ -101,7 +101,7 @@ def test_pieces_make_the_file(office: Office, upload: str) -> None:
 def test_an_incomplete_upload_says_where_it_is(office: Office, upload: str) -> None:
     send(office, upload, 0, b"abcd")
     with pytest.raises(UploadIncomplete) as refused:
-        whole_uploads.find_whole_upload(office.db, office.actor, upload)
+        whole_uploads.find_complete_upload(office.db, office.actor, upload)
     assert refused.value.extra == {"offset": 4, "length": 10}
 
 
@@ -214,7 +214,7 @@ def test_a_foreign_owner_finds_nothing_and_an_administrator_all(
         with pytest.raises(NotFound):
             call(STRANGER)
     with pytest.raises(NotFound):
-        whole_uploads.find_whole_upload(office.db, STRANGER, upload)
+        whole_uploads.find_complete_upload(office.db, STRANGER, upload)
     for call in calls:
         call(Actor(STRANGER.owner_id, None, "admin") if call is not calls[-1] else office.actor)
 
@@ -313,7 +313,7 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
         piece(office.folder, data),
         UploadLimits(3, limit, 24.0),
     )
-    found = whole_uploads.find_whole_upload(office.db, office.actor, made)
+    found = whole_uploads.find_complete_upload(office.db, office.actor, made)
 
     def submit() -> Any:
         sent.path.write_bytes(data)

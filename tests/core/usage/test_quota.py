@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from core.admission.admission import JobLimits
+from core.admission.admission import NewJobLimits
 from core.database.session import Database
 from core.database.states import JobState
 from core.database.tables import Job, Model, Owner, Part, Task
@@ -24,7 +24,7 @@ from tests.core.rows import make_version_row
 
 def figure(db: Database, actor: Actor) -> int | None:
     with db.read() as session:
-        return stored_bytes.read_measured_bytes(session, actor.owner_id)[0]
+        return stored_bytes.read_measured_owner_bytes(session, actor.owner_id)[0]
 
 
 def stale(db: Database) -> None:
@@ -134,7 +134,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(office: Office, e
                 of = {"parent": 0, "task_number": 1, "job_id": job.id, "status": "held"}
                 session.add(make_version_row(new_id("ver"), job.model_id, **of))
     retry = partial(
-        retries.retry_job, office.db, CATALOGUE, office.actor, override=None, limits=JobLimits(5)
+        retries.retry_job, office.db, CATALOGUE, office.actor, override=None, limits=NewJobLimits(5)
     )
     calls = [partial(retry, job_id) for job_id in ids]
     assert side_by_side(calls) == ["TooManyRequests"] * 3 + ["accepted"] * 5

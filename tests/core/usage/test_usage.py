@@ -168,7 +168,7 @@ def test_an_owners_figures_are_kept_until_a_worker_measures_them_again(filled: D
         with filled.write() as session:
             session.execute(update(Owner).values(usage_at=Owner.usage_at - seconds))
 
-    usage_sums.measure_outdated_owners(filled)
+    usage_sums.measure_usage_of_outdated_owners(filled)
     before = tasks()
     with filled.write() as session:
         some = session.execute(select(Task).limit(1)).scalar_one()
@@ -178,10 +178,10 @@ def test_an_owners_figures_are_kept_until_a_worker_measures_them_again(filled: D
                 classes={}, report={}, warnings=[], created_at=1.0,
             )
         )  # fmt: skip
-    usage_sums.measure_outdated_owners(filled)
+    usage_sums.measure_usage_of_outdated_owners(filled)
     assert tasks() == before
     age(usage_sums.FRESH_S + 1)
-    usage_sums.measure_outdated_owners(filled)
+    usage_sums.measure_usage_of_outdated_owners(filled)
     assert tasks() == before + 1
 
 
@@ -201,9 +201,9 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
     with filled.write() as session:
         for owner_id, at in zip(owners, (200.0, 100.0), strict=True):
             session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=at))
-    usage_sums.measure_outdated_owners(filled)
+    usage_sums.measure_usage_of_outdated_owners(filled)
     assert measured == [owners[1]]
-    usage_sums.measure_outdated_owners(filled)
+    usage_sums.measure_usage_of_outdated_owners(filled)
     assert measured == [owners[1], owners[0]]
 
 
@@ -240,8 +240,8 @@ def test_of_two_workers_one_measures(filled: Database, monkeypatch: pytest.Monke
     def slow(db: Database, owner_id: str, _begun: float) -> None:
         measured.append(owner_id)
         if len(measured) == 1:
-            usage_sums.measure_outdated_owners(db)  # the other worker, meanwhile
+            usage_sums.measure_usage_of_outdated_owners(db)  # the other worker, meanwhile
 
     monkeypatch.setattr(usage_sums, "measure_owner_usage", slow)
-    usage_sums.measure_outdated_owners(filled)
+    usage_sums.measure_usage_of_outdated_owners(filled)
     assert len(measured) == len(set(measured)) == 2

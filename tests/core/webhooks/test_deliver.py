@@ -33,7 +33,7 @@ def test_what_a_job_did_is_told_signed_and_in_few_bytes(post: Post, receiver: Re
     desk.submit(model)
     claim = desk.claim()
     result = desk.result({"backbone": "b", "head": "h"}, [("new", 1, 3, 4)])
-    published = publish.publish_result(desk.db, desk.store, claim, result)
+    published = publish.publish_job_result(desk.db, desk.store, claim, result)
     post.empty()
     told = [one.verified(secret) for one in receiver.of("/all")]
     assert [one["type"] for one in told] == [

@@ -142,7 +142,7 @@ def test_a_gate_of_many_kilobytes_is_told_without_its_checks(post: Post) -> None
             "classes": ["c" * 90] * 500,
         }
         version.gate = {"passed": True, "checks": [check]}
-        deliveries.record_version_outcome(session, row, version, 1.0)
+        deliveries.record_version_outcome_for_webhooks(session, row, version, 1.0)
     (one,) = post.rows(hook)
     assert len(one.payload) < 1000 and json.loads(one.payload)["data"]["gate"] == {
         "passed": True,

@@ -37,7 +37,7 @@ def watch(
 
     def make(asked: str, *answers: str | None, has_driver: bool = False) -> DeviceWatch:
         waiting = list(answers)
-        monkeypatch.setattr(device_check.machine, "may_open_cuda", lambda: has_driver)
+        monkeypatch.setattr(device_check.machine, "can_open_cuda", lambda: has_driver)
         settings = Settings.model_validate({"data_dir": tmp_path, "device": asked})
         return DeviceWatch(settings, check=lambda _asked: make_report(waiting.pop(0)))
 

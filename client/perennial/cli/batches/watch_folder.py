@@ -134,7 +134,7 @@ def watch_folder(
 
 
 @dataclass
-class SentBatch:
+class SentBatchResponse:
     """A batch that is under way, as it was when it was sent.
 
     Attributes:
@@ -165,7 +165,7 @@ class WatchedFolder:
     model: str
     recipe: Any
     quiet_s: float
-    sent: dict[str, SentBatch] = field(default_factory=dict)
+    sent: dict[str, SentBatchResponse] = field(default_factory=dict)
     ends: set[ExitStatus] = field(default_factory=set)
     stuck: dict[str, FoundBatch] = field(default_factory=dict)
     away: PerennialError | None = None
@@ -262,7 +262,7 @@ class WatchedFolder:
             and batch.is_batch_complete(self.quiet_s)
         )
 
-    def _follow_sent_job(self, one: SentBatch) -> None:
+    def _follow_sent_job(self, one: SentBatchResponse) -> None:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
@@ -272,7 +272,7 @@ class WatchedFolder:
         else:
             self._report_missing_base_once(one)
 
-    def _report_missing_base_once(self, one: SentBatch) -> None:
+    def _report_missing_base_once(self, one: SentBatchResponse) -> None:
         """Report once that a job waits for a base that cannot be fetched."""
         lacking = None if one.job is None else explain_missing_base_weights(one.job)
         if lacking is not None and not one.is_wait_reported:
@@ -306,7 +306,7 @@ class WatchedFolder:
             self._move_settled_batch(batch, None, handle.job)
             return
         self._report_batch_event(path.name, "sent", f"job {handle.id}")
-        self.sent[path.name] = sent = SentBatch(batch, handle, handle.job)
+        self.sent[path.name] = sent = SentBatchResponse(batch, handle, handle.job)
         self._report_missing_base_once(sent)
 
     def _move_settled_batch(

@@ -22,7 +22,7 @@ from perennial.public_address import (
     IPAddress,
     RequestTarget,
     Resolver,
-    describe_non_public,
+    describe_non_public_address,
     find_embedded_ipv4,
     is_cloud_metadata_name,
     parse_url_target,
@@ -162,7 +162,7 @@ class ImageFetcher:
             raise UnusableUrl(f"leads to {target.host}, a cloud's own service for its machines")
         # One internal address refuses the name, even if its other addresses are public.
         for address in (addresses := self._resolve_host(target)):
-            why = describe_non_public(address)
+            why = describe_non_public_address(address)
             if why is not None and not (self._allow_private and _is_private_address(address)):
                 named = "" if str(address) == target.host else f"{target.host} is {address}: "
                 hint = "; --allow-private allows it" if _is_private_address(address) else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import BadEntry, UnreadableBatchError
+from perennial.pack.rules.entries import BadTableEntry, UnreadableBatchError
 from perennial.pack.rules.names import (
     is_archive_path,
     is_hidden_path,
@@ -26,7 +26,7 @@ ARCHIVE_INSIDE = "an archive, by its name: unpack it first"
 
 
 class LeftOutFile(NamedTuple):
-    """A file that is not in the batch, and the reason as the end of a sentence."""
+    """A file that is left out of the batch, with the reason as the end of a sentence."""
 
     path: str
     reason: str
@@ -34,7 +34,7 @@ class LeftOutFile(NamedTuple):
 
 @dataclass
 class BatchReadingPlan:
-    """Result of reading a batch: the class and part of each file.
+    """Plan for reading a batch: the class and part of each file, and the files left out.
 
     Attributes:
         kind: `split` (train and test folders), `folders`, `csv` (labels.csv) or `table`.
@@ -64,11 +64,11 @@ class BatchReadingPlan:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     left_out_warnings: list[str] = field(default_factory=list)
-    bad_entries: list[BadEntry] = field(default_factory=list)
+    bad_entries: list[BadTableEntry] = field(default_factory=list)
 
 
 class BatchPlanBuilder:
-    """Builder of a plan.
+    """Builder of the plan by which a batch's files get classes and parts.
 
     Attributes:
         plan: the plan so far.
@@ -86,7 +86,7 @@ class BatchPlanBuilder:
         self._left_behind: list[LeftOutFile] = []
 
     def assign_file_class(self, index: int, label: str, is_test: bool) -> None:
-        """Assign a class and a part to a file."""
+        """Assign a class and a part (training or held out) to a file of the batch."""
         number = self._numbers.setdefault(label, len(self._numbers))
         if number == len(self.plan.classes):
             self.plan.classes.append(label)
@@ -104,7 +104,9 @@ class BatchPlanBuilder:
             rows.append(LeftOutFile(self.names[index], reason))
 
     def leave_junk_files_out(self) -> list[int]:
-        """Leave out files that no person put there; return the numbers of the other files."""
+        """Leave out files that the system made, such as Thumbs.db; return the numbers of the other
+        files.
+        """
         remaining, hidden = [], Counter[str]()
         for index, name in enumerate(self.names):
             if is_junk_path(name):
@@ -123,7 +125,7 @@ class BatchPlanBuilder:
         return remaining
 
     def build_plan(self, held_out_alone: bool) -> BatchReadingPlan:
-        """Return the plan: for each file its class and part, or why it is left out.
+        """Return the finished plan: for each file its class and part, or why it is left out.
 
         In its list, files that a person may miss precede files of file managers.
 
@@ -159,7 +161,7 @@ def require_training_images(
 
 
 def _find_hidden_folder(name: str) -> str:
-    """Return the hidden folder that contains an image, or "" for any other path."""
+    """Return the hidden folder (with a leading dot) that contains an image, or "" if none does."""
     # A file that is hidden itself, such as macOS's `._1.jpg`, is no image that a person may miss.
     if (
         not is_hidden_path(name)

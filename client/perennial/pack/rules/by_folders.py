@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from perennial.pack.rules import foreign, label_files, parts
 from perennial.pack.rules.builder import MOST_NOTES, BatchPlanBuilder
-from perennial.pack.rules.choice import ClassFolderChoice, offer_file_name_pattern
+from perennial.pack.rules.choice import ClassFolderChoice, build_file_name_pattern_remedy
 from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.levels import (
     OUTSIDE,
@@ -30,7 +30,7 @@ NO_IMAGE = "not an image, by its name"
 def assign_folder_classes(
     builder: BatchPlanBuilder, remaining: Sequence[int], options: ReadingOptions, known: Known
 ) -> None:
-    """Assign each file the class and part of its folder, or leave it out.
+    """Assign each file the class and part that its folder names, or leave it out.
 
     `known` returns the labels that the model knows.
 
@@ -90,7 +90,7 @@ def assign_folder_classes(
 
 
 def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Counter[str]:
-    """Count the images in each folder by their names.
+    """Count a batch's images in each folder, by their paths.
 
     If no name is that of an image, files that may be images are counted. Only images determine the
     meaning of folders.
@@ -114,7 +114,7 @@ def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Co
 def _build_no_folders_error(
     builder: BatchPlanBuilder, remaining: Sequence[int]
 ) -> UnreadableBatchError:
-    """Return the error for a batch without class folders, with findings and alternatives."""
+    """Return the error for a batch without class folders, with what was found and alternatives."""
     names = builder.names
     usual = (
         "No labelled images were found. Send train/<class>/… (and test/<class>/…), <class>/…, or "
@@ -122,7 +122,7 @@ def _build_no_folders_error(
         f"{CSV_NAME} (path,label[,split])."
     )
     label_files_found = label_files.find_label_files(names, remaining)
-    remedies, by_names = offer_file_name_pattern(names, remaining)
+    remedies, by_names = build_file_name_pattern_remedy(names, remaining)
     # The first kind is enough: its advice is the whole message.
     for kind, files in foreign.group_files_by_kind([names[index] for index in remaining]).items():
         return UnreadableBatchError(
@@ -132,7 +132,7 @@ def _build_no_folders_error(
         usual = f"{usual} {' '.join(builder.plan.left_out_warnings)}"
     label_file_hint = (
         f" The file {label_files_found[0]}, and names no images of the "
-        f"batch.{label_files_found[0].program_advice}"
+        f"batch.{label_files_found[0].reading_program_advice}"
         if label_files_found
         else ""
     )
@@ -140,17 +140,17 @@ def _build_no_folders_error(
 
 
 class _LeftOutFileCounts:
-    """Files without a class, counted by the reason."""
+    """Counts of a batch's files without a class, by reason."""
 
     def __init__(self) -> None:
         self._outside = self._loose_images = 0
         self._files_by_top: Counter[str] = Counter()
         self._images_by_top: Counter[str] = Counter()
-        self._foreign: Counter[foreign.ForeignFileKind] = Counter()
-        self._first: dict[foreign.ForeignFileKind, str] = {}
+        self._foreign: Counter[foreign.UnsupportedFileKind] = Counter()
+        self._first: dict[foreign.UnsupportedFileKind, str] = {}
 
     def count_left_out(self, path: str, outside: NoClassReason) -> str:
-        """Count a file outside the class folders; return the reason, perhaps with a hint."""
+        """Count a file outside the class folders; return the reason, with a hint where possible."""
         if outside.top:
             self._files_by_top[outside.top] += 1
             self._images_by_top[outside.top] += is_image_path(path)
@@ -165,7 +165,7 @@ class _LeftOutFileCounts:
         return outside.reason + hint
 
     def count_foreign_file(self, path: str) -> str:
-        """Count a file that is not an image by its name; return the reason."""
+        """Count a file that is not an image by its name; return the reason for leaving it out."""
         kind = foreign.find_unsupported_file_kind(path)
         if kind is None:
             return NO_IMAGE
@@ -174,7 +174,7 @@ class _LeftOutFileCounts:
         return f"{kind.description}, by its name"
 
     def build_left_out_notes(self) -> list[str]:
-        """Return sentences for the report."""
+        """Return sentences for the batch's report about files left out."""
         notes = (
             [f"{format_count(self._outside, 'file')} outside any class folder ignored"]
             if self._outside
@@ -187,7 +187,7 @@ class _LeftOutFileCounts:
         ]
 
     def build_left_out_warnings(self) -> list[str]:
-        """Return warnings about images left out.
+        """Return warnings about images that are left out of the batch.
 
         Images beside train and test may be lost because “train” is the name of a class.
         """

@@ -8,7 +8,7 @@ from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.levels import FolderPlace, find_class_folders
 from perennial.pack.rules.names import CSV_NAME, is_clearly_no_image, is_image_path, quote_name
 from perennial.pack.rules.sentences import format_count
-from perennial.pack.rules.tables import FoundTable, resolve_entry_images, select_held_out_parts
+from perennial.pack.rules.tables import FoundLabelTable, resolve_entry_images, select_held_out_parts
 from perennial.pack.rules.words import is_container_folder
 
 
@@ -16,9 +16,9 @@ def choose_label_table(
     builder: BatchPlanBuilder,
     remaining: Sequence[int],
     options: ReadingOptions,
-    find: Callable[[], FoundTable | None],
-) -> FoundTable | None:
-    """Return the label table that determines the classes, or None.
+    find: Callable[[], FoundLabelTable | None],
+) -> FoundLabelTable | None:
+    """Return the label table that determines the batch's classes, or None if folders do.
 
     Beside plain class folders, it must be named as the label table or have labels for most images.
 
@@ -59,7 +59,7 @@ def choose_label_table(
 def _are_clearly_class_folders(
     names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
 ) -> bool:
-    """Return whether folders are clearly classes: several, and not all named like containers."""
+    """Return True if folders are clearly classes: several, and not all named like containers."""
     images = count_images_by_folder(names, remaining)
     if not images:
         return False
@@ -78,9 +78,12 @@ def _are_clearly_class_folders(
 
 
 def assign_table_labels(
-    builder: BatchPlanBuilder, remaining: Sequence[int], options: ReadingOptions, table: FoundTable
+    builder: BatchPlanBuilder,
+    remaining: Sequence[int],
+    options: ReadingOptions,
+    table: FoundLabelTable,
 ) -> None:
-    """Assign each file the class in a label table; leave out files that it does not list."""
+    """Assign each file the class that a label table lists; leave out files that it does not list."""
     plan, names = builder.plan, builder.names
     images = [i for i in remaining if not is_clearly_no_image(names[i])]
     resolved = resolve_entry_images(table, names, images, options)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from perennial.pack.rules import label_files
 from perennial.pack.rules.builder import MOST_NOTES, BatchPlanBuilder
 from perennial.pack.rules.entries import ReadingOptions, ReadingRemedy, UnreadableBatchError
-from perennial.pack.rules.levels import FolderLevels, Known
+from perennial.pack.rules.levels import ClassFolderPath, Known
 from perennial.pack.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
 from perennial.pack.rules.sentences import format_count, format_counts_by_name, format_first_names
 from perennial.pack.rules.tables import suggest_name_pattern
@@ -17,14 +17,16 @@ from perennial.pack.rules.words import (
 
 
 class ClassFolderChoice:
-    """Decision whether the names of class folders are labels, with remedies if they are not."""
+    """Decides if the names of a batch's folders are its class labels, with remedies if they are
+    not.
+    """
 
     def __init__(
         self,
         builder: BatchPlanBuilder,
         remaining: Sequence[int],
         options: ReadingOptions,
-        levels: FolderLevels,
+        levels: ClassFolderPath,
         known: Known,
         tally: Mapping[str, int],
     ) -> None:
@@ -32,7 +34,7 @@ class ClassFolderChoice:
         self._levels, self._known, self._tally = levels, known, tally
 
     def choose_folder_labels(self) -> dict[str, str]:
-        """Return folder → class label, for labels that differ from the folder's name.
+        """Return class labels by folder, where they differ from the folder's name.
 
         Raises UnreadableBatchError if the folders may be mere containers.
         """
@@ -75,7 +77,7 @@ class ClassFolderChoice:
         return {}
 
     def _are_known_classes(self) -> bool:
-        """Return whether the model knows all class folders as classes."""
+        """Return True if the model knows all class folders as classes."""
         labels = {normalise_label_text(name) for name in self._tally}
         if not labels <= set(self._known()):
             return False
@@ -84,13 +86,15 @@ class ClassFolderChoice:
         return True
 
     def _find_single_label(self) -> str:
-        """Return the folder that names the single class: the deepest that is not a container."""
+        """Return the folder that names the batch's single class: the deepest that is not a
+        container.
+        """
         (name,) = self._tally
         above = [*self._levels.passed, name]
         return next((folder for folder in reversed(above) if not is_container_folder(folder)), name)
 
     def _build_error(
-        self, label_files_found: Sequence[label_files.LabelFile]
+        self, label_files_found: Sequence[label_files.PossibleLabelFile]
     ) -> UnreadableBatchError:
         tally = self._tally
         images = format_count(sum(tally.values()), "image")
@@ -135,7 +139,9 @@ class ClassFolderChoice:
                 "If the folders are the classes all the same, say so with -o layout=folders (in a "
                 "request ?layout=folders)."
             )
-        pattern_remedies, by_names = offer_file_name_pattern(self._builder.names, self._remaining)
+        pattern_remedies, by_names = build_file_name_pattern_remedy(
+            self._builder.names, self._remaining
+        )
         remedies += pattern_remedies
         label_file_hint = f"; {label_files_found[0]}" if label_files_found else ""
         others_hint = (
@@ -143,7 +149,7 @@ class ClassFolderChoice:
             if len(label_files_found) > 1
             else ""
         )
-        advice = label_files_found[0].program_advice if label_files_found else ""
+        advice = label_files_found[0].reading_program_advice if label_files_found else ""
         return UnreadableBatchError(
             f"The batch has no labels that are sure: {issue}{label_file_hint}{others_hint}."
             f"{advice} Put the images of each class in a folder of its name, or send their labels "
@@ -154,7 +160,7 @@ class ClassFolderChoice:
 
 
 def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str]:
-    """Return warnings about classes that are named like parts or containers.
+    """Return warnings about class folders that are named like dataset parts or containers.
 
     Such names are accepted beside other classes.
     """
@@ -179,10 +185,12 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
     return warnings
 
 
-def offer_file_name_pattern(
+def build_file_name_pattern_remedy(
     names: Sequence[str], remaining: Sequence[int]
 ) -> tuple[list[ReadingRemedy], str]:
-    """Return the remedy and sentence that offer labels from file names, if most fit a pattern."""
+    """Return a remedy that takes labels from file names, with a sentence, if most names fit a
+    pattern.
+    """
     pattern = suggest_name_pattern(names, [i for i in remaining if is_image_path(names[i])])
     if not pattern:
         return [], ""

@@ -10,7 +10,7 @@ RuleErrorKind = Literal["archive", "held_out", "labels", "too_large", "hostile"]
 
 
 class ReadingRemedy(NamedTuple):
-    """An option that settles how a batch is read.
+    """Option that a sender can set to settle how a batch is read.
 
     Attributes:
         option: name of the option.
@@ -24,7 +24,7 @@ class ReadingRemedy(NamedTuple):
 
 
 class UnreadableBatchError(Exception):
-    """A batch that cannot be read.
+    """Error: the rules cannot read a batch; it carries remedies.
 
     The message says what was found, what is expected and what to do. `kind` selects the server's
     typed error; `remedies` are the options that the message names.
@@ -38,8 +38,8 @@ class UnreadableBatchError(Exception):
         self.remedies = tuple(remedies)
 
 
-class TableRow(NamedTuple):
-    """A labelled image of a table.
+class LabelTableRow(NamedTuple):
+    """A row of a label table: an image and its label.
 
     Attributes:
         image: its name as the table has it.
@@ -54,8 +54,10 @@ class TableRow(NamedTuple):
     where: str
 
 
-class BadEntry(NamedTuple):
-    """An entry that is left out: its place, and the reason as the end of a sentence."""
+class BadTableEntry(NamedTuple):
+    """An entry of a label table that is left out: its place, and the reason as the end of a
+    sentence.
+    """
 
     where: str
     reason: str
@@ -63,7 +65,7 @@ class BadEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """Choices of the sender, where the rules alone would ask.
+    """Options of the sender for reading a batch, such as its layout and label table.
 
     Attributes:
         layout: `folders` reads folder names as classes regardless of other files.

@@ -25,7 +25,7 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
-    """Parse the options for reading a batch from texts by name; other names are ignored.
+    """Parse the options for reading a batch from their texts by name; other names are ignored.
 
     Raises ValueError with a sentence that names the option and the allowed values.
     """
@@ -39,7 +39,7 @@ def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
         layout="folders" if layout == "folders" else "auto",
         one_class=_parse_boolean("one_class", texts.get("one_class") or "false"),
         class_level=_parse_folder_level(texts.get("classes") or ""),
-        max_bad=_parse_share(texts.get("max_bad") or ""),
+        max_bad=_parse_max_bad_share(texts.get("max_bad") or ""),
         image_column=texts.get("image", ""),
         label_column=texts.get("label", ""),
         table=texts.get("table", ""),
@@ -50,7 +50,7 @@ def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
 
 
 def build_reading_option_texts(options: ReadingOptions) -> dict[str, str]:
-    """Return texts by name from which `parse_reading_option_texts` restores the reading options."""
+    """Convert reading options to texts by name, which `parse_reading_option_texts` parses."""
     defaults = ReadingOptions()
     texts = {
         "layout": options.layout if options.layout != defaults.layout else "",
@@ -68,7 +68,7 @@ def build_reading_option_texts(options: ReadingOptions) -> dict[str, str]:
 
 
 def convert_option_values(values: Mapping[str, object]) -> dict[str, str]:
-    """Convert values of reading options (true, 0.1) to texts; ignore other names."""
+    """Convert values of reading options (true, 0.1) from JSON to texts; ignore other names."""
     texts = {name: values[name] for name in OPTIONS if values.get(name) not in (None, "")}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -94,7 +94,7 @@ def _parse_folder_level(text: str) -> int | None:
     return int(level)
 
 
-def _parse_share(text: str) -> float:
+def _parse_max_bad_share(text: str) -> float:
     if not text:
         return ReadingOptions().max_bad
     try:

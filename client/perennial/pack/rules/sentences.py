@@ -10,19 +10,19 @@ _SHORT = 30
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun: `1 image`, `1,200 images`."""
+    """Format a count with its noun: `1 image`, `1,200 images`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def format_first_names(names: Iterable[str], most: int = _LISTED) -> str:
-    """Return the first names, quoted, and the number of further ones."""
+    """Return the first names as a quoted list, and the number of further ones."""
     names = list(names)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(quote_name(name) for name in names[:most]) + more
 
 
 def format_counts_by_name(numbers: Mapping[str, int], most: int = _LISTED) -> str:
-    """Return the first names with their numbers: `“cat” 20, “dog” 12 and 3 more`."""
+    """Format the first names with their numbers: `“cat” 20, “dog” 12 and 3 more`."""
     names = sorted(numbers)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return (

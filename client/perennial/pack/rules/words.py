@@ -72,13 +72,14 @@ _SHORTEST_STEM = 2
 
 
 def get_dataset_part_of_folder(folder: str) -> str | None:
-    """Return TRAINING, TEST or VALIDATION if a folder is named like one, else None."""
+    """Return TRAINING, TEST or VALIDATION if a folder is named like that dataset part, else None."""
     part_and_rest = _split_part_from_words(folder)
     return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
 
 
 def find_similar_part_folders(folders: Iterable[str]) -> dict[str, str]:
-    """Return folder → its part, for names that share a further word: `seg_train` and `seg_test`.
+    """Return dataset parts by folder, for names that share a further word: `seg_train` and
+    `seg_test`.
 
     The result is empty unless exactly one such word has a training part and another part.
     """
@@ -96,7 +97,7 @@ def find_similar_part_folders(folders: Iterable[str]) -> dict[str, str]:
 
 
 def find_class_part_folders(folders: Iterable[str]) -> list[str]:
-    """Return folders named by a class and one of its parts: `cat_train` and `cat_test`."""
+    """Return folders whose names combine a class and a dataset part: `cat_train` and `cat_test`."""
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
         part_and_rest = _split_part_from_words(folder)
@@ -108,7 +109,7 @@ def find_class_part_folders(folders: Iterable[str]) -> list[str]:
 
 
 def is_container_folder(folder: str) -> bool:
-    """Return whether a folder's name is a word for a part or for files, not for its images."""
+    """Return True if a folder's name is a word for files or dataset parts, not for a class."""
     if get_dataset_part_of_folder(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
     words = _split_folder_name_into_words(folder)
@@ -120,7 +121,7 @@ def is_container_folder(folder: str) -> bool:
 
 
 def is_date_folder(folder: str) -> bool:
-    """Return whether a folder is named by a date.
+    """Return True if a folder is named by a date.
 
     Examples are `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024` and `2024-W05`.
     """
@@ -128,14 +129,16 @@ def is_date_folder(folder: str) -> bool:
 
 
 def are_batch_folders(folders: Collection[str]) -> bool:
-    """Return whether folders are named by dates, or by a word and numbers (`week-01` …)."""
+    """Return True if folders are named like batches: by dates, or by a word and numbers (`week-01`
+    …).
+    """
     return bool(folders) and (
         all(is_date_folder(folder) for folder in folders) or are_numbered_folders(folders)
     )
 
 
 def are_numbered_folders(folders: Collection[str]) -> bool:
-    """Return whether several folders differ only in a number after a word not for classes."""
+    """Return True if several folders differ only in a number after a word that names no class."""
     stems = set()
     for folder in folders:
         match = _NUMBERED.fullmatch(folder.strip().casefold())
@@ -149,7 +152,7 @@ def are_numbered_folders(folders: Collection[str]) -> bool:
 
 
 def _split_part_from_words(folder: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the only part that a name mentions and its other words, or None."""
+    """Return the only dataset part that a folder's name mentions and its other words, or None."""
     parts, other_words = [], []
     for word in _split_folder_name_into_words(folder):
         part = _parse_dataset_part(word)
@@ -161,7 +164,9 @@ def _split_part_from_words(folder: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _parse_dataset_part(word: str) -> str | None:
-    """Return the part in a word such as `train`, `trainset` and `trainingimage`, or None."""
+    """Return the dataset part that a word such as `train`, `trainset` or `trainingimage` means, or
+    None.
+    """
     for part_word in _LONGEST_WORDS:
         if word.startswith(part_word) and (word == part_word or word[len(part_word) :] in _BESIDE):
             return PART_WORDS[part_word]
@@ -169,7 +174,7 @@ def _parse_dataset_part(word: str) -> str | None:
 
 
 def _split_folder_name_into_words(folder: str) -> list[str]:
-    """Return the words of a name in lower case and singular, without numbers.
+    """Return the words of a folder's name in lower case and singular, without numbers.
 
     The result is empty for a name in other scripts.
     """

@@ -22,7 +22,7 @@ from perennial.pack.names import (
     is_junk_path,
     normalise_to_nfc,
 )
-from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, UnreadableBatchError
+from perennial.pack.rules.entries import BadTableEntry, Part, ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.names import is_clearly_no_image
 from perennial.pack.rules.options import convert_option_values, parse_reading_option_texts
 from perennial.pack.rules.tables import (
@@ -31,11 +31,11 @@ from perennial.pack.rules.tables import (
     may_be_table_name,
     resolve_entry_images,
 )
-from perennial.pack.rules.tables.images import MISSING, ImageNames
+from perennial.pack.rules.tables.images import MISSING, ImageNameIndex
 from perennial.pack.text import format_count, quote_name
 
 _MOST_SAID = 5
-# Next to MISSING and AMBIGUOUS, the codes of ImageNames.
+# Next to MISSING and AMBIGUOUS, the codes of ImageNameIndex.
 _OUTSIDE = -3
 MOST_ENTRIES = 10_000_000
 """Maximum number of entries, beyond what any service accepts in one batch."""
@@ -93,7 +93,7 @@ class TableImages(FileImages):
         self.warnings += describe_left_out_entries([*resolved.bad, *resolved.unlabelled])
 
 
-class _DiskNames(ImageNames):
+class _DiskNames(ImageNameIndex):
     """Images found on disk by paths relative to a table's folder; for other names the folder is
     searched.
     """
@@ -105,7 +105,7 @@ class _DiskNames(ImageNames):
         self._numbers: dict[str, int] = {}
         self._found: dict[str, int] = {}
         self._walked: list[str] = []
-        self._in_folder: ImageNames | None = None
+        self._in_folder: ImageNameIndex | None = None
 
     def find_image(self, name: str, folder: str = "", part: Part = "") -> int:
         """Find an image of the table on disk; a path that leaves the folder is not found."""
@@ -116,11 +116,11 @@ class _DiskNames(ImageNames):
         return number
 
     def get_image_folder(self, number: int) -> str:
-        """See ImageNames."""
+        """See ImageNameIndex."""
         return self.names[number].rpartition("/")[0].rpartition("/")[2]
 
     def describe_lookup_failure(self, name: str, code: int) -> str:
-        """See ImageNames."""
+        """See ImageNameIndex."""
         where = quote_name(self._root.folder)
         if code == _OUTSIDE:
             return (
@@ -144,7 +144,7 @@ class _DiskNames(ImageNames):
         # Walked only if a path is not found as it is, because large folders take seconds.
         if self._in_folder is None:
             self._walked = [path for path in self._root.list_files() if _may_be_image(path)]
-            self._in_folder = ImageNames(self._walked, range(len(self._walked)))
+            self._in_folder = ImageNameIndex(self._walked, range(len(self._walked)))
         index = self._in_folder.find_image(name, folder, part)
         return (
             self._get_path_number(self._walked[index])
@@ -190,7 +190,7 @@ def read_table_file(file: Path) -> bytes:
     return data
 
 
-def describe_left_out_entries(entries: Sequence[BadEntry]) -> list[str]:
+def describe_left_out_entries(entries: Sequence[BadTableEntry]) -> list[str]:
     """Return a sentence about entries left out: how many, and the first ones."""
     if not entries:
         return []

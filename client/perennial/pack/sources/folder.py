@@ -21,7 +21,7 @@ from perennial.pack.rules.plan import (
     BatchReadingPlan,
     Read,
     plan_batch_reading,
-    plan_table_reading,
+    plan_batch_reading_by_table,
 )
 from perennial.pack.sources.csv_file import (
     MOST_ENTRIES,
@@ -144,7 +144,7 @@ def plan_folder_reading(
     try:
         # Without `{label}` it is a regular expression, which only the sender runs.
         if pattern and "{label}" not in pattern:
-            return plan_table_reading(
+            return plan_batch_reading_by_table(
                 normalized, options, build_table_by_pattern(pattern, list(names))
             )
         try:

@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 
 class LostTask(TypedDict):
-    """A task that production was taught before its move and is not now.
+    """A task that the production version knew before production moved, and does not know now.
 
     `training_data_until`: end of the time in which it can be learned again, while `can_relearn`.
     """
@@ -19,7 +19,7 @@ class LostTask(TypedDict):
 
 
 class AliasOut(TypedDict):
-    """An alias.
+    """An alias of a model, such as `production`, and the version that it points to.
 
     For `production` it also says whether the alias follows the lineage, and what its move has cost.
     """
@@ -34,7 +34,7 @@ class AliasOut(TypedDict):
 
 
 class AliasMoveOut(TypedDict):
-    """One move of an alias.
+    """One move of an alias from a version to another.
 
     `cause` is create, publish, set, rollback or follow; `key` is null for a worker.
     """
@@ -49,7 +49,7 @@ class AliasMoveOut(TypedDict):
 
 
 class AliasHistory(TypedDict):
-    """A page of moves, oldest first."""
+    """A page of an alias's moves, oldest first."""
 
     items: list[AliasMoveOut]
     next_cursor: str | None

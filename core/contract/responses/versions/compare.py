@@ -9,7 +9,9 @@ FlipKind = Literal["negative", "positive", "both_wrong"]
 
 
 class FlipCounts(TypedDict):
-    """Counts of `n` images: both correct, only `a` (negative), only `b` (positive), both wrong."""
+    """Agreement of two versions on `n` images: both correct, only `a` (negative), only `b`
+    (positive), both wrong.
+    """
 
     n: int
     both_right: int
@@ -19,7 +21,7 @@ class FlipCounts(TypedDict):
 
 
 class Flips(FlipCounts):
-    """Counts with their significance.
+    """Counts of images on which two versions differ, with statistical significance.
 
     - `nfr`: negative flip rate, negative / n; null without images.
     - `nfr_interval`: its 95 % interval (Wilson); null without images.
@@ -32,14 +34,14 @@ class Flips(FlipCounts):
 
 
 class TaskFlips(Flips):
-    """Flips on the held-out images of one task."""
+    """Predictions that changed between two versions, on the held-out images of one task."""
 
     task: int
     name: str | None
 
 
 class ClassFlips(FlipCounts):
-    """Counts on the images of one class.
+    """Predictions that changed between two versions, on the images of one class.
 
     `task`: the task of the class in the task scenario, where each task has its own classes.
     """
@@ -49,7 +51,9 @@ class ClassFlips(FlipCounts):
 
 
 class Confusion(TypedDict):
-    """Images by true label (row) and answer (column), in the order of `labels`, for `a` and `b`."""
+    """Confusion matrices of versions `a` and `b`: images by true label (row) and predicted label
+    (column).
+    """
 
     labels: list[str]
     a: list[list[int]]
@@ -57,7 +61,7 @@ class Confusion(TypedDict):
 
 
 class ConfusedPair(TypedDict):
-    """Numbers of images of a class that got a particular wrong answer, for `a` and `b`."""
+    """Numbers of images of a class that versions `a` and `b` predict as a particular wrong class."""
 
     task: int | None
     label: str
@@ -67,7 +71,7 @@ class ConfusedPair(TypedDict):
 
 
 class Difference(TypedDict):
-    """A value that differs, by its path, such as `method.name`; null: absent."""
+    """A recipe or manifest value that differs between two versions, by its path; null: absent."""
 
     path: str
     a: JsonValue
@@ -75,7 +79,7 @@ class Difference(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """A task that is not compared, and the reason.
+    """A task that a comparison of versions leaves out, and the reason.
 
     Reasons are that `versions` were not measured on it or have no answers, or that its images are
     deleted.
@@ -88,7 +92,7 @@ class LeftOut(TypedDict):
 
 
 class ComparedVersion(TypedDict):
-    """One of the two versions."""
+    """One of the two versions in a comparison."""
 
     version: int
     parent: int | None
@@ -121,14 +125,18 @@ class CompareOut(TypedDict):
 
 
 class GivenAnswer(TypedDict):
-    """A version's answer for an image and its probability in [0, 1]; null: not a finite number."""
+    """A version's predicted class for an image, and its probability in [0, 1]; null: not a finite
+    number.
+    """
 
     label: str
     probability: float | None
 
 
 class ComparedImage(TypedDict):
-    """A held-out image: task, number, true label, both answers, and path of the picture."""
+    """A held-out image in a comparison of versions: task, number, true label, both predictions and
+    its picture.
+    """
 
     task: int
     index: int
@@ -139,7 +147,7 @@ class ComparedImage(TypedDict):
 
 
 class ComparedImagePage(TypedDict):
-    """A page of images, ordered by task and number; `total` counts all pages."""
+    """A page of compared images, ordered by task and number; `total` counts all pages."""
 
     items: list[ComparedImage]
     total: int

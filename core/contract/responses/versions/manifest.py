@@ -11,7 +11,7 @@ from core.contract.responses.recipe import RecipeOut
 
 
 class ManifestPart(TypedDict):
-    """A safetensors blob of the version."""
+    """A part of the version (backbone, head …) in its manifest: a safetensors blob."""
 
     name: str
     type: str
@@ -27,7 +27,8 @@ class HeadClasses(TypedDict):
 
 
 class NetworkDescription(TypedDict, total=False):
-    """The network that a method made of the architecture's network.
+    """The network that a method made from the architecture, such as one with adapters or several
+    experts.
 
     Its family determines the fields.
 
@@ -53,7 +54,7 @@ class NetworkDescription(TypedDict, total=False):
 
 
 class MethodState(TypedDict, total=False):
-    """The method that made the version.
+    """The learning method that made the version, with its state.
 
     - `state`: its numbers by type of state and name.
     - `predicts_with`: types of state that it needs for inference.
@@ -66,14 +67,14 @@ class MethodState(TypedDict, total=False):
 
 
 class Datasets(TypedDict):
-    """Digests of the task's training and held-out part."""
+    """Digests of the task's training and held-out datasets."""
 
     train: str | None
     held_out: str | None
 
 
 class Environment(TypedDict, total=False):
-    """Conditions besides its inputs that the numbers of a run depend on.
+    """Hardware and software that a run's numbers depend on, besides its inputs.
 
     - `precision`: format of forward passes in training, float32 or bfloat16.
     - `deterministic`: whether only kernels that give the same bits each time were requested.
@@ -92,14 +93,14 @@ class Environment(TypedDict, total=False):
 
 
 class RandomInit(TypedDict):
-    """Random weights: a pure function of architecture, image and seed."""
+    """Origin of random initial weights: a pure function of architecture, image and seed."""
 
     kind: str
     seed: int
 
 
 class BaseOrigin(TypedDict, total=False):
-    """The base of version 0.
+    """Origin of version 0: the base whose weights it has.
 
     It is an upload (id and digest), another model (id and version), or pretrained weights. Those
     have:
@@ -122,7 +123,8 @@ class BaseOrigin(TypedDict, total=False):
 
 
 class TemperatureOut(TypedDict, total=False):
-    """The divisor of logits that makes their softmax a probability, and its source.
+    """Temperature: the divisor of logits before the softmax that calibrates probabilities, and its
+    source.
 
     It was fitted to `images` that were held out, or to training images that were each left out; or
     it is the parent's, or none (1).
@@ -134,7 +136,9 @@ class TemperatureOut(TypedDict, total=False):
 
 
 class UpdateNorm(TypedDict):
-    """Euclidean norm of the change from the parent; `relative`: relative to the norm before."""
+    """Euclidean norm of the change of weights from the parent; `relative`: relative to the norm
+    before.
+    """
 
     backbone: float | None
     head: float | None
@@ -142,7 +146,9 @@ class UpdateNorm(TypedDict):
 
 
 class AnswerChanges(TypedDict):
-    """Images that only the parent or only the version classifies correctly, and all images."""
+    """Numbers of images that only the parent or only the version classifies correctly, and of all
+    images.
+    """
 
     regressed: int
     improved: int
@@ -150,7 +156,8 @@ class AnswerChanges(TypedDict):
 
 
 class KnnProbe(TypedDict):
-    """Correct answers of the k-NN probe as [correct, total].
+    """Correct predictions of a k-nearest-neighbour classifier on the version's features, as
+    [correct, total].
 
     - `all`, `tasks`: over all tasks, and by task.
     - `before`: of base and parent on the new task.
@@ -162,7 +169,7 @@ class KnnProbe(TypedDict):
 
 
 class Baseline(TypedDict):
-    """Correct answers of a classifier on the version's features, as [correct, total].
+    """Correct predictions of a simple classifier on the version's features, as [correct, total].
 
     They are five-fold over held-out images.
 
@@ -176,7 +183,9 @@ class Baseline(TypedDict):
 
 
 class CalibrationBin(TypedDict):
-    """Held-out images with similar probabilities: number, mean probability, correct answers."""
+    """Bin of a calibration curve: number of images, mean predicted probability, correct
+    predictions.
+    """
 
     images: int
     probability: float
@@ -184,7 +193,9 @@ class CalibrationBin(TypedDict):
 
 
 class CoveragePoint(TypedDict):
-    """The surest answers on held-out images: least probability, their number, and correct ones."""
+    """Point of an accuracy–coverage curve: least probability, number of images above it, and
+    correct ones.
+    """
 
     probability: float
     images: int
@@ -192,7 +203,7 @@ class CoveragePoint(TypedDict):
 
 
 class CalibrationOut(TypedDict):
-    """Calibration of probabilities on `images` held-out images.
+    """Calibration of a version's probabilities, measured on `images` held-out images.
 
     The images that a temperature was fitted to are not used to judge it.
 
@@ -213,7 +224,9 @@ class CalibrationOut(TypedDict):
 
 
 class AdpPoint(TypedDict):
-    """The best validated state by `step`: its step, validation accuracy, and accuracy by task."""
+    """Point of the Anytime Deployment Performance curve: best state by `step`, its validation and
+    task accuracies.
+    """
 
     step: int
     best_step: int
@@ -222,21 +235,23 @@ class AdpPoint(TypedDict):
 
 
 class Adp(TypedDict):
-    """Anytime Deployment Performance: the mean by task, and the curve."""
+    """Anytime Deployment Performance: the mean accuracy by task, and the curve over training steps."""
 
     mean: dict[str, float]
     curve: list[AdpPoint]
 
 
 class Rollback(TypedDict):
-    """Sum of OLOR's shares over the run's steps: first moving layer, and mean of all layers."""
+    """Sum over steps of the shares by which OLOR moved weights back: first moving layer, and mean
+    of all layers.
+    """
 
     first: float
     mean: float
 
 
 class TaskForecast(TypedDict):
-    """The forecast rise of a task's mean loss, and the loss before and after."""
+    """Predicted rise of one earlier task's mean loss, and the loss before and after."""
 
     predicted: float | None
     before: float
@@ -244,7 +259,7 @@ class TaskForecast(TypedDict):
 
 
 class Forecast(TypedDict):
-    """The forecast rise of the earlier tasks' mean loss, the measured rise, and both by task."""
+    """Predicted rise of the earlier tasks' mean loss, the measured rise, and both by task."""
 
     predicted: float | None
     measured: float | None
@@ -252,14 +267,14 @@ class Forecast(TypedDict):
 
 
 class Origin(TypedDict, total=False):
-    """The origin of version 0: random weights, or a base."""
+    """Origin of version 0's weights: random, or a base."""
 
     init: RandomInit | None
     base: BaseOrigin
 
 
 class ManifestOut(Origin, total=False):
-    """The parts of a version and everything it was made from.
+    """Manifest of a version: its parts, and everything it was made from.
 
     Version 0 lacks some fields, and so do versions older than a field.
 

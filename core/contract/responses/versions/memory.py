@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 
 class TaskMemory(TypedDict):
-    """Stored images, or rows of features, of one task, and their number per class."""
+    """Replay memory of one task: number of stored images or feature rows, and number per class."""
 
     task: int
     items: int
@@ -12,7 +12,8 @@ class TaskMemory(TypedDict):
 
 
 class PartMemory(TypedDict):
-    """One type of part: `buffer`, `exemplars`, `features`, or `own` for the method's other state.
+    """Replay memory of one type: `buffer`, `exemplars`, `features`, or `own` for the method's other
+    state.
 
     - `bytes`: size of the part and of the packs with its images, including images that it has
       dropped.
@@ -30,7 +31,8 @@ class PartMemory(TypedDict):
 
 
 class MemoryOut(TypedDict):
-    """Stored images and state of the version that `production` names; empty if there are none.
+    """Replay memory of the production version: stored images and method state; empty if there are
+    none.
 
     `items` counts stored images. Features are not images; their part counts them.
     """

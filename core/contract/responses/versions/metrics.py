@@ -9,7 +9,9 @@ from core.contract.responses.versions.sure import SureOut
 
 
 class MatrixRow(TypedDict):
-    """A version: the task that it learned and its parent; both are null for version 0."""
+    """Row of the accuracy matrix: a version, the task that it learned and its parent; both null for
+    version 0.
+    """
 
     version: int
     task: int | None
@@ -18,7 +20,7 @@ class MatrixRow(TypedDict):
 
 
 class MatrixColumn(TypedDict):
-    """A learned task: its name, classes, and number of held-out images."""
+    """Column of the accuracy matrix: a learned task with its classes and number of held-out images."""
 
     task: int
     name: str | None
@@ -27,14 +29,14 @@ class MatrixColumn(TypedDict):
 
 
 class TaskAccuracy(TypedDict):
-    """An accuracy on a task's held-out part."""
+    """A version's accuracy on one task's held-out images."""
 
     task: int
     accuracy: float | None
 
 
 class TaskForgetting(TypedDict):
-    """A task's accuracy when it was learned and now, and its forgetting."""
+    """Forgetting of one task: its accuracy when it was learned and now, and the difference."""
 
     task: int
     when_learned: float | None
@@ -43,7 +45,9 @@ class TaskForgetting(TypedDict):
 
 
 class ProbeAccuracy(TypedDict):
-    """Accuracy of the k-NN probe over all tasks together, and by task."""
+    """Accuracy of a k-nearest-neighbour classifier on a version's features, over all tasks and by
+    task.
+    """
 
     accuracy: float | None
     per_task: list[TaskAccuracy]
@@ -54,7 +58,9 @@ UnmeasuredClass = TypedDict("UnmeasuredClass", {"task": int, "class": str})
 
 
 class MatrixSummary(TypedDict):
-    """The figures of a version that follow from the matrix (`core.statistics.matrix`)."""
+    """Summary figures of a version that follow from the accuracy matrix, such as mean accuracy and
+    forgetting.
+    """
 
     acc: float | None
     pooled: float | None
@@ -75,8 +81,10 @@ class MatrixSummary(TypedDict):
     gap_by_stage: list[float | None] | None
 
 
-class StageFigures(TypedDict):
-    """Figures measured by the jobs of the version and of its ancestors."""
+class JobMeasuredFigures(TypedDict):
+    """Figures that the learning jobs of the version and of its ancestors measured, such as drift
+    and update norms.
+    """
 
     fwt_probe: float | None
     update_norm: list[float | None]
@@ -89,8 +97,8 @@ class StageFigures(TypedDict):
     measured_loss_rise: list[float | None]
 
 
-class LastFigures(TypedDict):
-    """Figures of the version alone."""
+class SingleVersionFigures(TypedDict):
+    """Figures measured for the requested version alone, not for its ancestors."""
 
     calibration: CalibrationOut | None
     regression_rate: float | None
@@ -98,8 +106,8 @@ class LastFigures(TypedDict):
     knn_probe: ProbeAccuracy | None
 
 
-class Summary(MatrixSummary, StageFigures, LastFigures):
-    """The figures of a version, defined in `definitions` beside it; null: undefined.
+class Summary(MatrixSummary, JobMeasuredFigures, SingleVersionFigures):
+    """Summary figures of a version, defined in `definitions` beside it; null: undefined.
 
     Lists follow the version's ancestors, from the first on. `adp_mean`: for each of them by task;
     null if its job did not measure it.
@@ -114,7 +122,7 @@ class Summary(MatrixSummary, StageFigures, LastFigures):
 
 
 class CellMark(TypedDict):
-    """A cell whose labels or images were changed by an edit after it was counted.
+    """Mark of an accuracy-matrix cell whose labels or images an edit changed after it was counted.
 
     - `counted_again`: true if it was counted by the present labels, from stored predictions; else
       it is what was measured by the former labels.
@@ -127,7 +135,8 @@ class CellMark(TypedDict):
 
 
 class MetricsOut(TypedDict):
-    """The accuracy matrix, and figures along the ancestors of `version`; null: undefined.
+    """Response with the accuracy matrix, and figures along the ancestors of `version`; null:
+    undefined.
 
     A row is a version, including held ones; a column is a task. `definitions` defines each figure
     of the summary by name. A window has only its rows, columns and cells, but `summary` covers

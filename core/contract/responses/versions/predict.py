@@ -15,7 +15,8 @@ EngineName = Literal["torch", "onnxruntime"]
 
 
 class Prediction(TypedDict):
-    """The most probable label of one image, and the `top_k` most probable ones, greatest first.
+    """Prediction for one image: the most probable label, and the `top_k` most probable ones, best
+    first.
 
     `sure`: whether the label is sure, if the model promises a precision; null: held-out images do
     not show it for any answer.
@@ -32,7 +33,7 @@ class Prediction(TypedDict):
 
 
 class ImageError(TypedDict):
-    """The reason why an image has no prediction.
+    """Reason why one image of a prediction request has no prediction.
 
     `code` is that of a problem, `/problems/<code>`.
     """
@@ -42,14 +43,14 @@ class ImageError(TypedDict):
 
 
 class Unusable(TypedDict):
-    """An unusable image; the other images of its request still get predictions."""
+    """Item for an unusable image of a prediction request; the other images still get predictions."""
 
     name: str | None
     error: ImageError
 
 
 class PredictOut(TypedDict):
-    """One item per image, in the order sent.
+    """Response to a prediction request: one item per image, in the order sent.
 
     - `answers`: threshold of sure answers, if the model promises a precision.
     - `engine`: `onnxruntime` if the version's graph predicted all images. It gives the same labels

@@ -13,7 +13,8 @@ Arrival = Literal["relearned", "sent", "send_again"]
 
 
 class RebaseSide(TypedDict):
-    """One of the two models.
+    """One of the two models in a rebase (a model relearned on another base): the old or the new
+    one.
 
     - `version`: the version in production; null: none.
     - `deleted`: the model is deleted.
@@ -28,7 +29,7 @@ class RebaseSide(TypedDict):
 
 
 class Share(TypedDict):
-    """Correct answers among held-out images.
+    """Correct predictions among a number of held-out images.
 
     - `accuracy`: correct / total.
     - `interval`: its 95 % interval (Wilson).
@@ -41,7 +42,8 @@ class Share(TypedDict):
 
 
 class RebaseTask(TypedDict):
-    """A task that production of the old model was taught.
+    """A task of the old model's production version, with the accuracy of the old and new model on
+    it.
 
     - `arrival`: relearned: from retained images; sent: its archive (`sha256`) is a task of the new
       model; send_again: it must be sent again, with the same `duplicates_policy`.
@@ -70,7 +72,7 @@ class RebaseTask(TypedDict):
 
 
 class RebaseTotals(TypedDict):
-    """Totals over the tasks that are compared image by image, each archive once."""
+    """Totals of a rebase over the tasks that are compared image by image, each archive once."""
 
     old: Share | None
     new: Share | None
@@ -78,7 +80,7 @@ class RebaseTotals(TypedDict):
 
 
 class RebaseMissing(TypedDict):
-    """A condition that is missing before production can move, and what to do.
+    """A condition that is missing before production can move to the new model, and what to do.
 
     `task`: the task concerned; null: another reason.
     """
@@ -88,7 +90,7 @@ class RebaseMissing(TypedDict):
 
 
 class RebaseOut(TypedDict):
-    """A rebase: `new` is to replace `old`.
+    """A rebase: model `new`, relearned on another base, is to replace model `old`.
 
     - `state`: open until production moves, then finished.
     - `ready`: every task has arrived and is measured, so that `missing` is empty.

@@ -4,13 +4,15 @@ from typing_extensions import TypedDict
 
 
 class AnswersSetting(TypedDict):
-    """The share of sure answers that a model promises to be correct, between 0.5 and 1."""
+    """The share of confident ("sure") answers that a model promises to be correct, between 0.5 and
+    1.
+    """
 
     precision: float
 
 
 class SureOut(TypedDict):
-    """The promise of a model, and how a version keeps it.
+    """A model's promise about its confident answers, and whether a version keeps it.
 
     An answer is sure if its probability is `threshold` or more.
 

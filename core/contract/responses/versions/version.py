@@ -7,7 +7,7 @@ from core.contract.responses.versions.manifest import ManifestOut
 
 
 class FileOut(TypedDict):
-    """A part that can be downloaded."""
+    """A file of a version that can be downloaded."""
 
     name: str
     type: str
@@ -16,7 +16,7 @@ class FileOut(TypedDict):
 
 
 class PartOut(FileOut):
-    """One stored part.
+    """A stored part of a version: name, type, digest and size.
 
     - `shared_with`: lowest earlier version with the same bytes.
     - `deleted_at`: time when the model's memory, and this part's bytes with it, were deleted.
@@ -27,7 +27,7 @@ class PartOut(FileOut):
 
 
 class CommonVersionFields(TypedDict):
-    """Fields that a version has both by itself and in a list."""
+    """Fields that the response about one version and the items of version lists share."""
 
     id: str
     number: int
@@ -42,7 +42,8 @@ class CommonVersionFields(TypedDict):
 
 
 class VersionOut(CommonVersionFields):
-    """An immutable version.
+    """A version of a model: manifest, parts, gate verdict and accuracies. It never changes, except
+    for its note.
 
     - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the
       model learned, by ascending number. `/metrics` names the columns: rejected tasks have none.
@@ -61,7 +62,7 @@ class VersionOut(CommonVersionFields):
 
 
 class VersionItem(CommonVersionFields):
-    """A version in a list, with the fields of constant size. The version itself has the others.
+    """A version in a list, with the fields of constant size; the version itself has all fields.
 
     - `passed`: verdict of its gate.
     - `mean_accuracy`: over the tasks that it was measured on; null: none.
@@ -81,8 +82,8 @@ class VersionPage(TypedDict):
 
 
 class TaskResult(TypedDict):
-    """A version's result on the held-out images of one task: the number of correct predictions,
-    and of all images.
+    """A version's result on one task's held-out images: the numbers of correct predictions and of
+    all images.
 
     `per_class`: label → [correct, total].
     """
@@ -101,7 +102,7 @@ class ResultPage(TypedDict):
 
 
 class FileList(TypedDict):
-    """All parts that can be downloaded."""
+    """All files of a version that can be downloaded."""
 
     items: list[FileOut]
     next_cursor: str | None

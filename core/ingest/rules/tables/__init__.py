@@ -5,7 +5,7 @@ entries name.
 """
 
 from core.ingest.rules.tables.file_names import suggest_name_pattern
-from core.ingest.rules.tables.found import MAX_TABLE_BYTES, FoundTable
+from core.ingest.rules.tables.found import MAX_TABLE_BYTES, FoundLabelTable
 from core.ingest.rules.tables.reading import MOST_ENTRIES, find_label_table, may_be_table_name
 from core.ingest.rules.tables.resolving import (
     LabelledImage,
@@ -17,7 +17,7 @@ from core.ingest.rules.tables.resolving import (
 __all__ = [
     "MAX_TABLE_BYTES",
     "MOST_ENTRIES",
-    "FoundTable",
+    "FoundLabelTable",
     "LabelledImage",
     "ResolvedEntries",
     "find_label_table",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from core.ingest.rules.entries import ReadingOptions, ReadingRemedy, UnreadableBatchError
 from core.ingest.rules.names import quote_name
-from core.ingest.rules.tables.images import ImageNames
+from core.ingest.rules.tables.images import ImageNameIndex
 from core.ingest.rules.tables.records import SAMPLE, TableRecords
 from core.ingest.rules.tables.values import parse_dataset_part_word
 from core.ingest.rules.tables.words import format_column_names, quote_option_value
@@ -52,8 +52,8 @@ Find = Callable[[str], int]
 """Function that returns the number of the image that a text names; negative for none."""
 
 
-class TableColumns(NamedTuple):
-    """Positions of columns; `part` is -1 without one."""
+class LabelTableColumns(NamedTuple):
+    """Positions of a label table's columns of image, label and part; `part` is -1 without one."""
 
     image: int
     label: int
@@ -61,12 +61,17 @@ class TableColumns(NamedTuple):
 
 
 class NotALabelTable(Exception):
-    """The table has no column of images, or no other column: it is not a label table."""
+    """Error: a table has no column of images or no other column, so it is not a label table."""
 
 
 def choose_table_columns(
-    records: TableRecords, options: ReadingOptions, find: Find, images: ImageNames, *, is_own: bool
-) -> TableColumns:
+    records: TableRecords,
+    options: ReadingOptions,
+    find: Find,
+    images: ImageNameIndex,
+    *,
+    is_own: bool,
+) -> LabelTableColumns:
     """Choose the columns of image, label and part in a table that lists some of `images`.
 
     `find` finds an image by a name as this table writes it. `is_own` is true if the table is named
@@ -92,11 +97,11 @@ def choose_table_columns(
         not (is_own or options.image_column or _has_mostly_image_endings(sample, image))
         and 2 * len({i for i in sample_images if i >= 0}) <= min(SAMPLE, len(images)),
     )
-    return TableColumns(image, label, part)
+    return LabelTableColumns(image, label, part)
 
 
 def find_named_column(records: TableRecords, name: str) -> int:
-    """Return the position of the column that an option names, or -1.
+    """Return the position of the table column that an option names, or -1.
 
     Case matters only if two names differ by case.
     """
@@ -109,7 +114,8 @@ def find_named_column(records: TableRecords, name: str) -> int:
 def _find_image_column(
     records: TableRecords, options: ReadingOptions, sample: list[Sequence[object]], find: Find
 ) -> tuple[int, list[int]]:
-    """Return the column with the most images and the image of each sampled row; -1 without any.
+    """Return the table column that names the most images, and each sampled row's image; -1 without
+    any.
 
     Each image counts once.
     """
@@ -124,7 +130,7 @@ def _find_image_column(
         different = len({i for i in row_images if i >= 0})
         if not different:
             continue
-        key = (different, -_rank_image_column(records.columns[at]))
+        key = (different, -_rank_image_column_name(records.columns[at]))
         if 2 * different >= len(sample) or is_image_column_name(records.columns[at]) or chosen >= 0:
             candidates.append((at, row_images))
             if key > best_key:
@@ -135,7 +141,7 @@ def _find_image_column(
         at
         for at, row_images in candidates
         if len({i for i in row_images if i >= 0}) == best_key[0]
-        and _are_values_different(row_images, best_found)
+        and _do_columns_name_different_images(row_images, best_found)
     ]
     if rivals:
         names = [records.columns[at] for at in sorted([best, *rivals])]
@@ -144,13 +150,13 @@ def _find_image_column(
 
 
 def _find_named_image_column(records: TableRecords) -> int:
-    """Return the column named like one of images, beside one named like labels; -1 for none."""
+    """Return the column whose header names images, if another header names labels; -1 for none."""
     image_columns = [
         at for at, column in enumerate(records.columns) if is_image_column_name(column)
     ]
     has_labels = any(_is_label_column_name(column) for column in records.columns)
     return (
-        min(image_columns, key=lambda at: _rank_image_column(records.columns[at]))
+        min(image_columns, key=lambda at: _rank_image_column_name(records.columns[at]))
         if image_columns and has_labels
         else -1
     )
@@ -159,7 +165,7 @@ def _find_named_image_column(records: TableRecords) -> int:
 def _find_possible_image_columns(
     records: TableRecords, sample: list[Sequence[object]]
 ) -> list[int]:
-    """Return the columns that may contain images.
+    """Return the columns of a table that may contain image names.
 
     If some have values with the ending of an image, only those are returned.
     """
@@ -168,7 +174,7 @@ def _find_possible_image_columns(
 
 
 def _has_mostly_image_endings(sample: list[Sequence[object]], column: int) -> bool:
-    """Return whether most values have the ending of an image."""
+    """Return True if most values of a column end like image files."""
     # At least one, or an empty sample would have endings.
     return 2 * sum(_has_image_ending(row[column]) for row in sample) >= max(1, len(sample))
 
@@ -185,17 +191,17 @@ def _find_number_of_named_image(value: object, find: Find) -> int:
     return find(text) if 0 < len(text) <= 1024 else -1
 
 
-def _are_values_different(first: list[int], second: list[int]) -> bool:
+def _do_columns_name_different_images(first: list[int], second: list[int]) -> bool:
     return any(a >= 0 and b >= 0 and a != b for a, b in zip(first, second, strict=True))
 
 
-def _rank_image_column(column: str) -> int:
+def _rank_image_column_name(column: str) -> int:
     word = _normalise_column_name(column)
     return _IMAGE_WORDS.index(word) if word in _IMAGE_WORDS else len(_IMAGE_WORDS)
 
 
 def is_image_column_name(column: str) -> bool:
-    """Return whether a column has a usual name for images."""
+    """Return True if a column has a name that is usual for image names."""
     return _normalise_column_name(column) in _IMAGE_WORDS
 
 
@@ -241,7 +247,7 @@ def _find_label_column(
     folders: list[str],
     are_few: bool,
 ) -> int:
-    """Return the column of labels.
+    """Return the column of a label table that contains the labels.
 
     `folders` are those of the sampled entries' images. `are_few` is true if the table names few
     images, by numbers or other words that may mean something else.
@@ -261,20 +267,20 @@ def _find_label_column(
     if len(named) > 1:
         fitting = _prefer_text_column(fitting, sample)
     if len(fitting) > 1 or not named:
-        folder_columns = [at for at in fitting if _is_folder_column(at, sample, folders)]
+        folder_columns = [at for at in fitting if _is_image_folder_column(at, sample, folders)]
         # Columns that all repeat the folder are equal, so any of them will do.
         fitting = folder_columns[:1] or fitting
     if len(fitting) > 1:
         raise _build_error(records, [records.columns[at] for at in fitting], "of labels", "label")
     (label,) = fitting
     _refuse_decimal_labels(records, label, sample)
-    if not named and not _is_folder_column(label, sample, folders):
+    if not named and not _is_image_folder_column(label, sample, folders):
         _refuse_unlikely_labels(records, label, sample, folders)
     return label
 
 
 def _prefer_text_column(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
-    """Return the first column with words, if all columns are equivalent.
+    """Return only the first column with words, if all label columns are equivalent.
 
     Examples are `class_id` and `class_name`. If the columns are not equivalent, all are returned.
     """
@@ -289,7 +295,9 @@ def _prefer_text_column(columns: list[int], sample: list[Sequence[object]]) -> l
     return word_columns[:1] or columns[:1]
 
 
-def _is_folder_column(column: int, sample: list[Sequence[object]], folders: list[str]) -> bool:
+def _is_image_folder_column(
+    column: int, sample: list[Sequence[object]], folders: list[str]
+) -> bool:
     """Return True if a column has the names of the images' folders in nearly all rows."""
     matches = sum(
         str(row[column]).strip() == folder
@@ -302,7 +310,7 @@ def _is_folder_column(column: int, sample: list[Sequence[object]], folders: list
 def _refuse_unlikely_labels(
     records: TableRecords, label: int, sample: list[Sequence[object]], folders: list[str]
 ) -> None:
-    """Raise UnreadableBatchError if the only column beside the images may not be labels.
+    """Raise UnreadableBatchError if a table's only column beside the images can hardly be labels.
 
     It may not if it differs in each row, or contradicts folders that look like classes.
     """

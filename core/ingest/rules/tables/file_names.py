@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.ingest.rules.entries import UnreadableBatchError
 from core.ingest.rules.names import quote_name
-from core.ingest.rules.tables.found import TableEntryCollector
+from core.ingest.rules.tables.found import LabelTableEntryCollector
 from core.ingest.rules.tables.values import find_part_in_folders
 
 TITLE = "labels in the names of files"
@@ -43,13 +43,15 @@ _OF_CAMERAS = frozenset(
 
 
 class FileNamePattern(NamedTuple):
-    """A pattern in pieces: those before the label, and those after it from last to first."""
+    """Pattern that extracts a label from file names, in pieces before and after the label."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
 
     def extract_label(self, stem: str) -> str:
-        """Return the label in a file name without its ending, or "" if the name does not fit."""
+        """Extract the label from a file name without its ending; "" if the name does not fit the
+        pattern.
+        """
         start, end = 0, len(stem)
         for at, piece in enumerate(self.before):
             start = _find_pattern_piece_from_front(stem, start, piece, self.before[at + 1 :])
@@ -63,7 +65,7 @@ class FileNamePattern(NamedTuple):
 
 
 def parse_name_pattern(text: str) -> FileNamePattern:
-    """Parse the pattern of an option. Raises UnreadableBatchError."""
+    """Parse a file name pattern that the sender gave as an option. Raises UnreadableBatchError."""
     example = "such as {label}_{number}"
     if len(text) > MAX_PATTERN_CHARS:
         raise UnreadableBatchError(
@@ -102,9 +104,12 @@ def parse_name_pattern(text: str) -> FileNamePattern:
 
 
 def label_images_by_name(
-    pattern: FileNamePattern, names: Sequence[str], images: Iterable[int], rows: TableEntryCollector
+    pattern: FileNamePattern,
+    names: Sequence[str],
+    images: Iterable[int],
+    rows: LabelTableEntryCollector,
 ) -> None:
-    """Label the images whose names fit; the others become bad entries."""
+    """Label the images whose file names fit a pattern; the others become bad entries."""
     for i in images:
         folders, _, base = names[i].rpartition("/")
         stem = base[: base.rfind(".")] if "." in base else base
@@ -123,13 +128,13 @@ def label_images_by_name(
 def find_teachable_machine_pattern(
     names: Sequence[str], images: Sequence[int]
 ) -> FileNamePattern | None:
-    """Return the pattern of Teachable Machine's samples if nearly all images have such names."""
+    """Return Teachable Machine's file name pattern if nearly all images have such names."""
     with_mark = sum("-!-" in names[i] for i in images)
     return parse_name_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
 
 
 def suggest_name_pattern(names: Sequence[str], images: Sequence[int]) -> str:
-    """Return a usual pattern that at least 95 % of the images' names fit, or "".
+    """Return a usual file name pattern that at least 95 % of the images fit, or "".
 
     Labels that differ for each image, or that cameras write, are not accepted.
     """
@@ -158,7 +163,8 @@ def _has_adjacent_pattern_fields(pieces: tuple[str, ...]) -> bool:
 
 
 def _find_pattern_piece_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
-    """Return the position after a piece; negative if it does not fit.
+    """Match a piece of a file name pattern from the front; return the position after it, negative
+    if it does not fit.
 
     `{any}` extends to the last occurrence of the next piece.
     """
@@ -176,7 +182,9 @@ def _find_pattern_piece_from_front(stem: str, at: int, piece: str, then: tuple[s
 def _find_pattern_piece_from_back(
     stem: str, at: int, piece: str, then: tuple[str, ...], start: int
 ) -> int:
-    """Return the position before a piece, from the back; negative if it does not fit."""
+    """Match a piece of a file name pattern from the back; return the position before it, negative
+    if it does not fit.
+    """
     if piece == "{number}":
         begin = at
         while begin > start and "0" <= stem[begin - 1] <= "9":

@@ -5,7 +5,7 @@ from itertools import islice
 
 from core.ingest.rules.tables.documents import NotJson
 from core.ingest.rules.tables.records import CELLS, LIST, TableRecords, iterate_json_entries
-from core.ingest.rules.tables.source import TableSource
+from core.ingest.rules.tables.source import LabelTableSource
 from core.ingest.rules.tables.values import NOTHING
 
 TITLE = "Label Studio export"
@@ -15,7 +15,7 @@ _MOST_CHOICES, _MOST_VALUES = 5, 20
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
-def read_label_studio_export(source: TableSource) -> bool:
+def read_label_studio_export(source: LabelTableSource) -> bool:
     """Read labels from a Label Studio export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first_entry, dict):
         first = source.first_entry
@@ -31,7 +31,7 @@ def read_label_studio_export(source: TableSource) -> bool:
     return _read_flat_label_studio_export(source, records)
 
 
-def _read_export_tasks(source: TableSource) -> None:
+def _read_export_tasks(source: LabelTableSource) -> None:
     rows = source.begin_entry_collector(TITLE)
     for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
@@ -46,8 +46,8 @@ def _read_export_tasks(source: TableSource) -> None:
                 rows.add_label_entry(_find_image_name(source, task), choices, where)
 
 
-def _find_image_name(source: TableSource, task: dict[str, object]) -> object:
-    """Return the value of a task's data that names an image, else its uploaded file."""
+def _find_image_name(source: LabelTableSource, task: dict[str, object]) -> object:
+    """Return the image name in the data of a Label Studio task, else its uploaded file."""
     data = task["data"]
     assert isinstance(data, dict)
     values = islice(data.values(), _MOST_VALUES)
@@ -62,7 +62,9 @@ def _find_image_name(source: TableSource, task: dict[str, object]) -> object:
 
 
 def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
-    """Return the distinct choices of a task's annotations; None without a list of annotations."""
+    """Return the distinct classes chosen in a Label Studio task; None without a list of
+    annotations.
+    """
     # Older releases of Label Studio called annotations completions.
     annotations = task.get("annotations", task.get("completions"))
     if not isinstance(annotations, list):
@@ -86,7 +88,7 @@ def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
     return distinct_choices
 
 
-def _read_flat_label_studio_export(source: TableSource, records: TableRecords) -> bool:
+def _read_flat_label_studio_export(source: LabelTableSource, records: TableRecords) -> bool:
     """Read a Label Studio export in CSV or JSON-MIN.
 
     The columns that are not about the annotation are the task's data and its choice.
@@ -120,7 +122,7 @@ def _read_flat_label_studio_export(source: TableSource, records: TableRecords) -
     return True
 
 
-def _choose_image_column(source: TableSource, records: TableRecords) -> int:
+def _choose_image_column(source: LabelTableSource, records: TableRecords) -> int:
     best, most_matches, sample = -1, 0, records.sample_entry_values()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:
@@ -135,14 +137,16 @@ def _choose_image_column(source: TableSource, records: TableRecords) -> int:
 
 
 def _find_choice_column(records: TableRecords, columns: list[int]) -> int:
-    """Return the column of choices: the only one, or one named as in Label Studio's templates."""
+    """Return the column with the chosen class: the only one, or one named as in Label Studio's
+    templates.
+    """
     usual = [at for at in columns if records.columns[at] in ("choice", "choices", "label", "class")]
     fitting = usual if len(usual) == 1 else columns
     return fitting[0] if len(fitting) == 1 else -1
 
 
 def _parse_label_studio_choice(value: object, is_cell: bool) -> object:
-    """Return the choice of a cell. Several are written as `{"choices": […]}`."""
+    """Return the class that a Label Studio cell states. Several are written as `{"choices": […]}`."""
     if is_cell and isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from core.ingest.rules.entries import Part
 from core.ingest.rules.tables.documents import JsonTextReader, NotJson
-from core.ingest.rules.tables.found import TableEntryCollector
+from core.ingest.rules.tables.found import LabelTableEntryCollector
 from core.ingest.rules.tables.records import (
     CELLS,
     LINES,
@@ -21,7 +21,7 @@ from core.ingest.rules.tables.records import (
     read_header_as_entry,
     read_whole_text,
 )
-from core.ingest.rules.tables.source import TableSource
+from core.ingest.rules.tables.source import LabelTableSource
 from core.ingest.rules.tables.values import parse_dataset_part_word
 
 ROBOFLOW_TITLE = "Roboflow export"
@@ -30,7 +30,7 @@ _ONE, _ZERO = frozenset({"1", "1.0"}), frozenset({"0", "0.0", ""})
 _MOST_LISTED = 5
 
 
-def read_roboflow_table(source: TableSource) -> bool:
+def read_roboflow_table(source: LabelTableSource) -> bool:
     """Read labels from a Roboflow table of classes; return False if the file is not one."""
     records = source.records
     if (
@@ -40,24 +40,24 @@ def read_roboflow_table(source: TableSource) -> bool:
     ):
         return False
     # A table of other contents may have this name.
-    if not all(_are_zero_one_flags(row) for row in records.sample_entry_values()):
+    if not all(_are_label_cells_zero_or_one(row) for row in records.sample_entry_values()):
         return False
     _read_one_hot_rows(source, records)
     return True
 
 
-def _are_zero_one_flags(row: Sequence[object]) -> bool:
+def _are_label_cells_zero_or_one(row: Sequence[object]) -> bool:
     return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
 
 
-def _read_one_hot_rows(source: TableSource, records: TableRecords) -> None:
+def _read_one_hot_rows(source: LabelTableSource, records: TableRecords) -> None:
     rows = source.begin_entry_collector(ROBOFLOW_TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
                 rows.add_bad_entry(entry.where, entry.problem)
-        elif not _are_zero_one_flags(entry.values):
+        elif not _are_label_cells_zero_or_one(entry.values):
             rows.add_bad_entry(entry.where, "has something else than 0 and 1 for a class")
         else:
             flags = [str(cell).strip() in _ONE for cell in entry.values[1:]]
@@ -71,11 +71,11 @@ def _read_one_hot_rows(source: TableSource, records: TableRecords) -> None:
 EDGE_IMPULSE_TITLE = "Edge Impulse export"
 
 
-def read_edge_impulse_export(source: TableSource) -> bool:
+def read_edge_impulse_export(source: LabelTableSource) -> bool:
     """Read labels from an Edge Impulse export; return False if the file is not one."""
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
-    rows: TableEntryCollector | None = None
+    rows: LabelTableEntryCollector | None = None
     text = JsonTextReader(read_whole_text(source.file))
     try:
         for key in text.iterate_object_keys():
@@ -95,7 +95,7 @@ def read_edge_impulse_export(source: TableSource) -> bool:
     return rows is not None
 
 
-def _read_labelled_file_entry(value: object, where: str, rows: TableEntryCollector) -> None:
+def _read_labelled_file_entry(value: object, where: str, rows: LabelTableEntryCollector) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
         rows.add_bad_entry(where, "is no JSON object")
@@ -122,7 +122,7 @@ def _parse_category_as_part(value: dict[object, object]) -> Part:
 MAKE_SENSE_TITLE = "make-sense export"
 
 
-def read_make_sense_export(source: TableSource) -> bool:
+def read_make_sense_export(source: LabelTableSource) -> bool:
     """Read labels from a Make Sense export; return False if the file is not one."""
     records = source.records
     if records is None:
@@ -156,7 +156,7 @@ SAGEMAKER_TITLE = "SageMaker manifest"
 _REF, _ABOUT = "source-ref", "-metadata"
 
 
-def read_sagemaker_manifest(source: TableSource) -> bool:
+def read_sagemaker_manifest(source: LabelTableSource) -> bool:
     """Read labels from a SageMaker manifest; return False if the file is not one."""
     if source.form not in (LINES, LIST, "object"):
         return False
@@ -167,7 +167,7 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
         return False
     rows = source.begin_entry_collector(SAGEMAKER_TITLE)
     for where, value in source.iterate_object_entries(rows, form):
-        names = _list_classes_of_labelled_entry(value)
+        names = _list_classes_of_manifest_entry(value)
         if names is None:
             rows.add_bad_entry(where, "has annotations that are no classes of whole images")
         else:
@@ -175,8 +175,10 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
     return True
 
 
-def _list_classes_of_labelled_entry(entry: dict[str, object]) -> list[object] | None:
-    """Return the classes of an entry, or None if it has only other annotations, such as boxes."""
+def _list_classes_of_manifest_entry(entry: dict[str, object]) -> list[object] | None:
+    """Return the classes of a SageMaker manifest's entry, or None if it has only others, such as
+    boxes.
+    """
     classes: list[object] = []
     other_annotations = 0
     for key, about in entry.items():

@@ -2,8 +2,8 @@
 
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.columns import (
+    LabelTableColumns,
     NotALabelTable,
-    TableColumns,
     choose_table_columns,
     find_named_column,
     is_image_column_name,
@@ -17,7 +17,7 @@ from core.ingest.rules.tables.records import (
     read_header_as_entry,
     read_whole_text,
 )
-from core.ingest.rules.tables.source import TableSource
+from core.ingest.rules.tables.source import LabelTableSource
 from core.ingest.rules.tables.values import has_invalid_utf8, parse_dataset_part_word
 
 _FORMS = {
@@ -29,7 +29,7 @@ _PAIRS = "JSON object of images and labels"
 _SAMPLE = 1000
 
 
-def read_labels_from_plain_table(source: TableSource) -> bool:
+def read_labels_from_plain_table(source: LabelTableSource) -> bool:
     """Read labels from a plain table of images and labels; return False if the file is not one.
 
     Raises UnreadableBatchError if several columns fit.
@@ -50,12 +50,12 @@ def read_labels_from_plain_table(source: TableSource) -> bool:
 
 
 def is_plain_table_kind(kind: str) -> bool:
-    """Return whether a label table's kind is a plain table."""
+    """Return True if a label table is of the plain kind, not an export of a labelling tool."""
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 
-def _treat_image_header_as_entry(source: TableSource, records: TableRecords) -> TableRecords:
-    """Return records without a header if the first row names an image.
+def _treat_image_header_as_entry(source: LabelTableSource, records: TableRecords) -> TableRecords:
+    """Return the table without a header if its first row names an image.
 
     That row is then an entry, and the columns are named 1, 2 ….
     """
@@ -74,7 +74,9 @@ def _treat_image_header_as_entry(source: TableSource, records: TableRecords) -> 
     return read_header_as_entry(records) if records.form == CELLS and names_image else records
 
 
-def _read_labelled_rows(source: TableSource, records: TableRecords, columns: TableColumns) -> None:
+def _read_labelled_rows(
+    source: LabelTableSource, records: TableRecords, columns: LabelTableColumns
+) -> None:
     image, label, part = columns
     kind = (
         f"{_FORMS[records.form]}, columns {quote_name(records.columns[image])} and "
@@ -102,13 +104,13 @@ def _read_labelled_rows(source: TableSource, records: TableRecords, columns: Tab
             rows.add_label_entry(name, values[label], entry.where, part_name)
 
 
-def _read_image_label_object(source: TableSource) -> bool:
-    """Read an object whose keys are images and whose values are labels."""
+def _read_image_label_object(source: LabelTableSource) -> bool:
+    """Read a JSON object whose keys are images and whose values are labels."""
     # An object has no columns, so another file must be meant.
     if source.options.image_column or source.options.label_column:
         return False
     try:
-        if not _has_image_keys(source):
+        if not _are_object_keys_images(source):
             return False
     except NotJson:
         return False
@@ -124,7 +126,7 @@ def _read_image_label_object(source: TableSource) -> bool:
     return True
 
 
-def _has_image_keys(source: TableSource) -> bool:
+def _are_object_keys_images(source: LabelTableSource) -> bool:
     text = JsonTextReader(read_whole_text(source.file))
     checked = matches = 0
     for name in text.iterate_object_keys():

@@ -17,13 +17,13 @@ from core.ingest.rules.tables import (
 from core.ingest.rules.tables.documents import NotJson
 from core.ingest.rules.tables.found import (
     MAX_TABLE_BYTES,
-    FoundTable,
+    FoundLabelTable,
+    LabelTableCandidate,
+    LabelTableEntryCollector,
     Read,
-    TableEntryCollector,
-    TableFile,
 )
-from core.ingest.rules.tables.images import ImageNames
-from core.ingest.rules.tables.source import TableSource
+from core.ingest.rules.tables.images import ImageNameIndex
+from core.ingest.rules.tables.source import LabelTableSource
 from core.ingest.rules.tables.values import find_part_in_path
 from core.ingest.rules.tables.words import format_column_names, quote_option_value
 
@@ -43,7 +43,7 @@ _MOST_DEPTH = 4
 _MOST_TOO_LARGE = 4
 """Number of oversized files that are still read, to determine their size."""
 _SHOWN = 60
-_KINDS: tuple[Callable[[TableSource], bool], ...] = (
+_KINDS: tuple[Callable[[LabelTableSource], bool], ...] = (
     label_studio.read_label_studio_export,
     labelling_tools.read_roboflow_table,
     vertex.read_vertex_import,
@@ -61,7 +61,7 @@ _EXPECTED = (
 
 
 def may_be_table_name(name: str) -> bool:
-    """Return whether a file may be a label table by its name; no other files are read."""
+    """Return True if a file may be a label table by its name; no other files are read."""
     base = name.rpartition("/")[2].lower()
     # Kaggle's sample_submission.csv has placeholders for labels.
     return (base.endswith(_ENDINGS) and "submission" not in base) or base in (
@@ -76,10 +76,10 @@ def find_label_table(
     options: ReadingOptions,
     *,
     remaining: Sequence[int] | None = None,
-    images: ImageNames | None = None,
+    images: ImageNameIndex | None = None,
     most: int = MOST_ENTRIES,
-) -> FoundTable | None:
-    """Return the label table of the files `names`, or None if there is none.
+) -> FoundLabelTable | None:
+    """Find and read the label table among the files `names`; None if there is none.
 
     Args:
         names: paths of the files.
@@ -103,7 +103,7 @@ def find_label_table(
         if not is_clearly_no_image(names[i]) and not may_be_table_name(names[i])
     ]
     if options.names_pattern:
-        return _label_images_by_names(
+        return _label_images_by_file_names(
             file_names.parse_name_pattern(options.names_pattern),
             file_names.TITLE,
             names,
@@ -113,7 +113,7 @@ def find_label_table(
     if options.layout == "folders":
         return None
     search = _LabelTableSearch(
-        names, read, options, ImageNames(names, pictures) if images is None else images, most
+        names, read, options, ImageNameIndex(names, pictures) if images is None else images, most
     )
     table = search.find_label_table(_find_table_candidates(names, remaining, options), pictures)
     if table is not None:
@@ -122,20 +122,20 @@ def find_label_table(
         names, [i for i in pictures if "." in names[i]]
     )
     return (
-        _label_images_by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most)
+        _label_images_by_file_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most)
         if pattern
         else None
     )
 
 
-def _label_images_by_names(
+def _label_images_by_file_names(
     pattern: file_names.FileNamePattern,
     title: str,
     names: Sequence[str],
     pictures: Sequence[int],
     max_entries: int,
-) -> FoundTable:
-    rows = TableEntryCollector(title, max_entries)
+) -> FoundLabelTable:
+    rows = LabelTableEntryCollector(title, max_entries)
     file_names.label_images_by_name(pattern, names, pictures, rows)
     return rows.table
 
@@ -143,7 +143,7 @@ def _label_images_by_names(
 def _find_table_candidates(
     names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
 ) -> list[int]:
-    """Return the files that may be tables, upper folders first.
+    """Return the files of a batch that may be label tables, upper folders first.
 
     Files of which a folder has many are left out.
     """
@@ -168,24 +168,26 @@ def _find_table_candidates(
 
 
 class _LabelTableSearch:
-    """Search through the candidates in turn, until those of one kind are found."""
+    """Search for a batch's label table, through the candidate files in turn."""
 
     def __init__(
         self,
         names: Sequence[str],
         read: Read,
         options: ReadingOptions,
-        images: ImageNames,
+        images: ImageNameIndex,
         max_entries: int,
     ) -> None:
         self._names, self._read, self._options, self._images = names, read, options, images
         self._max_entries, self._remaining_bytes, self._too_large = max_entries, MAX_TABLE_BYTES, 0
-        self._rows_by_kind: dict[str, TableEntryCollector] = {}
+        self._rows_by_kind: dict[str, LabelTableEntryCollector] = {}
         self._label_errors: list[UnreadableBatchError] = []
-        self._sources: list[TableSource] = []
+        self._sources: list[LabelTableSource] = []
 
-    def find_label_table(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
-        """Return the table among the candidates. Raises UnreadableBatchError."""
+    def find_label_table(
+        self, candidates: list[int], pictures: Sequence[int]
+    ) -> FoundLabelTable | None:
+        """Search the candidate files, and return the label table. Raises UnreadableBatchError."""
         is_table_named = bool(self._options.table)
         files = []
         for i in candidates:
@@ -214,8 +216,8 @@ class _LabelTableSearch:
         # Named as a label table: it must be readable, or the batch ends.
         return base == CSV_NAME and "/" not in folder
 
-    def _open_table_candidate(self, number: int, is_own: bool) -> TableFile | None:
-        """Return the file of a possible label table.
+    def _open_table_candidate(self, number: int, is_own: bool) -> LabelTableCandidate | None:
+        """Open a file that may be a label table.
 
         None means that it is unreadable or too large, and need not be a table.
         """
@@ -237,10 +239,12 @@ class _LabelTableSearch:
                 f"{quote_name(name)} is larger than {self._remaining_bytes:,} bytes.", "too_large"
             )
         self._remaining_bytes -= len(data)
-        return TableFile(number, name, data)
+        return LabelTableCandidate(number, name, data)
 
-    def _try_read_table(self, file: TableFile, is_own: bool = False) -> bool:
-        source = TableSource(file, self._images, self._options, self._get_rows_of_kind, is_own)
+    def _try_read_table(self, file: LabelTableCandidate, is_own: bool = False) -> bool:
+        source = LabelTableSource(
+            file, self._images, self._options, self._get_entry_collector_of_kind, is_own
+        )
         self._sources.append(source)
         try:
             return any(kind(source) for kind in _KINDS)
@@ -253,20 +257,20 @@ class _LabelTableSearch:
             return False
         return False
 
-    def _get_rows_of_kind(self, kind: str) -> TableEntryCollector:
+    def _get_entry_collector_of_kind(self, kind: str) -> LabelTableEntryCollector:
         if kind not in self._rows_by_kind:
-            self._rows_by_kind[kind] = TableEntryCollector(kind, self._max_entries)
+            self._rows_by_kind[kind] = LabelTableEntryCollector(kind, self._max_entries)
         return self._rows_by_kind[kind]
 
     def _read_synset_tables(
-        self, files: list[TableFile], pictures: Sequence[int]
-    ) -> FoundTable | None:
+        self, files: list[LabelTableCandidate], pictures: Sequence[int]
+    ) -> FoundLabelTable | None:
         mapping = next(
             (f for f in files if f.name.rpartition("/")[2].lower() in synsets.FILES), None
         )
         if mapping is None or not synsets.has_synset_folders(self._names, pictures):
             return None
-        rows = TableEntryCollector(synsets.TITLE, self._max_entries)
+        rows = LabelTableEntryCollector(synsets.TITLE, self._max_entries)
         if not synsets.label_images_by_synset_table(mapping, self._names, pictures, rows):
             return None
         for file in files:
@@ -274,8 +278,8 @@ class _LabelTableSearch:
                 synsets.add_tiny_imagenet_validation(file, mapping, rows)
         return rows.table
 
-    def _choose_found_table(self) -> FoundTable | None:
-        """Return the table that was found.
+    def _choose_found_table(self) -> FoundLabelTable | None:
+        """Return the label table of the search, after checking that there is only one kind.
 
         Raises UnreadableBatchError if there are tables of several kinds.
         """
@@ -322,7 +326,7 @@ class _LabelTableSearch:
                     "labels",
                 )
 
-    def _build_error(self, file: TableFile) -> UnreadableBatchError:
+    def _build_error(self, file: LabelTableCandidate) -> UnreadableBatchError:
         records = self._sources[-1].records
         self._refuse_unknown_columns()
         if records is None:

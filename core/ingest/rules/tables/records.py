@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from core.ingest.rules.tables import cells
 from core.ingest.rules.tables.documents import JsonTextReader, NotJson, parse_jsonl_line
-from core.ingest.rules.tables.found import TableFile
+from core.ingest.rules.tables.found import LabelTableCandidate
 
 SAMPLE = 1000
 """Entries from which the columns are determined."""
@@ -18,8 +18,8 @@ _JSON_LINES = (".jsonl", ".ndjson", ".manifest")
 CELLS, LIST, LINES = "cells", "list", "lines"
 
 
-class TableEntry(NamedTuple):
-    """An entry of a label table.
+class LabelTableEntry(NamedTuple):
+    """An entry of a label table: its place and its value.
 
     Attributes:
         where: its place.
@@ -36,7 +36,7 @@ class TableEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class TableRecords:
-    """A file as records.
+    """Records of a table file: rows of cells with column names, or JSON objects.
 
     Attributes:
         file: the file.
@@ -46,32 +46,34 @@ class TableRecords:
         separator: character between cells.
     """
 
-    file: TableFile
+    file: LabelTableCandidate
     form: str
     columns: list[str]
     header: bool = True
     separator: str = ","
 
-    def __iter__(self) -> Iterator[TableEntry]:
+    def __iter__(self) -> Iterator[LabelTableEntry]:
         """Yield all entries in order. Each iteration reads the file again."""
         return self._iterate_cell_rows() if self.form == CELLS else self._iterate_objects()
 
     def sample_entry_values(self) -> list[Sequence[object]]:
-        """Return the values of the first entries that have some.
+        """Return the values of a table's first entries that have some, as a sample.
 
         Many columns reduce the number of entries.
         """
         max_entries = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
         return [entry.values for entry in islice(self, max_entries) if not entry.problem]
 
-    def read_all_rows(self) -> Iterator[TableEntry]:
-        """Yield all rows of cells, regardless of their lengths."""
+    def read_all_rows(self) -> Iterator[LabelTableEntry]:
+        """Yield all rows of cells of a table, regardless of their lengths."""
         for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
         ):
-            yield TableEntry(f"line {line_number} of {self.file.name}", values, problem, line_count)
+            yield LabelTableEntry(
+                f"line {line_number} of {self.file.name}", values, problem, line_count
+            )
 
-    def _iterate_cell_rows(self) -> Iterator[TableEntry]:
+    def _iterate_cell_rows(self) -> Iterator[LabelTableEntry]:
         width, name, passed = len(self.columns), self.file.name, not self.header
         for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
@@ -86,21 +88,21 @@ class TableRecords:
                     values = values[:width]
                 else:
                     problem = f"has {len(values):,} cells instead of {width:,}"
-            yield TableEntry(where, values, problem, line_count if problem else 1)
+            yield LabelTableEntry(where, values, problem, line_count if problem else 1)
 
-    def _iterate_objects(self) -> Iterator[TableEntry]:
+    def _iterate_objects(self) -> Iterator[LabelTableEntry]:
         columns = self.columns
         for where, value in iterate_json_entries(self.file, self.form):
             if isinstance(value, NotJson):
-                yield TableEntry(where, (), str(value))
+                yield LabelTableEntry(where, (), str(value))
             elif isinstance(value, dict):
-                yield TableEntry(where, [value.get(column) for column in columns], "")
+                yield LabelTableEntry(where, [value.get(column) for column in columns], "")
             else:
-                yield TableEntry(where, (), "is no JSON object")
+                yield LabelTableEntry(where, (), "is no JSON object")
 
 
-def iterate_json_entries(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
-    """Yield (where, value) of each entry of a JSON list or JSONL; NotJson if unreadable."""
+def iterate_json_entries(file: LabelTableCandidate, form: str) -> Iterator[tuple[str, object]]:
+    """Yield (place, value) of each entry of a JSON list or JSONL file. Raises NotJson."""
     if form == LINES:
         for line_number, text in enumerate(cells.open_bytes_as_text(file.data), start=1):
             if text.strip():
@@ -119,16 +121,18 @@ def iterate_json_entries(file: TableFile, form: str) -> Iterator[tuple[str, obje
         yield f"the rest of {file.name}", error
 
 
-def read_whole_text(file: TableFile) -> str:
-    """Return the whole text of a file. Raises NotJson if it is not text."""
+def read_whole_text(file: LabelTableCandidate) -> str:
+    """Read the whole text of a file. Raises NotJson if it is not text."""
     try:
         return file.data.decode(cells.detect_encoding(file.data), "surrogateescape")
     except UnicodeDecodeError as error:
         raise NotJson("is not the UTF-16 that it begins as") from error
 
 
-def detect_table_form(file: TableFile) -> str:
-    """Return CELLS, LIST, LINES or `object` by the first characters of a file, or "" for none."""
+def detect_table_file_form(file: LabelTableCandidate) -> str:
+    """Detect by its first characters if a table file has cells, a JSON list, JSON lines or an
+    object.
+    """
     first = file.data[:1024].decode(cells.detect_encoding(file.data), "replace").lstrip()[:1]
     if first == "[":
         return LIST
@@ -138,8 +142,8 @@ def detect_table_form(file: TableFile) -> str:
     return "" if file.ending == ".json" else CELLS
 
 
-def _is_jsonl(file: TableFile) -> bool:
-    """Return whether the first line is a complete object and is followed by another."""
+def _is_jsonl(file: LabelTableCandidate) -> bool:
+    """Return True if a file's first line is a complete JSON object that another line follows."""
     first_lines = [text.strip() for text in islice(cells.open_bytes_as_text(file.data), 2)]
     if len(first_lines) < 2 or not first_lines[1].startswith("{"):
         return False
@@ -149,8 +153,8 @@ def _is_jsonl(file: TableFile) -> bool:
         return False
 
 
-def open_table_records(file: TableFile, form: str) -> TableRecords | None:
-    """Return a table file as records, or None if it does not have two columns."""
+def open_table_records(file: LabelTableCandidate, form: str) -> TableRecords | None:
+    """Open a table file as records; None if it does not have two columns."""
     if form in (LIST, LINES):
         columns: dict[str, None] = {}
         for _, value in islice(iterate_json_entries(file, form), SAMPLE):
@@ -169,7 +173,7 @@ def open_table_records(file: TableFile, form: str) -> TableRecords | None:
 
 
 def read_header_as_entry(records: TableRecords) -> TableRecords:
-    """Return the same records, with the first row as an entry in place of a header."""
+    """Return a table's records with the first row as an entry, not as a header."""
     names = [str(number) for number in range(1, len(records.columns) + 1)]
     return TableRecords(
         records.file, records.form, names, header=False, separator=records.separator

@@ -6,30 +6,30 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.ingest.rules.entries import (
-    BadEntry,
+    BadTableEntry,
+    LabelTableRow,
     Part,
     ReadingOptions,
     ReadingRemedy,
-    TableRow,
     UnreadableBatchError,
 )
 from core.ingest.rules.names import quote_name
-from core.ingest.rules.tables.found import FoundTable
-from core.ingest.rules.tables.images import ImageNames
+from core.ingest.rules.tables.found import FoundLabelTable
+from core.ingest.rules.tables.images import ImageNameIndex
 from core.ingest.rules.tables.values import find_part_in_path
 from core.ingest.rules.tables.words import format_share_as_percent
 
 
 class LabelledImage(NamedTuple):
-    """An image of the batch, by its number, and the entry that labels it."""
+    """An image of the batch, by its number, and the table entry that labels it."""
 
     number: int
-    row: TableRow
+    row: LabelTableRow
 
 
 @dataclass
 class ResolvedEntries:
-    """Entries assigned to images.
+    """Entries of a label table after their names were looked up among the batch's images.
 
     Attributes:
         placed: each image once, in the table's order.
@@ -38,19 +38,19 @@ class ResolvedEntries:
     """
 
     placed: list[LabelledImage] = field(default_factory=list)
-    bad: list[BadEntry] = field(default_factory=list)
-    unlabelled: list[BadEntry] = field(default_factory=list)
+    bad: list[BadTableEntry] = field(default_factory=list)
+    unlabelled: list[BadTableEntry] = field(default_factory=list)
 
 
 def resolve_entry_images(
-    table: FoundTable,
+    table: FoundLabelTable,
     names: Sequence[str],
     remaining: Sequence[int],
     options: ReadingOptions,
     *,
-    images: ImageNames | None = None,
+    images: ImageNameIndex | None = None,
 ) -> ResolvedEntries:
-    """Return the images of a table's entries.
+    """Look up the image of each entry of a label table.
 
     An image that is named twice with one label counts once. With two labels it is left out, since
     neither is known to be right. `images` looks up images by name; by default it covers the files
@@ -60,9 +60,9 @@ def resolve_entry_images(
     """
     files = set(table.files)
     if images is None:
-        images = ImageNames(names, [i for i in remaining if i not in files])
+        images = ImageNameIndex(names, [i for i in remaining if i not in files])
     resolved = ResolvedEntries(bad=list(table.bad), unlabelled=list(table.unlabelled))
-    by_image: dict[int, TableRow | None] = {}
+    by_image: dict[int, LabelTableRow | None] = {}
     for row, of in zip(table.rows, table.of, strict=True):
         folder = table.folders[of] if table.folders else ""
         number = images.find_image(
@@ -72,7 +72,7 @@ def resolve_entry_images(
         )
         if number < 0:
             resolved.bad.append(
-                BadEntry(row.where, images.describe_lookup_failure(row.image, number))
+                BadTableEntry(row.where, images.describe_lookup_failure(row.image, number))
             )
             continue
         # None stands for an image that two rows have contradicted: further rows are bad as well.
@@ -80,21 +80,25 @@ def resolve_entry_images(
         if first is row:
             continue
         if first is not None and (first.label, first.part) == (row.label, row.part):
-            resolved.unlabelled.append(BadEntry(row.where, f"names {quote_name(row.image)} again"))
+            resolved.unlabelled.append(
+                BadTableEntry(row.where, f"names {quote_name(row.image)} again")
+            )
             continue
-        resolved.bad.append(BadEntry(row.where, _describe_label_contradiction(row, first)))
+        resolved.bad.append(BadTableEntry(row.where, _describe_label_contradiction(row, first)))
         if first is not None:
-            resolved.bad.append(BadEntry(first.where, _describe_label_contradiction(first, row)))
+            resolved.bad.append(
+                BadTableEntry(first.where, _describe_label_contradiction(first, row))
+            )
             by_image[number] = None
     resolved.placed = [
         LabelledImage(number, row) for number, row in by_image.items() if row is not None
     ]
-    _require_enough_entries_resolved(table, resolved, options)
+    _require_few_unreadable_entries(table, resolved, options)
     return resolved
 
 
 def select_held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
-    """Return the held-out parts among those of a table: test, or validation without test."""
+    """Return which dataset parts of a table are held out: test, or validation without test."""
     present = set(parts)
     candidates: tuple[Part, Part] = ("test", "validation")
     return frozenset(
@@ -102,7 +106,7 @@ def select_held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
     )
 
 
-def _describe_label_contradiction(row: TableRow, rival: TableRow | None) -> str:
+def _describe_label_contradiction(row: LabelTableRow, rival: LabelTableRow | None) -> str:
     if rival is None:
         return f"names {quote_name(row.image)} again, with the label {quote_name(row.label)}"
     contradiction = (
@@ -113,11 +117,13 @@ def _describe_label_contradiction(row: TableRow, rival: TableRow | None) -> str:
     return f"names {quote_name(row.image)} with {quote_name(row.label)}; {rival.where} says {contradiction}"
 
 
-def _require_enough_entries_resolved(
-    table: FoundTable, resolved: ResolvedEntries, options: ReadingOptions
+def _require_few_unreadable_entries(
+    table: FoundLabelTable, resolved: ResolvedEntries, options: ReadingOptions
 ) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
-    first = (resolved.bad or resolved.unlabelled or [BadEntry(table.title, "has no entries")])[0]
+    first = (resolved.bad or resolved.unlabelled or [BadTableEntry(table.title, "has no entries")])[
+        0
+    ]
     example = f"the first is {first.where}: {first.reason}"
     if not good:
         raise UnreadableBatchError(

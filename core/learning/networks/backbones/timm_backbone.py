@@ -113,7 +113,7 @@ def _create_timm_network(known: PretrainedWeights, image: ImageSpec) -> nn.Modul
     # timm could adapt the first layer, but then the weights would be none of the named ones.
     if image.channels != known.channels:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
-    if not known.accepts_size(image.size):
+    if not known.accepts_image_size(image.size):
         raise ValueError(
             f"timm/{known.name} takes images of {known.describe_sizes()}, not {image.size}"
         )

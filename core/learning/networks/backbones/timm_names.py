@@ -11,7 +11,11 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
-from core.contract.pretrained import PretrainedTable, PretrainedWeights, describe_pretrained_weights
+from core.contract.pretrained import (
+    PretrainedWeights,
+    PretrainedWeightsTable,
+    describe_pretrained_weights,
+)
 
 DEFAULT = "mobilenetv3_small_100.lamb_in1k"
 """The smallest of the recommended weights."""

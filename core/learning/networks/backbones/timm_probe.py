@@ -90,10 +90,10 @@ def _find_accepted_image_sizes(name: str, net: nn.Module, size: int) -> tuple[in
     unit, rules = _find_image_size_unit(net), _RULES.setdefault(type(net), [])
     plain = _ResizableNetwork(name, net, "")
     for rule in rules:
-        if rule.needs_no_timm_argument and plain.accepts_size(rule.units * unit):
+        if rule.needs_no_timm_argument and plain.accepts_image_size(rule.units * unit):
             return rule.compute_accepted_sizes(unit, size)
     with_argument = [rule for rule in rules if not rule.needs_no_timm_argument]
-    if with_argument and not plain.accepts_size(2 * unit):
+    if with_argument and not plain.accepts_image_size(2 * unit):
         return with_argument[0].compute_accepted_sizes(unit, size)
     # Without any rule the network takes its own size alone.
     new_rule = next(
@@ -147,8 +147,10 @@ def _iterate_fitting_image_size_rules(
         sized = _ResizableNetwork(name, net, argument)
         for units in (1, 2, MOST_UNITS):
             # Two sizes, since one of them may be the network's own, which always passes.
-            if sized.accepts_size((units + 1) * unit) and sized.accepts_size(units * unit):
-                fine = sized.accepts_size((units + 1) * unit - 1)
+            if sized.accepts_image_size((units + 1) * unit) and sized.accepts_image_size(
+                units * unit
+            ):
+                fine = sized.accepts_image_size((units + 1) * unit - 1)
                 yield _ImageSizeRule(fine, units, argument)
 
 

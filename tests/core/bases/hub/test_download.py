@@ -10,7 +10,7 @@ import pytest
 from hub_server import COMMIT, TOKEN, Hub
 
 from core.bases.hub import unfinished
-from core.bases.hub.downloader import download_in_separate_process
+from core.bases.hub.downloader import download_hub_file_in_separate_process
 from core.contract.jobs.hub import HubDownloadRequest
 from core.errors import WeightsUnavailable
 from core.ingest.ingest import IngestStopped
@@ -37,7 +37,9 @@ def fetched(folder: Path, **asked: int) -> bytes:
         folder=folder,
         **{"max_bytes": 1 << 21, **asked},
     )
-    found = download_in_separate_process(question, lambda: False, lambda _done, _all: None, 20.0)
+    found = download_hub_file_in_separate_process(
+        question, lambda: False, lambda _done, _all: None, 20.0
+    )
     assert found.revision == COMMIT
     return found.path.read_bytes()
 
@@ -129,9 +131,9 @@ def test_a_download_is_stopped_in_its_middle_and_one_that_does_not_grow_is_ended
         repository=REPOSITORY, file="model.safetensors", folder=tmp_path, max_bytes=1 << 21
     )
     with pytest.raises(IngestStopped):
-        download_in_separate_process(
+        download_hub_file_in_separate_process(
             asked, lambda: sum(seen) > 0, lambda done, _all: seen.append(done), 20.0
         )
     assert 0 < sum(seen) <= 500_000
     with pytest.raises(WeightsUnavailable, match=r"Nothing came from the Hub for 1 s"):
-        download_in_separate_process(asked, lambda: False, lambda _done, _all: None, 1.0)
+        download_hub_file_in_separate_process(asked, lambda: False, lambda _done, _all: None, 1.0)

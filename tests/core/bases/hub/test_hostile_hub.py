@@ -16,7 +16,7 @@ from huggingface_hub import constants
 
 from core.bases.hub import download as process
 from core.bases.hub import guarded_hub
-from core.bases.hub.guarded_hub import GuardedHub, HubRefused
+from core.bases.hub.guarded_hub import GuardedHubClient, HubResponseRefused
 from core.contract.jobs.hub import HubDownloadedFile, HubDownloadRequest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -239,21 +239,21 @@ def test_the_address_that_was_checked_is_the_one_that_is_dialled(hub: Hub) -> No
         return next(answers)
 
     hub.file = (302, {"Location": f"http://cdn.test:{port}{SECRET}"}, b"")
-    with GuardedHub(hub.url, {}, TOKEN, rebinding) as guarded:
+    with GuardedHubClient(hub.url, {}, TOKEN, rebinding) as guarded:
         with guarded.open_response("GET", "/file", {}, 5.0) as answer:
             assert answer.read() == b"inside"
         assert asked == ["cdn.test"]
         assert hub.asked[-1] == ("GET", SECRET, None), "the token stays with the hub"
         with (
-            pytest.raises(HubRefused, match=r"10\.0\.0\.1 is a private"),
+            pytest.raises(HubResponseRefused, match=r"10\.0\.0\.1 is a private"),
             guarded.open_response("GET", "/file", {}, 5.0),
         ):
             pass
 
 
 def test_a_hub_of_https_leads_to_https_alone(hub: Hub) -> None:
-    with GuardedHub(hub.url, {}, None) as guarded:
+    with GuardedHubClient(hub.url, {}, None) as guarded:
         before = guarded_hub.httpx2.URL("https://hub.test/x")
         answer = guarded_hub.httpx2.Response(302, headers={"Location": "http://example.org/x"})
-        with pytest.raises(HubRefused, match="not followed"):
+        with pytest.raises(HubResponseRefused, match="not followed"):
             guarded._find_redirect(answer, before)

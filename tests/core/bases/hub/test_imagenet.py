@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.bases.hub.imagenet import convert_checkpoint
-from core.bases.pretrained import PretrainedTerms
+from core.bases.pretrained import PretrainedWeightsPolicy
 from core.database.states import JobState
 from core.database.tables import Version
 from core.ingest.decoding.resizing import SquareResizing

@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 from core.contract.reports.report import BatchReport
 from core.errors import Rejected
 from core.ingest.findings import contradictions
-from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
+from core.ingest.findings.traces import (
+    ImageFingerprints,
+    read_image_fingerprints,
+    write_image_fingerprints,
+)
 from core.statistics import near
 from core.statistics.near import MOST_BITS, Hashes, Rows, compute_hamming_distances
 
 
-def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> ImageTraces:
-    """ImageTraces of images uint8 [N, S, S, C], all of them learned from."""
+def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> ImageFingerprints:
+    """ImageFingerprints of images uint8 [N, S, S, C], all of them learned from."""
     classes = sorted(set(labels))
-    return ImageTraces(
+    return ImageFingerprints(
         near.hash_images_perceptually(images),
         np.zeros((0, 2), np.uint64),
         [f"{prefix}{row}.png" for row in range(len(images))],
@@ -81,7 +85,7 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
         for number, part in enumerate(parts, 3)
         if part
     ]
-    contradictions.add_earlier_contradictions(made, own, tasks, lambda row: images[row])
+    contradictions.add_contradictions_with_earlier_tasks(made, own, tasks, lambda row: images[row])
     found = made.to_report()
     expected = {
         row
@@ -249,8 +253,8 @@ def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(
     tmp_path: Path,
 ) -> None:
     traces = make_traces(draw([1, 2, 1]), ["ä", "b", "b"])
-    write_image_traces(tmp_path / "new", traces)
-    read = read_image_traces(tmp_path / "new")
+    write_image_fingerprints(tmp_path / "new", traces)
+    read = read_image_fingerprints(tmp_path / "new")
     assert (
         read.pixels is not None
         and traces.pixels is not None
@@ -259,15 +263,17 @@ def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(
     assert (
         read.labels is not None and read.labels.tolist() == [1, 0, 0] and read.classes == ["b", "ä"]
     )
-    write_image_traces(tmp_path / "old", ImageTraces(traces.train, traces.held_out, traces.names))
-    assert read_image_traces(tmp_path / "old").pixels is None
+    write_image_fingerprints(
+        tmp_path / "old", ImageFingerprints(traces.train, traces.held_out, traces.names)
+    )
+    assert read_image_fingerprints(tmp_path / "old").pixels is None
 
 
 def test_traces_whose_labels_do_not_fit_are_refused(tmp_path: Path) -> None:
     traces = make_traces(draw([1, 2]), ["a", "b"])
-    write_image_traces(
+    write_image_fingerprints(
         tmp_path / "one",
-        ImageTraces(
+        ImageFingerprints(
             traces.train,
             traces.held_out,
             traces.names,
@@ -277,7 +283,7 @@ def test_traces_whose_labels_do_not_fit_are_refused(tmp_path: Path) -> None:
         ),
     )
     with pytest.raises(ValueError, match="labels do not fit"):
-        read_image_traces(tmp_path / "one")
+        read_image_fingerprints(tmp_path / "one")
 
 
 CONFLICT: BatchReport = {

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from streams import Bench, Learned, Script
 from torch import nn
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.manifest import Manifest
 from core.learning.data.augment import draw_epoch_random_numbers
@@ -290,8 +290,8 @@ class Asking(Script):
     def __init__(self, *at: int) -> None:
         super().__init__(at)
 
-    def take_request(self) -> ControlRequest:
-        return ControlRequest.ANYTIME
+    def take_request(self) -> JobControlRequest:
+        return JobControlRequest.ANYTIME
 
 
 def state_at(learned: Learned, number: int) -> tuple[Path, dict]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streams import Bench, Learned
 
-from core.contract.features import FeatureShare
+from core.contract.features import AncestorFeatureAccuracy
 from core.contract.jobs.job_result import JobResult
 from core.lineage.features import compute_feature_accuracy_loss, has_feature_collapse
 from core.publishing.features import MeasuredAncestor, compare_feature_accuracy
@@ -28,7 +28,7 @@ def result_of(learned: Learned) -> JobResult:
     return JobResult.from_json(learned.result)
 
 
-def beside(version: Learned, ancestor: Learned) -> FeatureShare:
+def beside(version: Learned, ancestor: Learned) -> AncestorFeatureAccuracy:
     """Count a version's features beside an ancestor's."""
     older = result_of(ancestor)
     assert older.baseline_lda is not None

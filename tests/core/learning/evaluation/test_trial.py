@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_spec import SelectionPart
+from core.contract.jobs.job_spec import SelectionDataset
 from core.ingest.dataset import write_dataset
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import trial
@@ -21,11 +21,11 @@ class Parts:
         return Dataset.read_dataset_file(path, classes)
 
 
-def write_part(folder: Path, task: int, labels: list[int], classes: list[str]) -> SelectionPart:
+def write_part(folder: Path, task: int, labels: list[int], classes: list[str]) -> SelectionDataset:
     path = folder / f"{task}.safetensors"
     images = np.zeros((len(labels), 2, 2, 1), np.uint8)
     write_dataset(path, np.array(labels, np.int64), (2, 2, 1), [images])
-    return SelectionPart(task=task, classes=classes, path=path)
+    return SelectionDataset(task=task, classes=classes, path=path)
 
 
 @pytest.mark.parametrize(("right", "value"), [([4, 1], 0.75), ([4, 2], 1.0), ([0, 0], 0.0)])

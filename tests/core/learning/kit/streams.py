@@ -20,11 +20,11 @@ import torch
 from recipes import complete
 from safetensors.torch import load, save_file
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
-from core.contract.jobs.job_spec import JobSpec, LocalPart
+from core.contract.jobs.job_spec import JobSpec, LocalPartFile
 from core.contract.manifest import PER_TASK, Manifest
-from core.ingest.answers import read_written_predictions
+from core.ingest.answers import read_predictions_written_by_job
 from core.learning.data import image_packs
 from core.learning.evaluation import predicting
 from core.learning.methods.method import Method
@@ -64,8 +64,8 @@ class Script:
             raise Killed
         return self._step in self._snapshot_at or self._step == self._stop_at
 
-    def take_request(self) -> ControlRequest | None:
-        return ControlRequest.STOP if self._step == self._stop_at else ControlRequest.SNAPSHOT
+    def take_request(self) -> JobControlRequest | None:
+        return JobControlRequest.STOP if self._step == self._stop_at else JobControlRequest.SNAPSHOT
 
 
 def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], *more: Any) -> None:
@@ -112,7 +112,7 @@ class Learned:
     @property
     def _written_answers(self) -> dict[tuple[MeasuredVersion, int], bytes]:
         parts = [PredictionsFile.from_json(said) for said in self.result["answers"]]
-        return read_written_predictions(self.folder, parts)
+        return read_predictions_written_by_job(self.folder, parts)
 
     @property
     def network_digests(self) -> dict[str, str]:
@@ -131,7 +131,7 @@ class Learned:
         """A part's tensors; a memory's with its images."""
         if part in TYPES:
             return image_packs.restore_method_state(
-                [LocalPart.from_json(p) for p in self.as_parent()["parts"]]
+                [LocalPartFile.from_json(p) for p in self.as_parent()["parts"]]
             )[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
 

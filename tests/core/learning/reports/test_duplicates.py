@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from core.ingest.findings.traces import ImageTraces, write_image_traces
+from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.learning.analytic import discriminant
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import FeatureDataset
@@ -174,7 +174,9 @@ def test_hashes_are_those_of_the_task_else_those_of_the_images(
     data = Dataset(torch.from_numpy(bursts.images[:9]), bursts.labels[:9], ["a", "b", "c"])
     kept = np.arange(18, dtype=np.uint64).reshape(9, 2)
     path = tmp_path / "traces.safetensors"
-    write_image_traces(path, ImageTraces(kept[:0], kept, [f"{row}.png" for row in range(9)]))
+    write_image_fingerprints(
+        path, ImageFingerprints(kept[:0], kept, [f"{row}.png" for row in range(9)])
+    )
     found = read_or_compute_hashes(path, "held_out", data)
     assert found is not None and (found == kept).all()
     own = near.hash_images_perceptually(bursts.images[:9])

@@ -4,8 +4,10 @@ from core.contract.jobs.job_result import MeasuredCell
 from core.learning.training.log_lines import MAX_TASKS, describe_accuracy_by_task
 
 
-def row(task: int, correct: int, version: str = "new", total: int = 10) -> MeasuredCell:
-    return MeasuredCell(version=version, task=task, correct=correct, total=total, per_class={})
+def row(task: int, correct: int, version: str = "new", total: int = 10) -> MeasuredMatrixCell:
+    return MeasuredMatrixCell(
+        version=version, task=task, correct=correct, total=total, per_class={}
+    )
 
 
 def test_few_tasks_are_told_one_by_one() -> None:

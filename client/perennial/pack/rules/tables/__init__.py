@@ -5,7 +5,7 @@ entries name.
 """
 
 from perennial.pack.rules.tables.file_names import suggest_name_pattern
-from perennial.pack.rules.tables.found import MAX_TABLE_BYTES, FoundTable
+from perennial.pack.rules.tables.found import MAX_TABLE_BYTES, FoundLabelTable
 from perennial.pack.rules.tables.reading import MOST_ENTRIES, find_label_table, may_be_table_name
 from perennial.pack.rules.tables.resolving import (
     LabelledImage,
@@ -17,7 +17,7 @@ from perennial.pack.rules.tables.resolving import (
 __all__ = [
     "MAX_TABLE_BYTES",
     "MOST_ENTRIES",
-    "FoundTable",
+    "FoundLabelTable",
     "LabelledImage",
     "ResolvedEntries",
     "find_label_table",

@@ -18,8 +18,8 @@ _SAYS_SEPARATOR = re.compile(r"\"?sep=(.)\"?\s*", re.IGNORECASE)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-class CellRow(NamedTuple):
-    """A row of cells.
+class TableCellRow(NamedTuple):
+    """A row of cells of a label table in text form (CSV).
 
     Attributes:
         line_number: the last line that it occupies, from 1.
@@ -35,7 +35,7 @@ class CellRow(NamedTuple):
 
 
 def open_bytes_as_text(data: bytes) -> io.TextIOWrapper:
-    """Open a file's bytes as text in its detected encoding; other bytes become surrogates.
+    """Open a file's bytes as text in their detected encoding; undecodable bytes become surrogates.
 
     The text is decoded line by line, because one rare character would make a whole text four times
     its bytes.
@@ -47,7 +47,7 @@ def open_bytes_as_text(data: bytes) -> io.TextIOWrapper:
 
 
 def detect_encoding(data: bytes) -> str:
-    """Return the encoding of a text.
+    """Detect the character encoding of a text file's bytes.
 
     That is UTF-8 with or without a byte order mark, or UTF-16 by its mark or by the zero bytes of
     its ASCII letters.
@@ -65,7 +65,7 @@ def detect_encoding(data: bytes) -> str:
 
 
 def find_cell_separator(data: bytes, *, with_blanks: bool = False) -> str:
-    """Return the separator of cells, or "".
+    """Detect the character that separates the cells of a table, or "".
 
     It is the character that gives most of the first rows equally many cells, at least two.
     """
@@ -90,7 +90,7 @@ def find_cell_separator(data: bytes, *, with_blanks: bool = False) -> str:
 
 
 def _parse_declared_separator(data: bytes) -> str:
-    """Return the character that a first line `sep=;` declares, or ""."""
+    """Return the separator that a table's first line `sep=;` declares, or ""."""
     try:
         match = _SAYS_SEPARATOR.fullmatch(next(open_bytes_as_text(data[:_SAMPLE_BYTES]), ""))
     except UnicodeDecodeError:
@@ -98,15 +98,15 @@ def _parse_declared_separator(data: bytes) -> str:
     return match[1] if match else ""
 
 
-def read_table_rows(data: bytes, separator: str) -> Iterator[CellRow]:
-    """Yield the rows of a file, without empty lines."""
+def read_table_rows(data: bytes, separator: str) -> Iterator[TableCellRow]:
+    """Yield the rows of cells of a table file, without empty lines."""
     try:
         yield from _read_table_rows(open_bytes_as_text(data), separator)
     except UnicodeDecodeError:  # only UTF-16 raises this: its decoder has no surrogateescape
-        yield CellRow(0, 1, [], "is not the UTF-16 that the file begins as")
+        yield TableCellRow(0, 1, [], "is not the UTF-16 that the file begins as")
 
 
-def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[CellRow]:
+def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[TableCellRow]:
     # Strict, so that a broken quote is a problem of its row instead of wrong cells.
     reader = csv.reader(
         _replace_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
@@ -123,12 +123,12 @@ def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[CellRow
         line_number = reader.line_num
         if cells or problem:
             line_count = max(1, line_number - previous_line_number)
-            yield CellRow(line_number, line_count, cells, problem)
+            yield TableCellRow(line_number, line_count, cells, problem)
         previous_line_number = line_number
 
 
 def _replace_nulls(text: io.TextIOWrapper) -> Iterator[str]:
-    """Yield the lines of a table without NUL characters.
+    """Yield the lines of a table with NUL characters removed.
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.
     """

@@ -15,22 +15,24 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 class NotJson(ValueError):
-    """A text that is not JSON, or an oversized entry. The message is the end of a sentence."""
+    """Error: a text is not JSON, or an entry is oversized. The message is the end of a sentence."""
 
 
 class JsonTextReader:
-    """A position in a JSON text. Each method moves it past what it reads. Raises NotJson."""
+    """Reader of a JSON text from front to back, for large files. Raises NotJson."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
     def peek_character(self) -> str:
-        """Return the next character that is not blank; "" at the end."""
+        """Return the next character of a JSON text that is not blank, without moving; "" at the
+        end.
+        """
         self._at = _BLANK_START.match(self._text, self._at).end()  # type: ignore[union-attr]
         return self._text[self._at : self._at + 1]
 
     def read_value(self) -> object:
-        """Return the JSON value at the current position."""
+        """Read and return the JSON value at the current position."""
         self.peek_character()
         # Windows grow: one as long as the text would be copied for each of its entries.
         size = _FIRST_CHARS
@@ -55,7 +57,8 @@ class JsonTextReader:
             size = min(16 * size, MAX_ENTRY_CHARS)
 
     def iterate_array_positions(self) -> Iterator[int]:
-        """Yield the number of each item of a list, from 1.
+        """Iterate over a JSON list; yield the number of each item, from 1, with the reader at its
+        value.
 
         The caller must read the item before requesting the next one.
         """
@@ -71,7 +74,7 @@ class JsonTextReader:
             self._expect_character(",")
 
     def iterate_object_keys(self) -> Iterator[str]:
-        """Yield each key of an object.
+        """Iterate over a JSON object; yield each key, with the reader at its value.
 
         The caller must read the key's value before requesting the next key.
         """
@@ -121,7 +124,7 @@ class JsonTextReader:
 
 
 def parse_jsonl_line(text: str) -> object:
-    """Return the value of a line of JSONL. Raises NotJson."""
+    """Parse a line of a JSONL file. Raises NotJson."""
     document = JsonTextReader(text)
     value = document.read_value()
     if document.peek_character():

@@ -2,14 +2,14 @@
 
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.documents import JsonTextReader, NotJson
-from perennial.pack.rules.tables.found import TableEntryCollector
+from perennial.pack.rules.tables.found import LabelTableEntryCollector
 from perennial.pack.rules.tables.records import read_whole_text
-from perennial.pack.rules.tables.source import TableSource
+from perennial.pack.rules.tables.source import LabelTableSource
 
 TITLE = "FiftyOne export"
 
 
-def read_fiftyone_export(source: TableSource) -> bool:
+def read_fiftyone_export(source: LabelTableSource) -> bool:
     """Read labels from a FiftyOne export; return False if the file is not one."""
     if source.form != "object":
         return False
@@ -33,8 +33,8 @@ def read_fiftyone_export(source: TableSource) -> bool:
     return True
 
 
-def _read_class_names(source: TableSource) -> tuple[list[object] | None, bool]:
-    """Return the class names, and whether there is an object of labels.
+def _read_class_names(source: LabelTableSource) -> tuple[list[object] | None, bool]:
+    """Return the class names of a FiftyOne export, and True if it has an object of labels.
 
     The class names are None if labels are names themselves.
     """
@@ -57,7 +57,7 @@ def _read_class_names(source: TableSource) -> tuple[list[object] | None, bool]:
 
 
 def _read_image_labels(
-    text: JsonTextReader, classes: list[object] | None, rows: TableEntryCollector, name: str
+    text: JsonTextReader, classes: list[object] | None, rows: LabelTableEntryCollector, name: str
 ) -> None:
     for image in text.iterate_object_keys():
         value = text.read_value()

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from perennial.pack.rules.entries import BadEntry, Part, TableRow, UnreadableBatchError
+from perennial.pack.rules.entries import BadTableEntry, LabelTableRow, Part, UnreadableBatchError
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.values import LabelParser
 
@@ -14,8 +14,8 @@ MAX_NAME_CHARS = 1024
 
 
 @dataclass(frozen=True)
-class TableFile:
-    """A candidate for a label table: number among the files of the batch, path, and bytes."""
+class LabelTableCandidate:
+    """A file of the batch that may be a label table: number, path, and bytes."""
 
     number: int
     name: str
@@ -23,19 +23,19 @@ class TableFile:
 
     @property
     def folder(self) -> str:
-        """The file's folder; "" at the top."""
+        """Folder of the possible label table; "" at the top."""
         return self.name.rpartition("/")[0]
 
     @property
     def ending(self) -> str:
-        """The ending of the name, with its dot and in lower case."""
+        """File ending of the possible label table, with its dot and in lower case."""
         base = self.name.rpartition("/")[2].lower()
         return base[base.rfind(".") :] if "." in base else ""
 
 
 @dataclass
-class FoundTable:
-    """A label table of a batch.
+class FoundLabelTable:
+    """A label table that was found and read in a batch: its labelled images and unreadable entries.
 
     Attributes:
         kind: name of the kind for a person.
@@ -49,42 +49,42 @@ class FoundTable:
 
     kind: str
     files: list[int] = field(default_factory=list)
-    rows: list[TableRow] = field(default_factory=list)
+    rows: list[LabelTableRow] = field(default_factory=list)
     of: "array[int]" = field(default_factory=lambda: array("l"))
-    bad: list[BadEntry] = field(default_factory=list)
-    unlabelled: list[BadEntry] = field(default_factory=list)
+    bad: list[BadTableEntry] = field(default_factory=list)
+    unlabelled: list[BadTableEntry] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
     @property
     def title(self) -> str:
-        """The table's name for sentences: the file, or the first of several."""
+        """The label table's name for sentences: its file, or the first of several."""
         if not self.names:
             return f"The batch ({self.kind})"
         more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
         return f"{quote_name(self.names[0])}{more} ({self.kind})"
 
 
-class TableEntryCollector:
-    """Collector of the entries of one kind's files.
+class LabelTableEntryCollector:
+    """Collector of label table entries while the files of one kind are read.
 
     Raises UnreadableBatchError beyond the limit of entries.
     """
 
     def __init__(self, kind: str, max_entries: int) -> None:
-        self.table = FoundTable(kind)
+        self.table = FoundLabelTable(kind)
         self.labels = LabelParser()
         self._max_entries = max_entries
         self._entries = 0
 
-    def begin_table_file(self, file: TableFile) -> None:
-        """Start a file; the following entries belong to it."""
+    def begin_table_file(self, file: LabelTableCandidate) -> None:
+        """Begin a label table file; the following entries belong to it."""
         self.table.files.append(file.number)
         self.table.folders.append(file.folder)
         self.table.names.append(file.name)
 
     def add_label_entry(self, image: object, label: object, where: str, part: Part = "") -> None:
-        """Add an entry: its image's name and its label as the table has them."""
+        """Add an entry of a label table: its image's name and its label, as written in the table."""
         # Names of images may be numbers; a bool is an int in Python.
         if not isinstance(image, str | int) or isinstance(image, bool):
             return self.add_bad_entry(where, "names no image")
@@ -101,18 +101,18 @@ class TableEntryCollector:
             return self.add_bad_entry(where, read.problem)
         self._count_table_entry()
         if not read.label:
-            self.table.unlabelled.append(BadEntry(where, f"{quote_name(name)} has no label"))
+            self.table.unlabelled.append(BadTableEntry(where, f"{quote_name(name)} has no label"))
             return None
-        self.table.rows.append(TableRow(name, read.label, part, where))
+        self.table.rows.append(LabelTableRow(name, read.label, part, where))
         # Labels in the names of files belong to no file.
         self.table.of.append(max(0, len(self.table.files) - 1))
         return None
 
     def add_bad_entry(self, where: str, reason: str) -> None:
-        """Add an unreadable entry."""
+        """Add an unreadable entry of a label table, with its place and the reason."""
         # Bad entries are stored as well, so they count for the limit.
         self._count_table_entry()
-        self.table.bad.append(BadEntry(where, reason))
+        self.table.bad.append(BadTableEntry(where, reason))
 
     def _count_table_entry(self) -> None:
         self._entries += 1

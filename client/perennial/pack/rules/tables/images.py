@@ -24,8 +24,8 @@ _UPLOAD_START = re.compile(r"[0-9a-f]{8}-")
 """Prefix that Label Studio adds to the name of an uploaded file."""
 
 
-class ImageNames:
-    """The names of a batch's images, with a look-up for the names in tables."""
+class ImageNameIndex:
+    """Index of a batch's images that finds the image which a label table's name means."""
 
     def __init__(self, names: Sequence[str], among: Iterable[int]) -> None:
         """Index the images' names for look-ups.
@@ -42,41 +42,43 @@ class ImageNames:
         self._base_stems: dict[str, int] = {}
         self._tails: dict[str, int] = {}
         self._in_parts: dict[str, int] = {}
-        self._in_small: ImageNames | None = None
+        self._in_small: ImageNameIndex | None = None
 
     def __len__(self) -> int:
         return len(self._among)
 
     def find_image(self, name: str, folder: str = "", part: Part = "") -> int:
-        """Return the number of the image that `name` means, MISSING or AMBIGUOUS.
+        """Return the number of the image that a table's name means, MISSING or AMBIGUOUS.
 
         `folder` is that of the table. `part` is the table's part, which decides between images of
         several parts. Case matters only if several names differ by case.
         """
-        number = self._find_same_case(name, folder, part)
+        number = self._find_image_by_exact_case(name, folder, part)
         if number != MISSING:
             return number
         # Made only when a name was not found, since it doubles the memory of the names.
         if self._in_small is None:
-            self._in_small = _LowerCaseNames(self._names, self._among)
-        return self._in_small._find_same_case(name.casefold(), folder.casefold(), part)
+            self._in_small = _LowerCaseImageNameIndex(self._names, self._among)
+        return self._in_small._find_image_by_exact_case(name.casefold(), folder.casefold(), part)
 
-    def _find_same_case(self, name: str, folder: str, part: Part) -> int:
+    def _find_image_by_exact_case(self, name: str, folder: str, part: Part) -> int:
         # Before the name is taken apart: most tables have plain paths.
         number = self._paths.get(f"{folder}/{name}" if folder else name, MISSING)
         if number >= 0:
             return number
-        path, is_far = _parse_path(_to_nfc(name))
+        path, is_far = _parse_image_path(_to_nfc(name))
         if not path or path == ".":
             return MISSING
-        number = self._find_by_path(path, folder)
+        number = self._find_image_by_path(path, folder)
         if number >= 0:
             return number
         if "/" not in path:
             return self._find_by_name(path, part)
         # A relative path names its folder for certain, so a file name alone must not decide.
         return (
-            self._find_by_suffix(path, folder, part) if is_far else self._find_by_folder_name(path)
+            self._find_image_by_path_suffix(path, folder, part)
+            if is_far
+            else self._find_image_by_folder_and_name(path)
         )
 
     def get_image_folder(self, number: int) -> str:
@@ -84,7 +86,7 @@ class ImageNames:
         return self._names[number].rpartition("/")[0].rpartition("/")[2]
 
     def describe_lookup_failure(self, name: str, code: int) -> str:
-        """Return why a name means no image, as the end of a sentence.
+        """Return why a table's name means no image of the batch, as the end of a sentence.
 
         `code` is MISSING or AMBIGUOUS.
         """
@@ -95,8 +97,10 @@ class ImageNames:
             )
         return f"names {quote_name(name)}, which is not in the batch"
 
-    def _find_by_path(self, path: str, folder: str) -> int:
-        """Find an image by its path from the table, from the folder above it, or from the top."""
+    def _find_image_by_path(self, path: str, folder: str) -> int:
+        """Find an image by the path that a table gives, from the table, from the folder above it,
+        or from the top.
+        """
         above = folder.rpartition("/")[0]
         for start in dict.fromkeys((folder, above, "")):
             whole = f"{start}/{path}" if start else path
@@ -104,26 +108,26 @@ class ImageNames:
                 whole = posixpath.normpath(whole)
             number = self._paths.get(whole, MISSING)
             if number < 0:
-                number = self._find_by_stem(whole)
+                number = self._find_image_by_name_without_ending(whole)
             if number >= 0:
                 return number
         return MISSING
 
-    def _find_by_suffix(self, path: str, folder: str, part: Part) -> int:
-        """Find an image by the longest suffix of an absolute path or URL."""
+    def _find_image_by_path_suffix(self, path: str, folder: str, part: Part) -> int:
+        """Find an image by the longest matching suffix of an absolute path or URL."""
         segments = [segment for segment in path.split("/") if segment not in ("", ".", "..")][
             -_MOST_SEGMENTS:
         ]
         for at in range(len(segments)):
             end = "/".join(segments[at:])
-            number = self._find_by_path(end, folder)
+            number = self._find_image_by_path(end, folder)
             if number < 0 and len(segments) - at == 2:
-                number = self._find_by_folder_name(end)
+                number = self._find_image_by_folder_and_name(end)
             if number >= 0:
                 return number
         return self._find_by_name(segments[-1], part) if segments else MISSING
 
-    def _find_by_folder_name(self, path: str) -> int:
+    def _find_image_by_folder_and_name(self, path: str) -> int:
         """Find an image by its name and the folder that contains it."""
         if not self._tails:
             self._tails = _index_names_that_occur_once(
@@ -157,13 +161,13 @@ class ImageNames:
             self._in_parts = _index_names_that_occur_once(
                 (f"{part_of_folder}/{shape}", i)
                 for name, i in pairs
-                for part_of_folder in {_find_part_of_folder(name)}
+                for part_of_folder in {_find_dataset_part_in_folders(name)}
                 if part_of_folder
                 for shape in {name.rpartition("/")[2], _strip_file_ending(name.rpartition("/")[2])}
             )
         return self._in_parts.get(f"{part}/{base}", AMBIGUOUS)
 
-    def _find_by_stem(self, path: str) -> int:
+    def _find_image_by_name_without_ending(self, path: str) -> int:
         if not self._stems:
             self._stems = _index_names_that_occur_once(
                 (_strip_file_ending(self._get_name(i)), i) for i in self._among
@@ -174,8 +178,8 @@ class ImageNames:
         return _to_nfc(self._names[number])
 
 
-class _LowerCaseNames(ImageNames):
-    """Image names in lower case, without those that differ only by case."""
+class _LowerCaseImageNameIndex(ImageNameIndex):
+    """Index of a batch's image names in lower case, without those that differ only by case."""
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
         small = {i: _to_nfc(names[i]).casefold() for i in among}
@@ -205,8 +209,8 @@ def _strip_file_ending(name: str) -> str:
     return name[:dot] if dot > name.rfind("/") + 1 else name
 
 
-def _parse_path(name: str) -> tuple[str, bool]:
-    """Return the path in a name, with `/`, and whether it is absolute.
+def _parse_image_path(name: str) -> tuple[str, bool]:
+    """Parse an image's name in a table: return the path, with `/`, and True if it is absolute.
 
     The first folders of an absolute path do not identify a file of the batch.
     """
@@ -226,8 +230,8 @@ def _parse_path(name: str) -> tuple[str, bool]:
     return path.removeprefix("./").strip("/"), path.startswith("/")
 
 
-def _find_part_of_folder(name: str) -> Part:
-    """Return the part in the name of a folder: `train`, `train_images`, `val2017`."""
+def _find_dataset_part_in_folders(name: str) -> Part:
+    """Return the dataset part that a folder's name means: `train`, `train_images`, `val2017`."""
     for folder in name.split("/")[:-1]:
         part = parse_dataset_part_word(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
         if part:

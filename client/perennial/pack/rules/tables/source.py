@@ -6,11 +6,11 @@ from functools import cached_property
 
 from perennial.pack.rules.entries import ReadingOptions
 from perennial.pack.rules.tables.documents import NotJson
-from perennial.pack.rules.tables.found import TableEntryCollector, TableFile
-from perennial.pack.rules.tables.images import ImageNames
+from perennial.pack.rules.tables.found import LabelTableCandidate, LabelTableEntryCollector
+from perennial.pack.rules.tables.images import ImageNameIndex
 from perennial.pack.rules.tables.records import (
     TableRecords,
-    detect_table_form,
+    detect_table_file_form,
     iterate_json_entries,
     open_table_records,
 )
@@ -18,8 +18,8 @@ from perennial.pack.rules.tables.values import find_part_in_path
 
 
 @dataclass
-class TableSource:
-    """A file, the images that it may name, and the collectors of its entries.
+class LabelTableSource:
+    """A possible label table with what reading it needs: records, image names and collectors.
 
     Attributes:
         file: the file.
@@ -29,41 +29,41 @@ class TableSource:
         is_own: whether the file is named as the label table, even if it lists no images.
     """
 
-    file: TableFile
-    images: ImageNames
+    file: LabelTableCandidate
+    images: ImageNameIndex
     options: ReadingOptions
-    rows_of: Callable[[str], TableEntryCollector]
+    rows_of: Callable[[str], LabelTableEntryCollector]
     is_own: bool = False
 
     # Cached, because the readers of all kinds look at the same file in turn.
     @cached_property
     def form(self) -> str:
-        """The form of the file; see `detect_table_form`."""
-        return detect_table_form(self.file)
+        """Form of the table file (cells, list, lines or object); see `detect_table_file_form`."""
+        return detect_table_file_form(self.file)
 
     @cached_property
     def records(self) -> TableRecords | None:
-        """The file as records, or None if it has no such form."""
+        """Records of the table file, or None if it has no such form."""
         return open_table_records(self.file, self.form) if self.form not in ("", "object") else None
 
     @cached_property
     def first_entry(self) -> object:
-        """The first readable entry of a JSON list or of JSONL, or None."""
+        """First readable entry of a JSON list or JSONL table, or None."""
         for _, value in iterate_json_entries(self.file, self.form):
             if not isinstance(value, NotJson):
                 return value
         return None
 
-    def begin_entry_collector(self, kind: str) -> TableEntryCollector:
-        """Return the collector of labels for a kind of table, ready for this file."""
+    def begin_entry_collector(self, kind: str) -> LabelTableEntryCollector:
+        """Return the collector of labels for a kind of table, ready for this table's file."""
         rows = self.rows_of(kind)
         rows.begin_table_file(self.file)
         return rows
 
     def iterate_object_entries(
-        self, rows: TableEntryCollector, form: str
+        self, rows: LabelTableEntryCollector, form: str
     ) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield the JSON objects of the file with their places; others are bad entries."""
+        """Yield the JSON objects of the table file with their places; other values are bad entries."""
         for where, value in iterate_json_entries(self.file, form):
             if isinstance(value, NotJson):
                 rows.add_bad_entry(where, str(value))
@@ -73,5 +73,5 @@ class TableSource:
                 rows.add_bad_entry(where, "is no JSON object")
 
     def find_image(self, name: str) -> int:
-        """Return the number of the image that a name in this file means; negative for none."""
+        """Return the number of the image that a name in this table means; negative for none."""
         return self.images.find_image(name, self.file.folder, find_part_in_path(self.file.name))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables import cells
-from perennial.pack.rules.tables.found import TableEntryCollector, TableFile
+from perennial.pack.rules.tables.found import LabelTableCandidate, LabelTableEntryCollector
 from perennial.pack.rules.tables.values import find_part_in_folders
 
 TITLE = "ImageNet folders"
@@ -18,14 +18,17 @@ _MOST_NAMES = 200_000
 
 
 def has_synset_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
-    """Return whether an image is in a folder named by a WordNet id."""
+    """Return True if an image is in a folder named by a WordNet id, as in ImageNet."""
     return any(_ID.fullmatch(folder) for i in remaining for folder in names[i].split("/")[:-1])
 
 
 def label_images_by_synset_table(
-    file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: TableEntryCollector
+    file: LabelTableCandidate,
+    names: Sequence[str],
+    remaining: Sequence[int],
+    rows: LabelTableEntryCollector,
 ) -> bool:
-    """Read the mapping of ids to names and label the images of each folder.
+    """Label images in WordNet folders by a table that maps the ids to names.
 
     Returns False if the file is not a mapping.
     """
@@ -56,9 +59,11 @@ def label_images_by_synset_table(
 
 
 def add_tiny_imagenet_validation(
-    file: TableFile, mapping: TableFile, rows: TableEntryCollector
+    file: LabelTableCandidate, mapping: LabelTableCandidate, rows: LabelTableEntryCollector
 ) -> None:
-    """Add the images of Tiny ImageNet's validation part: a file and an id per line."""
+    """Add the labels of Tiny ImageNet's validation images, from a file with an image and an id per
+    line.
+    """
     labels = _read_synset_names(mapping)
     rows.begin_table_file(file)
     folder = f"{file.folder}/images/" if file.folder else "images/"
@@ -74,8 +79,8 @@ def add_tiny_imagenet_validation(
             rows.add_label_entry(folder + values[0], labels[values[1]], where, "validation")
 
 
-def _read_synset_names(file: TableFile) -> dict[str, str]:
-    """Return id → the first of its words; an ambiguous word gets the id, as for the two cranes."""
+def _read_synset_names(file: LabelTableCandidate) -> dict[str, str]:
+    """Return class names by WordNet id: the first of its words; an ambiguous word gets the id."""
     words: dict[str, str] = {}
     for mapping_line in cells.open_bytes_as_text(file.data):
         match = _LINE.fullmatch(mapping_line.strip())

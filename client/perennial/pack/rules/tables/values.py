@@ -29,8 +29,8 @@ _MAX_CACHED = 100_000
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-class LabelValue(NamedTuple):
-    """A value read as a label.
+class ParsedLabelValue(NamedTuple):
+    """Result of parsing a table's value as a label: the label, or a problem.
 
     Either `label` or `problem` is set; without both, the value says that there is no label.
     """
@@ -39,17 +39,17 @@ class LabelValue(NamedTuple):
     problem: str
 
 
-NOTHING = LabelValue("", "")
+NOTHING = ParsedLabelValue("", "")
 
 
 class LabelParser:
-    """Conversion of values to labels, with a cache for equal values."""
+    """Parser of a table's values to labels, with a cache for equal values."""
 
     def __init__(self) -> None:
-        self._cache: dict[str, LabelValue] = {}
+        self._cache: dict[str, ParsedLabelValue] = {}
 
-    def parse_label(self, value: object) -> LabelValue:
-        """Return the label that a cell, or a value of a JSON document, represents."""
+    def parse_label(self, value: object) -> ParsedLabelValue:
+        """Parse a table's cell or JSON value to a label."""
         if isinstance(value, list):
             return self._parse_label_list(value)
         # Before the numbers, because a bool is an int in Python.
@@ -58,7 +58,7 @@ class LabelParser:
         if value is None:
             return NOTHING
         if not isinstance(value, str | int | float):
-            return LabelValue("", "has a label that is neither a text nor a number")
+            return ParsedLabelValue("", "has a label that is neither a text nor a number")
         text = value if isinstance(value, str) else str(value)
         label = self._cache.get(text)
         if label is None:
@@ -68,18 +68,18 @@ class LabelParser:
                 self._cache[text] = label
         return label
 
-    def _parse_label_list(self, values: list[object]) -> LabelValue:
+    def _parse_label_list(self, values: list[object]) -> ParsedLabelValue:
         if any(isinstance(value, list) for value in values):
-            return LabelValue("", "has a list of lists for a label")
+            return ParsedLabelValue("", "has a list of lists for a label")
         distinct = sorted({str(value) for value in values})
         if len(distinct) > 1:
-            return LabelValue("", SEVERAL.format(format_first_names(distinct, 3)))
+            return ParsedLabelValue("", SEVERAL.format(format_first_names(distinct, 3)))
         return self.parse_label(values[0]) if values else NOTHING
 
 
-def _parse_label_text(text: str) -> LabelValue:
+def _parse_label_text(text: str) -> ParsedLabelValue:
     if _SURROGATES.search(text):
-        return LabelValue("", "is not UTF-8: save the table as “CSV UTF-8”")
+        return ParsedLabelValue("", "is not UTF-8: save the table as “CSV UTF-8”")
     label = normalise_label_text(text)
     # Pandas writes whole numbers so where a column lacks some.
     if _WHOLE.fullmatch(label):
@@ -88,24 +88,28 @@ def _parse_label_text(text: str) -> LabelValue:
         return NOTHING
     wrong = explain_invalid_label(label)
     return (
-        LabelValue("", f"has the label {quote_name(label)}, which {wrong}")
+        ParsedLabelValue("", f"has the label {quote_name(label)}, which {wrong}")
         if wrong
-        else LabelValue(label, "")
+        else ParsedLabelValue(label, "")
     )
 
 
 def has_invalid_utf8(text: str) -> bool:
-    """Return whether a text has bytes that were not UTF-8."""
+    """Return True if a text has bytes that were not valid UTF-8."""
     return not text.isascii() and _SURROGATES.search(text) is not None
 
 
 def parse_dataset_part_word(word: str) -> Part | None:
-    """Return the part that a word means, in any case: "" for unassigned, None for other words."""
+    """Return the dataset part that a word means, in any case: "" for unassigned, None for other
+    words.
+    """
     return _PARTS.get(word.strip().lower())
 
 
 def find_part_in_path(path: str) -> Part:
-    """Return the last part that a path mentions, as `train.csv` and `valid/_classes.csv` do."""
+    """Return the last dataset part that a path mentions, as `train.csv` and `valid/_classes.csv`
+    do.
+    """
     part: Part = ""
     for word in re.split(r"[^a-z]+", path.lower()):
         part = _PARTS.get(word, "") or part
@@ -113,7 +117,9 @@ def find_part_in_path(path: str) -> Part:
 
 
 def find_part_in_folders(path: str, folders: int) -> Part:
-    """Return the part that one of the first `folders` folders of a path is named after, or ""."""
+    """Return the dataset part that one of the first `folders` folders of a path is named after, or
+    "".
+    """
     for folder in reversed(path.split("/")[:folders]):
         part = parse_dataset_part_word(folder)
         if part:

@@ -10,13 +10,13 @@ _COLUMNS, _COLUMN_CHARS = 6, 30
 
 
 def format_column_names(names: Sequence[str]) -> str:
-    """Return the first column names, shortened: a table may have thousands of long names."""
+    """Format a table's first column names, shortened: a table may have thousands of long names."""
     more = f" and {len(names) - _COLUMNS:,} more" if len(names) > _COLUMNS else ""
     return ", ".join(quote_name(name, _COLUMN_CHARS) for name in names[:_COLUMNS]) + more
 
 
 def quote_option_value(text: str) -> str:
-    """Return a text as an option's value in a message, quoted if a shell or a reader needs it."""
+    """Quote a text as an option's value in a message, if a shell or a reader needs it."""
     return (
         text
         if len(text) <= _SHOWN_CHARS and re.fullmatch(r"[\w./-]+", text)
@@ -25,5 +25,5 @@ def quote_option_value(text: str) -> str:
 
 
 def format_share_as_percent(share: float) -> str:
-    """Return a share in percent: `5 %`, `12.5 %`."""
+    """Format a share in percent: `5 %`, `12.5 %`."""
     return f"{100 * share:.3g} %"
