@@ -10,7 +10,7 @@ from typing import Annotated
 import pytest
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
-from core.ids import NAME_PATTERN, is_name, is_plain_name
+from core.ids import NAME_PATTERN, has_name_form, is_allowed_model_or_alias_name
 from core.learning.catalogue import build_recipe_catalogue
 
 ROOT = Path(__file__).parents[1]

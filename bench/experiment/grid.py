@@ -261,7 +261,7 @@ def _resolve_recipe_or_fail(
 
 
 @cache
-def _build_learning_catalogue() -> Catalogue:
+def _build_learning_catalogue() -> MethodCatalogue:
     return build_recipe_catalogue()
 
 

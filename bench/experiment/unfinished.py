@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.learning.training.control import ControlRequestSource
 
 SNAPSHOT_S = 60.0

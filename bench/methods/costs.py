@@ -41,7 +41,7 @@ from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_spec import LocalPartFile
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import IngestOptions, ingest_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.data import image_packs
 from core.learning.methods import registry

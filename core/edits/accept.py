@@ -406,7 +406,7 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
         "patch": "rows of the classifier change, and nothing is learned",
     }[checked.way]
     text = f"{_format_task_count(len(checked.tasks))} edited: {how}."
-    job_log.add_log_line(session, job.id, ("info", text), now)
+    job_log.add_job_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now, {})
     return job
 

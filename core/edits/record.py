@@ -133,7 +133,7 @@ def store_edited_task(task: Task, edited: EditedTask) -> None:
 
 def _discard_edited_task(session: Session, task: Task, now: float) -> None:
     """Mark a task that an edit emptied as discarded, and its data as deleted."""
-    remove_predictions(session, task.model_id, task.number)
+    remove_stored_predictions(session, task.model_id, task.number)
     set_task_standing(task, TaskStanding.DISCARDED, now)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
@@ -141,10 +141,12 @@ def _discard_edited_task(session: Session, task: Task, now: float) -> None:
     task.content_sha256 = task.content_turn = None
 
 
-def _update_task_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
+def _update_task_reports(
+    session: Session, model: Model, result: EditResult
+) -> list[TaskReportBeforeEdit]:
     """Update the data reports of all tasks that an edit concerns; return the former reports."""
     changes = EditReportChanges(result.classes, result.removed_paths, result.reports)
-    former: list[FormerReport] = []
+    former: list[TaskReportBeforeEdit] = []
     query = select(Task).where(Task.model_id == model.id)
     if not result.removed_paths:
         # Other tasks' reports may refer to removed images alone.
@@ -160,7 +162,7 @@ def _update_task_reports(session: Session, model: Model, result: EditResult) -> 
 
 
 def restore_reports_before_edit(
-    session: Session, model: Model, reports: list[FormerReport]
+    session: Session, model: Model, reports: list[TaskReportBeforeEdit]
 ) -> None:
     """Restore the data reports of tasks from an edit's journal, to undo the edit.
 
@@ -175,7 +177,7 @@ def restore_reports_before_edit(
 
 
 def restore_matrix_cells_before_edit(
-    session: Session, model: Model, cells: list[EditedCell]
+    session: Session, model: Model, cells: list[CellBeforeEdit]
 ) -> None:
     """Restore cells of the accuracy matrix from an edit's journal, to undo the edit."""
     for cell in cells:
@@ -233,8 +235,8 @@ def _retain_former_files(
 
 
 def _replace_matrix_cell_counts(
-    session: Session, model: Model, cell: EditedCell, *, keep_answers: bool
-) -> EditedCell | None:
+    session: Session, model: Model, cell: CellBeforeEdit, *, keep_answers: bool
+) -> CellBeforeEdit | None:
     """Store new counts in a cell of the accuracy matrix; return the old ones, or None without such
     a cell.
     """

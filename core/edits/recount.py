@@ -32,7 +32,7 @@ def recount_matrix_cells(
     model_id: str,
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],
-) -> list[EditedCell]:
+) -> list[CellBeforeEdit]:
     """Recount all versions' correct predictions on edited tasks under the new labels.
 
     A version's prediction of a renamed class counts as one of its new name. Cells whose predictions
@@ -61,7 +61,7 @@ def recount_matrix_cells(
 
 def count_correct_in_matrix_cell(
     version: int, task: int, predicted: Sequence[str | None], labels: Sequence[str | None]
-) -> EditedCell:
+) -> CellBeforeEdit:
     """Count a version's correct predictions by class; images with the label None are left out."""
     per_class: dict[str, list[int]] = {}
     for answer, label in zip(predicted, labels, strict=True):

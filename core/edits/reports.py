@@ -59,7 +59,7 @@ def update_report_after_edit(
 
 
 def _update_data_report(
-    data: DataReport, changes: EditReportChanges, edited: EditedReport | None
+    data: DataReport, changes: EditReportChanges, edited: TaskReportAfterEdit | None
 ) -> DataReport:
     found = cast(DataReport, dict(data))
     classes = changes.classes

@@ -121,7 +121,7 @@ def read_paths_of_removed_images(
     path: Path, train: EditedLabels, held_out: EditedLabels
 ) -> list[str]:
     """Return the paths of the removed images from a trace file (image hashes and paths)."""
-    traces = read_image_traces(path)
+    traces = read_image_fingerprints(path)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return []
     labels = [*train.after, *held_out.after]
@@ -156,7 +156,7 @@ def write_edited_trace_file(
     labels = [*train.remaining_labels, *held_out.remaining_labels]
     classes = sorted(set(labels))
     number = {name: at for at, name in enumerate(classes)}
-    edited = ImageTraces(
+    edited = ImageFingerprints(
         traces.train[train.remaining_rows],
         traces.held_out[held_out.remaining_rows],
         [traces.names[row] for row in rows.tolist()],

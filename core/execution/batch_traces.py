@@ -69,8 +69,10 @@ def report_duplicates_of_earlier_tasks(
             [open_dataset(path) for path in (made.train, made.held_out)]
         )(row)
 
-    def iterate_earlier_tasks(tasks: Iterator[_EarlierTaskTraces]) -> Iterator[EarlierTaskTraces]:
-        together, images = list[tuple[int, ImageTraces]](), 0
+    def iterate_earlier_tasks(
+        tasks: Iterator[_EarlierTaskTraces],
+    ) -> Iterator[EarlierTaskFingerprints]:
+        together, images = list[tuple[int, ImageFingerprints]](), 0
         for task in tasks:
             traces = (
                 None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
@@ -154,7 +156,7 @@ def _iterate_traced_tasks(
     yield from tasks
 
 
-def _try_read_traces(blobs: Blobs, sha256: str) -> ImageTraces | None:
+def _try_read_traces(blobs: Blobs, sha256: str) -> ImageFingerprints | None:
     """Read a task's trace file of image hashes; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.

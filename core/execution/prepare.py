@@ -387,7 +387,7 @@ def find_stored_predictions(
 
 def write_stored_predictions(
     stored: Mapping[int, StoredPredictionsLocation], files: Mapping[str, Path | None], folder: Path
-) -> dict[int, FilePart]:
+) -> dict[int, FileByteRange]:
     """Copy stored predictions of several tasks to one file, and return each task's range in it.
 
     Those that are damaged are left out: the job computes them with the parent.

@@ -212,7 +212,7 @@ def _add_speed_and_time_left(before: JobProgress, newest: JobProgress, now: floa
 
 def _dump_event_content(event: JobEvent) -> JsonValue:
     """Convert an event to JSON values, with None for NaN and infinities."""
-    content = event.dump_without_kind()
+    content = event.dump_without_event_kind()
     try:
         # The encoder is written in C: a version of many tasks reports hundreds of metrics.
         json.dumps(content, allow_nan=False)

@@ -67,7 +67,7 @@ def read_result_folder(folder: Path) -> ResultFolder[JobResult]:
     return result
 
 
-def read_best_state_folder(folder: Path) -> ResultFolder[AnytimeResult]:
+def read_best_state_folder(folder: Path) -> ResultFolder[BestStateResult]:
     """Read and check the folder with the best validated state of a running job.
 
     Raises:

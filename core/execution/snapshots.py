@@ -142,7 +142,7 @@ def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def find_next_stored_state_number(registered: StoredState | None, claim: JobClaim) -> int:
+def find_next_stored_state_number(registered: StoredJobState | None, claim: JobClaim) -> int:
     """Return the number of the next training state that a job attempt stores, from 1.
 
     Args:

@@ -83,7 +83,7 @@ class ClaimedJobTrials:
             job_log.add_job_log_line(session, job.id, ("info", text), now)
             return trial.number
 
-    def store_result(self, number: int, folder: Path, figures: TrialFigures) -> None:
+    def store_result(self, number: int, folder: Path, figures: TrialMeasurements) -> None:
         """Store the result of a trial, and record the trial as measured."""
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         files = {str(path.relative_to(folder)): path for path in paths}
@@ -108,7 +108,7 @@ class ClaimedJobTrials:
             # Its snapshot is of no use to the next trial.
             _reset_state_of_previous_trial(job)
             text = f"Trial {number} is measured: {_format_trial_result_for_log(figures)}."
-            job_log.add_log_line(session, job.id, ("info", text), now)
+            job_log.add_job_log_line(session, job.id, ("info", text), now)
             session.flush()
             size = sum(size for _, size in stored.values())
             stored_bytes.add_stored_bytes(session, job.owner_id, size)
@@ -218,7 +218,7 @@ def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) ->
         forget_trial_measurements(trial)
 
 
-def _format_trial_result_for_log(figures: TrialFigures) -> str:
+def _format_trial_result_for_log(figures: TrialMeasurements) -> str:
     score = figures.score
     found = (
         "no image compares it"

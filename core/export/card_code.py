@@ -23,13 +23,13 @@ _USUAL_SIDE = (
 _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
-def find_architecture_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
+def find_architecture_family(manifest: Manifest, catalogue: MethodCatalogue) -> str | None:
     """Return the family of a manifest's architecture, or None if the catalogue lacks it."""
     entry = catalogue["architectures"].get(manifest.architecture.name)
     return None if entry is None else entry["family"]
 
 
-def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
+def build_loading_code(manifest: Manifest, catalogue: MethodCatalogue) -> str | None:
     """Build Python code for the model card that rebuilds the network from a download, or None.
 
     None means that no file in `loading` covers the architecture or the network.
@@ -82,7 +82,7 @@ def _replace_single_occurrence(code: str, old: str, new: str) -> str:
     return code.replace(old, new)
 
 
-def _choose_inference_code(manifest: Manifest, catalogue: Catalogue) -> str:
+def _choose_inference_code(manifest: Manifest, catalogue: MethodCatalogue) -> str:
     """Choose the inference code for a model card: the method's own, or that of the network family.
 
     It is the method's own if its state is stored, else the network's.

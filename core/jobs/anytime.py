@@ -181,7 +181,7 @@ def _build_best_state_download(
                 parts.append(
                     PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
                 )
-                _copy_anytime_state_file(store, state, name, parts[-1].path)
+                _copy_best_state_file(store, state, name, parts[-1].path)
         SafetensorsZipFormat().write_download(target, VersionToExport(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()

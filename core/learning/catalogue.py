@@ -61,7 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Recipes by name, each a patch of the defaults."""
 
 
-def build_recipe_catalogue() -> Catalogue:
+def build_recipe_catalogue() -> MethodCatalogue:
     """Build the recipe catalogue (methods, architectures, problems, defaults) as JSON values."""
     return {
         "methods": {name: _describe_method(method) for name, method in sorted(METHODS.items())},
@@ -163,7 +163,7 @@ def _describe_method(method: type[Method]) -> MethodEntry:
     }
 
 
-def _describe_problem(problem: Problem[Any]) -> ProblemEntry:
+def _describe_problem(problem: Problem[Any]) -> PredictionProblemEntry:
     """Describe a problem (kind of prediction) for the recipe catalogue."""
     allowed = problem.augmentations
     return {

@@ -331,7 +331,7 @@ def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int,
     return right_now, (right, images) if is_known and is_enough else None
 
 
-def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateCheck:
+def _judge_feature_accuracy(count: AncestorFeatureComparison | None, limit: float) -> GateCheck:
     """Check the features: a linear discriminant's accuracy on them against that of ancestor
     versions.
     """
@@ -408,14 +408,16 @@ def _build_unmeasured_check(name: Check, limit: float, why: str) -> GateCheck:
     }
 
 
-def _select_newly_wrong_images(name: ImageCheck, losses: GateComparisons) -> list[LostImage]:
+def _select_newly_wrong_images(
+    name: ImageCheck, losses: GateComparisons
+) -> list[NewlyMisclassifiedImage]:
     """Select example images that a version newly predicts wrongly, to show with a gate check."""
     if name != "learned_nothing":
         return losses[name]["pictures"]
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
 
 
-def _add_image_path_to_lost_image(image: LostImage, model_id: str) -> CheckPicture:
+def _add_image_path_to_lost_image(image: NewlyMisclassifiedImage, model_id: str) -> CheckPicture:
     address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
     return {**image, "image": address}
 

@@ -18,14 +18,14 @@ LEAST_IMAGES = 20
 """Minimum images of each side for a comparison; with fewer, one image is more than five points."""
 
 
-def compute_feature_accuracy_loss(one: FeatureShare) -> float:
+def compute_feature_accuracy_loss(one: AncestorFeatureAccuracy) -> float:
     """Compute how much worse a version's features are than an ancestor's: the difference of
     accuracies.
     """
     return float(_subtract_accuracies(one))
 
 
-def has_feature_collapse(one: FeatureShare, limit: float = LIMIT) -> bool:
+def has_feature_collapse(one: AncestorFeatureAccuracy, limit: float = LIMIT) -> bool:
     """Return True if a version's feature accuracy is below an ancestor's by more than limit and
     chance.
     """
@@ -42,8 +42,8 @@ def has_feature_collapse(one: FeatureShare, limit: float = LIMIT) -> bool:
 
 
 def find_ancestor_with_intact_features(
-    count: FeatureCount | None, limit: float = LIMIT
-) -> FeatureShare | None:
+    count: AncestorFeatureComparison | None, limit: float = LIMIT
+) -> AncestorFeatureAccuracy | None:
     """Find the newest good ancestor against which a version's features have collapsed.
 
     Return None if its features have not collapsed. An ancestor whose own features had collapsed is
@@ -63,12 +63,14 @@ def find_ancestor_with_intact_features(
     )
 
 
-def find_ancestor_with_best_features(count: FeatureCount) -> FeatureShare | None:
+def find_ancestor_with_best_features(
+    count: AncestorFeatureComparison,
+) -> AncestorFeatureAccuracy | None:
     """Find the ancestor with the best feature accuracy compared to the version, or None."""
     return max(count["ancestors"], key=_subtract_accuracies, default=None)
 
 
-def format_feature_accuracies(one: FeatureShare) -> tuple[str, str]:
+def format_feature_accuracies(one: AncestorFeatureAccuracy) -> tuple[str, str]:
     """Format feature accuracies, such as `32 % of 120` of the version and `71 % of 118` of the
     ancestor.
     """
@@ -80,7 +82,7 @@ def _format_accuracy(right: int, images: int) -> str:
     return f"{100 * right / images:.0f} % of {images:,}"
 
 
-def _subtract_accuracies(one: FeatureShare) -> Fraction:
+def _subtract_accuracies(one: AncestorFeatureAccuracy) -> Fraction:
     """Subtract the feature accuracy of a version from an ancestor's, as an exact fraction."""
     return Fraction(one["right_before"], one["images_before"]) - Fraction(
         one["right"], one["images"]

@@ -78,7 +78,9 @@ def read_losses_checked_by_gate(
     return None if row is None else row.detail
 
 
-def read_feature_comparison(session: Session, model_id: str, version: int) -> FeatureCount | None:
+def read_feature_comparison(
+    session: Session, model_id: str, version: int
+) -> AncestorFeatureComparison | None:
     """Read the stored comparison of a version's feature accuracy with its ancestors'."""
     row = session.get(VersionMeasurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail

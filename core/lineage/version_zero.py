@@ -121,7 +121,7 @@ def add_version_without_job(
 
 def build_weights_part(
     weights: PretrainedWeights, stored: FetchedWeights
-) -> tuple[StoredPart, Origin]:
+) -> tuple[StoredVersionPart, Origin]:
     """Build version 0's part of pretrained weights, and describe their origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
     part = StoredVersionPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)

@@ -89,8 +89,8 @@ def describe_requests_for_missing_task(model: Model, task: Task) -> str:
     )
 
 
-def _build_task_api_request(model: Model, task: int, verb: str) -> ApiStep:
-    return ApiStep("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
+def _build_task_api_request(model: Model, task: int, verb: str) -> ApiRequestForAdvice:
+    return ApiRequestForAdvice("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
 def describe_gate_rule_for_missing_task(model: Model) -> str:

@@ -337,8 +337,8 @@ def _describe_rejected_task(waiting: TaskAwaitingPerson) -> tuple[str, list[Acti
         if task.stops
         else _describe_stopping_task(task)
     )
-    if job is not None and is_rejected_for_held_batch(job) and words.can_relearn_task(task):
-        as_it_is = build_request_with_title("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
+    if job is not None and is_job_rejected_for_findings(job) and words.can_relearn_task(task):
+        as_it_is = build_action_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
         return f"{detail}{_describe_stopping_task(task)}", [
             upload,
             as_it_is,

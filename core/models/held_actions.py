@@ -73,7 +73,7 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     if find_doubted_labels_finding(task.report) is not None:  # no recipe mends wrong labels
         again = [build_retry_request(task, job)] if words.can_relearn_task(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
-    mended = _list_repairing_requests(held)
+    mended = _list_requests_repairing_held_version(held)
     if not words.can_relearn_task(task):
         return [*mended, *other_actions]
     # The same job must not be offered for a retry twice.

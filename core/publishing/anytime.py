@@ -95,5 +95,5 @@ def upload_and_register_best_state(
         session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     # After the commit, because until then the row names the older files.
     snapshots.delete_older_stored_states(
-        store, build_anytime_prefix(claim.job_id), claim.fence, number
+        store, build_best_state_prefix(claim.job_id), claim.fence, number
     )

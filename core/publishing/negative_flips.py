@@ -217,7 +217,10 @@ def _count_stored_flips(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )
         total += flips.count_prediction_flips(
-            old, _mask_correct(new_rows, heads.get(task.number, result.document.classes), truth)
+            old,
+            _mask_correct_predictions(
+                new_rows, heads.get(task.number, result.document.classes), truth
+            ),
         )
     return GateProductionComparison(number, total.negative, total.n)
 

@@ -74,7 +74,7 @@ def find_pass_duration_of_base(base: str, size: int) -> ImagePassDuration:
 
 
 def compute_recipe_seconds(
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     base_pass: ImagePassDuration,
     recipe: RecipeOut,
     images: int,

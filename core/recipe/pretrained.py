@@ -15,7 +15,7 @@ FIELD = "architecture.model"
 NEAREST = 3
 
 
-def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWeights | None:
+def find_named_weights(catalogue: MethodCatalogue, architecture: Any) -> PretrainedWeights | None:
     """Find the pretrained weights that an architecture names, or None if it is not a timm
     architecture.
 
@@ -73,7 +73,7 @@ def find_image_settings_unfit_for_weights(
     return errors
 
 
-def _suggest_similar_weight_names(catalogue: Catalogue, name: str) -> str:
+def _suggest_similar_weight_names(catalogue: MethodCatalogue, name: str) -> str:
     """Suggest names of pretrained weights similar to a wrong one, comma-separated."""
     names = sorted(catalogue["pretrained"])
     same_architecture = [

@@ -10,7 +10,7 @@ from core.recipe.schema import FieldError
 from core.text.plain import describe_allowed_names
 
 
-def resolve_requested_problem(catalogue: Catalogue, problem: str | None) -> str | None:
+def resolve_requested_problem(catalogue: MethodCatalogue, problem: str | None) -> str | None:
     """Check a requested problem and return it as stored: None for classification.
 
     Raises:

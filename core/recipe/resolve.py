@@ -107,7 +107,7 @@ def complete_stored_recipe(
         return cast(RecipeOut, dict(patch))
 
 
-def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
+def list_recipe_paths(catalogue: MethodCatalogue, method: str | None = None) -> list[str]:
     """List the dotted paths of all recipe fields, with the hyper-parameters of one method.
 
     Args:
@@ -231,7 +231,7 @@ def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
     return out
 
 
-def _name_methods_with_hyper_parameter(catalogue: Catalogue, name: str, field: str) -> str:
+def _name_methods_with_hyper_parameter(catalogue: MethodCatalogue, name: str, field: str) -> str:
     """Name the methods that have a hyper-parameter which the chosen method lacks, as text, or
     "".
     """

@@ -28,7 +28,9 @@ def build_stored_recipe_patch(
     return dict[str, object](merge_recipe(merge_recipe({}, before or {}), patch))
 
 
-def build_stored_recipe_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
+def build_stored_recipe_override(
+    catalogue: MethodCatalogue, patch: Mapping[str, Any]
+) -> RecipePatch:
     """Build the recipe patch that a job stores over its model's recipe.
 
     Unlike `build_stored_recipe_patch`, it retains the nulls of known fields, since they reset a value.

@@ -23,7 +23,7 @@ SUMS = "analytic"
 """Inference type of methods that solve for the classifier from sums over all batches."""
 
 
-def list_recipe_warnings(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[str]:
+def list_recipe_warnings(catalogue: MethodCatalogue, scenario: str, recipe: RecipeOut) -> list[str]:
     """List warnings about a resolved recipe in a scenario, the method's own first."""
     methods = catalogue["methods"]
     name = recipe["method"]["name"]

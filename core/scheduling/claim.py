@@ -345,7 +345,7 @@ def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: flo
 
 
 def finish_job(db: Database, claim: JobClaim, done: JobOutcome) -> JobState:
-    """End a job that makes no version, and store its findings.
+    """End a job that makes no version as succeeded, and store its findings.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.

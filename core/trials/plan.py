@@ -72,7 +72,7 @@ Check = Callable[[ResolvedRecipe], list[str]]
 
 
 def plan_trials(
-    catalogue: Catalogue,
+    catalogue: MethodCatalogue,
     model: Model,
     asked: TrialsRequest,
     batch: TrialBatchProperties,
@@ -177,7 +177,7 @@ def _build_trial_recipe(
 
 
 def _find_trial_candidates(
-    catalogue: Catalogue, model: Model, batch: TrialBatchProperties, check: Check
+    catalogue: MethodCatalogue, model: Model, batch: TrialBatchProperties, check: Check
 ) -> list[PlannedTrial]:
     planned: list[PlannedTrial] = []
     for suggestion in list_trial_suggestions(model, batch.is_first, batch.images):

@@ -348,7 +348,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
         .where(AliasMove.model_id == model.id, AliasMove.alias == current.name)
         .order_by(AliasMove.id)
     ).all()
-    for number in reversed(list_earlier_targets(list(moves))):
+    for number in reversed(list_rollback_targets(list(moves))):
         target = lineage.find_version_by_number(session, model, number)
         if number == current.version or target is None or not target.gate.get("passed", True):
             continue
@@ -362,7 +362,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
 def _find_requested_rollback_target(
     session: Session, model: Model, current: Alias, number: int
 ) -> Version:
-    """Return the version of that number if the alias can roll back to it."""
+    """Return the version of that number, after checking that the alias can be rolled back to it."""
     target = lineage.find_version_by_number(session, model, number)
     if target is None:
         raise Invalid(

@@ -22,7 +22,7 @@ from core.database.tables import ExportedDownload, Part
 from core.errors import ExportUnavailable, Unavailable
 from core.export.format import DownloadFormat, PartFile, VersionToExport
 from core.export.registry import FORMATS
-from core.files.merged import DamagedPart
+from core.files.merged import DamagedPartFile
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classification_model
@@ -58,7 +58,7 @@ class RequestedExport:
 
 
 @dataclass(frozen=True)
-class _ExportedVersion:
+class _ExportSource:
     format: DownloadFormat
     version_id: str
     filename: str
@@ -126,7 +126,7 @@ def _find_export_source(db: Database, actor: Actor, download: RequestedExport) -
         if refusal is not None:
             raise ExportUnavailable(refusal)
         sure = choose_threshold_for_promised_precision(session, owner, row.number)
-        return _ExportedVersion(
+        return _ExportSource(
             form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure
         )
 

@@ -480,7 +480,9 @@ class EditProcessChain:
         if numbers != list(range(len(numbers))):
             self._class_numbers = numbers
 
-    def _add_features_no_job_reads(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
+    def _add_features_no_job_reads(
+        self, parts: Mapping[str, LocalPartFile]
+    ) -> dict[str, LocalPartFile]:
         """Add feature parts that no job reads, since their class numbers must be edited too."""
         facts = self._facts
         unread = [part for name, part in facts.features.items() if name not in parts]

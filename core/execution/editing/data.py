@@ -45,7 +45,7 @@ class EditedTaskData:
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
 
-    def describe_report(self, changes: EditChanges) -> EditedReport:
+    def describe_report(self, changes: EditChanges) -> TaskReportAfterEdit:
         """Return the figures of the edited data that the task's report shows."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (

@@ -66,7 +66,9 @@ def _apply_new_class_names(facts: EditFacts, names: list[str]) -> list[str]:
     return [name for name in renamed if name is not None]
 
 
-def _read_matrix_row_with_renamed_classes(db: Database, facts: EditFacts) -> list[MeasuredCell]:
+def _read_matrix_row_with_renamed_classes(
+    db: Database, facts: EditFacts
+) -> list[MeasuredMatrixCell]:
     """Return the lineage head's row of the accuracy matrix with classes renamed."""
     query = select(VersionTaskResult).where(
         VersionTaskResult.model_id == facts.model.id,

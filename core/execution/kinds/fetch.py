@@ -201,7 +201,7 @@ def _format_retry_request(work: ClaimedJobContext) -> str:
     return words.describe_fetch_request(work.claim.job_id)
 
 
-def _check_fetched_weights(file: Path, expected: ExpectedBase) -> None:
+def _check_fetched_weights(file: Path, expected: ExpectedBaseTensors) -> None:
     """Raise BaseInvalid if a fetched weights file lacks the expected tensors or contains NaN."""
     tensors = read_safetensors_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.

@@ -124,7 +124,7 @@ def find_batch_contradictions(
         )
     for first, row in starmap(
         order_row_pair,
-        _remove_equal_pairs(
+        _remove_pairs_with_equal_pixels(
             near.find_near_duplicates_with_other_label(traces.all_hashes, labels), pixels, pixels
         ),
     ):
@@ -162,12 +162,16 @@ def add_contradictions_with_earlier_tasks(
         return _build_label_conflict(theirs, first - int(starts[at]), traces, row, number)
 
     for first, row in _find_contradicting_pairs(their_pixels, their_labels, pixels, labels):
-        contradictions.equal.add_conflict_picture(build_conflict(first, row), partial(picture, row))
+        contradictions.equal.add_contradiction_with_picture(
+            build_conflict(first, row), partial(picture, row)
+        )
     pairs = near.find_near_duplicates_with_other_label(
         traces.all_hashes, labels, hashes, their_labels
     )
-    for first, row in _remove_equal_pairs(pairs, their_pixels, pixels):
-        contradictions.near.add_conflict_picture(build_conflict(first, row), partial(picture, row))
+    for first, row in _remove_pairs_with_equal_pixels(pairs, their_pixels, pixels):
+        contradictions.near.add_contradiction_with_picture(
+            build_conflict(first, row), partial(picture, row)
+        )
 
 
 def describe_label_conflicts(report: BatchReport) -> str | None:

@@ -58,7 +58,7 @@ def restore_method_state(
     return state
 
 
-def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
+def collect_image_packs(kind: str, parts: Iterable[LocalPartFile]) -> dict[int, Tensor]:
     """Load the image packs of one type of replay memory: task → images [P, S, S, C].
 
     The files may vanish once they are opened.

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.control_request import JobControlRequest
 from core.learning.training.control import ControlRequestSource
 
 EXIT_RANK_LOST = 4
@@ -110,10 +110,10 @@ class SharedControlRequests:
 
     def __init__(self, control: ControlRequestSource) -> None:
         self._control = control
-        self._asked: ControlRequest | None = None
+        self._asked: JobControlRequest | None = None
         self.has_pending_request = False
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return the control request that all ranks received with the last step, and clear it."""
         request, self._asked, self.has_pending_request = self._asked, None, False
         return request

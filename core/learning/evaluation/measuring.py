@@ -25,7 +25,7 @@ RESULT = "result.json"
 _VERSION: MeasuredVersion = "new"
 
 
-def measure_version_by_spec(spec: MeasureSpec, emit: Emit) -> Path:
+def measure_version_by_spec(spec: MeasurementSpec, emit: Emit) -> Path:
     """Measure a version on the images of a spec; return the folder with the result.
 
     Raises:

@@ -52,7 +52,7 @@ class ProbabilityModule(nn.Module):
     @property
     def output_names(self) -> list[str]:
         """Names of the exported graph's outputs, in their order."""
-        names = [get_graph_output_name(task) for task in self.tasks]
+        names = [get_head_output_name(task) for task in self.tasks]
         return (
             names
             if self.sure_from is None

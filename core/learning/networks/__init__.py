@@ -110,7 +110,9 @@ def list_expected_tensors(
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
+def describe_expected_base(
+    architecture: Mapping[str, Any], image: ImageSpec
+) -> ExpectedBaseTensors:
     """Describe as JSON the tensors that an uploaded base must contain.
 
     `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name

@@ -24,7 +24,7 @@ class ControlRequestSource(Protocol):
     def has_pending_request(self) -> bool:
         """True if a control request is waiting."""
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return one pending control request, and clear it; None if there is none."""
 
 
@@ -33,7 +33,7 @@ class NoControlRequests:
 
     has_pending_request = False
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return None, since there are no control requests."""
         return None
 
@@ -55,7 +55,7 @@ class PipeControlRequests:
         # A daemon thread does not hold up the exit of the process.
         threading.Thread(target=self._read_requests, name="control", daemon=True).start()
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return one of the pending control requests, and clear it; a stop clears the others
         too.
         """

@@ -99,7 +99,7 @@ EVALUATING = "Measuring the new version on the held-out images of every task tha
 
 
 def describe_accuracy_by_task(
-    rows: Sequence[MeasuredCell], task: int, problem: Problem[Any] = CLASSIFICATION
+    rows: Sequence[MeasuredMatrixCell], task: int, problem: Problem[Any] = CLASSIFICATION
 ) -> str:
     """Format the log line with the new version's primary measure on each task."""
     noun = problem.primary_measure.noun

@@ -113,7 +113,7 @@ def describe_network_for_result(
     normalise: Normalisation,
     environment: Environment,
     steps: int,
-) -> LearnedNetwork:
+) -> LearnedNetworkRecord:
     """Describe a trained network for a job result, without its tensors.
 
     Args:

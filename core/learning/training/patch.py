@@ -51,7 +51,7 @@ _PASS = 32
 class PatchJob(LearningJob):
     """A patch job in its process: merges or drops classes of a version without training data."""
 
-    def __init__(self, spec: PatchSpec, emit: Emit) -> None:
+    def __init__(self, spec: ClassPatchSpec, emit: Emit) -> None:
         super().__init__(spec, emit, NoControlRequests())
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))

@@ -132,7 +132,7 @@ def _build_dict_without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str
     return value
 
 
-def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
+def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: ArchiveLimits) -> None:
     """Serve requests to decode images until the source ends or memory runs out."""
     while True:
         try:
@@ -190,7 +190,7 @@ def _encode_decoded_image_messages(
             return
 
 
-def main(limits: Limits) -> None:
+def main(limits: ArchiveLimits) -> None:
     """Limit this decoder process's memory and CPU time, then serve decoding requests."""
     import numpy as np  # noqa: F401 - loaded before memory is limited
 

@@ -61,7 +61,7 @@ def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_pat
     assert rewrite.write_edited_trace_file(
         tmp_path / "traces", tmp_path / "edited", train, held_out
     )
-    traces = read_image_traces(tmp_path / "edited")
+    traces = read_image_fingerprints(tmp_path / "edited")
     rows = [0, 2, 3, 4, 5]
     assert np.array_equal(traces.all_hashes, hashes[rows]) and traces.names == [
         paths[row] for row in rows

@@ -32,7 +32,7 @@ from core.ingest.dataset import open_dataset
 from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
 from core.ingest.first_report import build_batch_report_before_decoding
 from core.ingest.ingest import DecodingMonitor, IngestOptions, ingest_archive
-from core.ingest.limits import Limits
+from core.ingest.limits import ArchiveLimits
 from core.learning.catalogue import build_recipe_catalogue
 from core.settings import Settings
 from core.storage import FolderStore

@@ -17,7 +17,7 @@ from core.publishing.advice import (
     is_accuracy_falling,
     is_far_below_larger_base,
 )
-from core.publishing.publish import publish_result
+from core.publishing.publish import publish_job_result
 from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
 from core.tasks import settling

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.jobs.trial import TrialFigures, TrialScore
+from core.contract.jobs.trial import TrialMeasurements, TrialScore
 from core.trials.choice import MeasuredTrial, choose_best_measured_trial, explain_why_trial_lost
 
 

@@ -41,9 +41,9 @@ _FILE = Path(__file__).with_name("timm_weights.json")
 
 # Read on first use: most jobs use no network of timm.
 @cache
-def load_weights_table() -> PretrainedTable:
+def load_weights_table() -> PretrainedWeightsTable:
     """Load the table of all known pretrained timm weights, `timm_weights.json`."""
-    value: PretrainedTable = json.loads(_FILE.read_bytes())
+    value: PretrainedWeightsTable = json.loads(_FILE.read_bytes())
     return value
 
 

@@ -183,7 +183,7 @@ class _ResizableNetwork:
         self._dynamic = self._dynamic or _build_timm_network(self._name, **{self._argument: True})
         return self._dynamic
 
-    def accepts_size(self, size: int) -> bool:
+    def accepts_image_size(self, size: int) -> bool:
         """Return true if images of this size pass through the network without changing its tensors'
         shapes.
         """

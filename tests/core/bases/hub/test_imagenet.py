@@ -104,7 +104,7 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
     if not desk.owner:
         desk.new_owner("team")
     given = {"name": name, "scenario": "class", **fields}
-    limits = NewModelLimits(terms=PretrainedTerms(hub=False, photos=True))
+    limits = NewModelLimits(terms=PretrainedWeightsPolicy(hub=False, photos=True))
     service = UseCaseResources(desk.db, desk.blobs, load_recipe_catalogue(desk.settings))
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return dict(made)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.methods.registry import METHODS
 from core.learning.recipe import Recipe
@@ -15,7 +15,7 @@ from core.recipe.resolve import resolve_recipe as resolve_recipe
 
 
 @cache
-def _catalogue(_methods: tuple[object, ...]) -> Catalogue:
+def _catalogue(_methods: tuple[object, ...]) -> MethodCatalogue:
     return build_recipe_catalogue()
 
 

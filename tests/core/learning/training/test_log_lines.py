@@ -1,6 +1,6 @@
 """Accuracy in words, however many tasks there are."""
 
-from core.contract.jobs.job_result import MeasuredCell
+from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.learning.training.log_lines import MAX_TASKS, describe_accuracy_by_task
 
 
