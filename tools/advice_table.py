@@ -34,7 +34,7 @@ NO_ADVICE = {
 
 
 class AdviceRow(NamedTuple):
-    """A warning or advice.
+    """A row of the reference table of warnings and advice that the service gives.
 
     Attributes:
         code: its name in the table.
@@ -338,14 +338,14 @@ ENTRIES = (
 
 
 def main() -> None:
-    """Write the document."""
+    """Write the reference table of warnings and advice into the documentation."""
     # `python -m` finds the service's packages only; the client is one folder below.
     sys.path.insert(0, str(ROOT / "client"))
     DOCUMENT.write_text(render_advice_table())
 
 
 def render_advice_table() -> str:
-    """Return the text of the document."""
+    """Render the reference table of warnings and advice as Markdown."""
     from api.pages.parts.words import replace_requests_by_buttons
     from perennial.words import replace_requests_by_commands
 
@@ -402,9 +402,7 @@ def _format_test_name(test: str) -> str:
 
 
 def find_advice_functions() -> set[str]:
-    """Return `file:function` of all functions that name a request or an option to a person, or that
-    warn.
-    """
+    """Find all functions whose text advises a request or option, as `file:function`."""
     return {
         f"{path.relative_to(ROOT)}:{function.name}"
         for place in PLACES

@@ -281,7 +281,7 @@ def compare_methods(
 
 
 def _parse_model_fields(text: str | None) -> dict[str, Any]:
-    """Parse the fields of a model."""
+    """Parse the JSON object with a model's fields in the option --model."""
     try:
         fields = json.loads(text or "{}")
     except ValueError:
@@ -296,7 +296,7 @@ def _parse_model_fields(text: str | None) -> dict[str, Any]:
 
 @contextmanager
 def _report_service_errors() -> Iterator[None]:
-    """Report an error of the service as a sentence instead of a traceback."""
+    """Within the block, print errors of the service as a sentence instead of a traceback."""
     from core.errors import PerennialError
 
     try:
@@ -306,7 +306,7 @@ def _report_service_errors() -> Iterator[None]:
 
 
 def _exit_on_unsupported_platform() -> None:
-    """End with a sentence on a system without the service, before a module that it lacks is loaded."""
+    """Exit with an explanation on an operating system that the service does not support."""
     from core.platforms import require_platform
 
     require_platform()

@@ -46,7 +46,7 @@ from tools.drift_words import describe_comparison_result, describe_store_inconsi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status.
+    """Run a housekeeping command (sweep or check); return its exit status.
 
     Returns:
         0 if it succeeded and nothing differs, 1 if something differs, 2 if it failed, with a

@@ -25,7 +25,7 @@ CHANNELS = 3
 
 @dataclass(frozen=True)
 class ComparisonBase:
-    """Weights of a backbone by name.
+    """Pretrained backbone that the compared methods start from, and its image format.
 
     Attributes:
         name: name of the base.
@@ -44,7 +44,7 @@ class ComparisonBase:
     tensors: dict[str, Tensor]
 
     def build_network(self, seed: int) -> Network:
-        """Return a network with these weights and no classes yet, on the CPU."""
+        """Build a network with the base's weights and no classes yet, on the CPU."""
         network = build_network(
             self.architecture, ImageSpec(self.size, CHANNELS), "class", seed=seed
         )
@@ -53,12 +53,12 @@ class ComparisonBase:
         return network
 
     def build_inputs(self) -> InputNormaliser:
-        """Return the conversion of uint8 images to inputs of the network."""
+        """Return the conversion of uint8 images to inputs of the base's network."""
         return InputNormaliser(self.normalise, CHANNELS, CPU)
 
 
 def load_base(name: str, scratch: Path) -> ComparisonBase:
-    """Load a base that comes with the service or with its package of weights.
+    """Load pretrained base weights that come with the service or with an installed package.
 
     Args:
         name: one of `BASES`.

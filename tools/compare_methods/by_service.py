@@ -22,7 +22,7 @@ def learn_batches_by_service(
     fields: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> UpdateOutcome:
-    """Send every batch and count the correct answers of the last version.
+    """Learn every batch with a running Perennial service, and evaluate the last version.
 
     Args:
         client: client of the service.

@@ -52,7 +52,7 @@ LONG_S = 20 * 60.0
 
 @dataclass(frozen=True)
 class SecondsPerImage:
-    """Measured seconds for one image: decoding, features, and a training step."""
+    """Measured seconds per image for decoding, feature extraction and a training step."""
 
     decode: float
     features: float
@@ -61,7 +61,7 @@ class SecondsPerImage:
 
 @dataclass(frozen=True)
 class ComparisonWorkload:
-    """Numbers of images to learn and to measure on, and of epochs of each training."""
+    """Amount of work of a comparison: images to learn and to evaluate on, and epochs."""
 
     learned: int
     held_out: int
@@ -70,7 +70,7 @@ class ComparisonWorkload:
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """Choices of a comparison.
+    """Options of a comparison of update methods: sample size, epochs, base, rows.
 
     Attributes:
         sample: size of the split.
@@ -90,7 +90,7 @@ class ComparisonOptions:
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """The rows of a comparison, and the whole comparison as JSON."""
+    """Results of a comparison of update methods, as rows and as JSON."""
 
     outcomes: list[UpdateOutcome]
     document: dict[str, Any]
@@ -98,7 +98,7 @@ class MethodComparison:
 
 @contextmanager
 def start_temporary_service() -> Iterator[Perennial]:
-    """Start a service in a temporary folder, independent of any other service of this machine."""
+    """Start a Perennial service in a temporary folder, and yield a client of it."""
     with (
         tempfile.TemporaryDirectory(prefix="perennial-compare-") as folder,
         service.run_temporary_service(Path(folder) / "data", inherits_settings=False) as running,
@@ -108,13 +108,13 @@ def start_temporary_service() -> Iterator[Perennial]:
 
 
 def count_usable_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     # A container may have fewer cores than its machine.
     return count_usable_cpus()
 
 
 def run_comparison(folder: Path, options: ComparisonOptions, json_file: Path | None) -> None:
-    """Print the table, and write all figures to a file if one is named.
+    """Compare update methods on a folder of images; print the table, and write JSON if asked.
 
     Progress is printed on standard error.
 
@@ -135,7 +135,7 @@ def run_comparison(folder: Path, options: ComparisonOptions, json_file: Path | N
 
 @contextmanager
 def _raise_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind a block as Ctrl-C does, so that the service started in it ends, too."""
+    """Within the block, raise SystemExit on SIGTERM, so that started services end, too."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
@@ -146,7 +146,7 @@ def _raise_on_sigterm() -> Iterator[None]:
 def compare_methods(
     folder: Path, options: ComparisonOptions, say: Say, serve: Serve = start_temporary_service
 ) -> MethodComparison:
-    """Measure every row on the same split of a folder.
+    """Train and evaluate every method on the same split of a folder of images.
 
     Args:
         folder: folder of labelled images.
@@ -250,7 +250,7 @@ def _describe_data(data: SplitPixels, say: Say) -> None:
 def _measure_seconds_of_first_passes(
     data: SplitPixels, base: ComparisonBase, rows: tuple[str, ...]
 ) -> SecondsPerImage:
-    """Measure the first passes. A network is trained for this only if a row trains one."""
+    """Measure seconds per image of decoding, features and (if needed) training, for an estimate."""
     network, images = base.build_network(0), data.get_batch_images(slice(None))
     features = measure_feature_seconds(network, base.build_inputs(), images)
     training = 0.0
@@ -279,7 +279,7 @@ def _describe_comparison(data: SplitPixels, options: ComparisonOptions) -> dict[
 def estimate_comparison_seconds(
     rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str]
 ) -> float:
-    """Return the seconds that rows take. scikit-learn's classifiers share one pass for features."""
+    """Estimate how many seconds the methods of the comparison take."""
     images = work.learned + work.held_out
     training = work.epochs * work.learned * rates.training + work.held_out * rates.features
     each = {
@@ -295,7 +295,7 @@ def estimate_comparison_seconds(
 def describe_estimate(
     rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str], cores: int
 ) -> str:
-    """Return the estimate as a sentence."""
+    """Describe in a sentence how long the comparison will take."""
     whole = estimate_comparison_seconds(rates, work, rows)
     text = f"This takes about {_format_duration_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"
     if "full" in rows:

@@ -2,7 +2,7 @@
 
 
 class CannotCompare(ValueError):
-    """A comparison that cannot be made.
+    """The comparison of update methods cannot be made.
 
     The message says what is wrong, what is allowed and what to do.
     """

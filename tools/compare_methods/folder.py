@@ -11,7 +11,7 @@ from tools.compare_methods.errors import CannotCompare
 
 
 class LabelledPhotos:
-    """Labelled images by number. The bytes of an image are read on request.
+    """Labelled images of a folder by number, whose bytes are read on request.
 
     Attributes:
         rows: name, label and part of each image. The part is `train`, `test`, or empty if the
@@ -25,7 +25,7 @@ class LabelledPhotos:
         self.warnings = images.warnings
 
     def read_image(self, number: int) -> bytes:
-        """Return the bytes of one image.
+        """Read the bytes of an image of the folder.
 
         Raises:
             PackError: the file was deleted or changed.
@@ -36,7 +36,7 @@ class LabelledPhotos:
 
 
 def list_folder_images(folder: Path) -> LabelledPhotos:
-    """List the images of a folder without reading them.
+    """List the labelled images of a folder without reading them.
 
     Raises:
         CannotCompare: the folder has no layout that the client can submit.

@@ -135,7 +135,7 @@ def watch_folder(
 
 @dataclass
 class SentBatch:
-    """A batch that is under way, as it was when it was sent.
+    """A batch of the watched folder that was sent, with its job.
 
     Attributes:
         is_wait_reported: whether the wait for a base that cannot be fetched was reported.
@@ -149,7 +149,7 @@ class SentBatch:
 
 @dataclass
 class WatchedFolder:
-    """State of a watched folder.
+    """Progress of `watch-folder`: which batches were sent, settled or could not be moved.
 
     Attributes:
         sent: batches under way, by name.
@@ -173,7 +173,7 @@ class WatchedFolder:
 
     @property
     def is_nothing_in_progress(self) -> bool:
-        """True if nothing is left that continues by itself.
+        """True if no batch continues by itself, so that a single run over the folder can end.
 
         An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
         A full quota is waited for as well, since a job that ends makes room.
@@ -184,7 +184,7 @@ class WatchedFolder:
 
     @property
     def exit_status(self) -> ExitStatus:
-        """Exit status of the worst batch."""
+        """Exit status of the command: that of the batch with the worst outcome."""
         ends = set(self.ends)
         if self.away is not None:
             ends.add(choose_exit_status(self.away))
@@ -197,7 +197,7 @@ class WatchedFolder:
         return next((one for one in WORST if one in ends), ExitStatus.DONE)
 
     def move_and_send_batches(self) -> None:
-        """Move settled batches away, and send complete ones."""
+        """Move batches whose jobs have ended to their outcome folders, and send complete new ones."""
         self.away = None
         self._apply_and_report_temporary_errors(list(self.sent.values()), self._follow_sent_job)
         # Without a service, each batch would only repeat the failure.
@@ -212,7 +212,7 @@ class WatchedFolder:
             )
 
     def report_remaining_batches(self) -> None:
-        """Report each batch that stays in the folder, and why."""
+        """Report each batch that remains in the watched folder, and why."""
         for batch in inbox.find_batches_in_folder(self.folder):
             self._report_batch_event(batch.path.name, "left", self._explain_remaining_batch(batch))
 
@@ -234,7 +234,7 @@ class WatchedFolder:
     def _apply_and_report_temporary_errors(
         self, items: Iterable[T], act: Callable[[T], None]
     ) -> None:
-        """Apply `act` to each item.
+        """Call a function for each batch; report temporary errors, and try again in the next round.
 
         A temporary error is reported, and the item waits for the next round. An outage ends this
         round, since the other items would meet it too. Any other error is raised.
@@ -273,7 +273,7 @@ class WatchedFolder:
             self._report_missing_base_once(one)
 
     def _report_missing_base_once(self, one: SentBatch) -> None:
-        """Report once that a job waits for a base that cannot be fetched."""
+        """Report once that a sent batch waits for base weights that cannot be fetched."""
         lacking = None if one.job is None else explain_missing_base_weights(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
@@ -318,7 +318,7 @@ class WatchedFolder:
             self._leave_batch_until_changed(batch, "moved", problem)
 
     def _leave_batch_until_changed(self, batch: FoundBatch, what: str, problem: OSError) -> None:
-        """Leave a batch where it is until it changes."""
+        """Report that a batch cannot be read or moved, and ignore it until its files change."""
         self.stuck[batch.path.name] = batch
         self.ends.add(ExitStatus.ERROR)
         print_notice(
@@ -366,7 +366,7 @@ class WatchedFolder:
         )
 
     def _describe_learned_batch(self, job: Job) -> str:
-        """Return the version that learned a batch, with its accuracy on the batch when learned."""
+        """Describe the version that learned a batch, with its accuracy on the batch."""
         try:
             task = None if job.task is None else self.client.tasks.retrieve(self.model, job.task)
         except PerennialError:  # the batch has been moved already; only its accuracy is missing
@@ -385,15 +385,14 @@ class WatchedFolder:
 
 
 def _is_temporary_error(error: PerennialError) -> bool:
-    """Return True for an error that is not a batch's fault: the service is away, full, broken or
-    busy."""
+    """Return True for an error that may pass and is not the batch's fault, such as an outage."""
     return (
         isinstance(error, AWAY) or is_service_error_temporary(error) or _is_request_in_flight(error)
     )
 
 
 def _is_request_in_flight(error: PerennialError) -> bool:
-    """Return True if an earlier attempt of the same request is still being processed."""
+    """Return True if the service is still processing an earlier attempt of the same request."""
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
