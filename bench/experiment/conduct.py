@@ -55,9 +55,7 @@ def run_experiment_plan(plan: Plan, data: Path, out: Path, jobs: int, device: st
 def run_unfinished_runs(
     bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs: int
 ) -> None:
-    """Do all runs that have no result yet. Runs that were killed or ran out of memory are repeated,
-    half as many at once.
-    """
+    """Do all runs of the experiment that have no result yet; repeat killed ones with fewer at once."""
     while True:
         run_work_in_children(_build_base_work(bases, store), jobs)
         run_work_in_children(_build_run_work(runs, store, Progress(runs, store, jobs)), jobs)
@@ -69,7 +67,7 @@ def run_unfinished_runs(
 
 @contextlib.contextmanager
 def _wait_for_other_processes(out: Path) -> Iterator[None]:
-    """Wait for another process that works in `out`, or for children of one that was killed."""
+    """Wait until no other process works on the experiment in folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
         try:
@@ -83,9 +81,7 @@ def _wait_for_other_processes(out: Path) -> Iterator[None]:
 def write_experiment_report(
     plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store
 ) -> int:
-    """Write tables, summary.md and figures from the results so far, and return the number of failed
-    runs.
-    """
+    """Write the experiment's tables, summary and figures; return the number of failed runs."""
     outcomes, failed = collect_outcomes(runs, store)
     (store.out / "results.csv").write_text(render_results_csv(runs, outcomes, failed))
     (store.out / "accuracies.csv").write_text(render_accuracies_csv(runs, store))
@@ -141,7 +137,7 @@ def _record_run_failure(run: Run, store: Store, reason: str) -> None:
 
 
 class Progress:
-    """A line per run that ends, with what is left and how long it will take.
+    """Prints a line when an experiment run ends, with the estimated time left.
 
     A run is expected to take as long as those of its cell did, else as long as all did on average.
     """
@@ -163,7 +159,7 @@ class Progress:
         )
 
     def print_run_end(self, run: Run) -> None:
-        """Print how a run ended, and the estimated time that is left."""
+        """Print how an experiment run ended, and the estimated time that is left."""
         self._left.pop(run.result_digest, None)
         self._record_run_duration(run)
         record = self._store.read_run_record(run.result_digest)

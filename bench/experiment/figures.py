@@ -55,9 +55,7 @@ def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[Any]]:
 
 
 def _draw_accuracy_matrices(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw accuracy matrices, mean over orders and seeds: a row of panels per depth, a column per
-    method.
-    """
+    """Draw mean accuracy matrices: a row of panels per network depth, a column per method."""
     cells = group_by_cell(outcomes)
     methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
     figure, axes = _create_panels(len(depths), len(methods))
@@ -80,8 +78,8 @@ def _draw_accuracy_matrices(outcomes: Sequence[Outcome]) -> Figure:
 
 
 def _draw_accuracy_over_tasks(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw the primary accuracy after each task, mean with t-interval: a panel per depth, a line
-    per method.
+    """Draw the mean accuracy after each task with its interval: a panel per depth, a line per
+    method.
     """
     cells = group_by_cell(outcomes)
     methods = list(dict.fromkeys(cell[3] for cell in cells))
@@ -150,7 +148,7 @@ def _draw_ranking_agreement(study: DepthStudy) -> Figure:
 
 
 def _draw_source_accuracy(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw accuracy on new classes against accuracy kept on the base's classes: a point per run."""
+    """Draw accuracy on new classes against the base's retained accuracy: a point per run."""
     figure, axes = _create_panels(1, 1)
     figure.suptitle("new classes against old")
     cells = {
@@ -177,7 +175,7 @@ def _write_cell_text(axis: Axes, row: int, column: int, text: str, *, light: boo
 def _add_method_legend(
     figure: Figure, names: Sequence[str], shown: Sequence[str] | None = None
 ) -> None:
-    """Add a legend: method names in the order of the colours C0, C1 …; by default all."""
+    """Add a legend with the methods' names and colours to a figure."""
     handles = [
         Line2D([], [], marker=".", color=f"C{number}", label=name)
         for number, name in enumerate(names)

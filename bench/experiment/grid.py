@@ -44,7 +44,7 @@ Cell = tuple[str, str, str, str, int]
 
 @dataclass(frozen=True)
 class Stage:
-    """What is trained on at one stage (labels index `classes`), and the task's own test set."""
+    """Training data of one task in an experiment, and its test set."""
 
     train: Path
     classes: list[str]
@@ -53,7 +53,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class BaseRun:
-    """A base to train: one task with all its classes."""
+    """A base network that an experiment trains before its runs: one task with all its classes."""
 
     name: str
     config: dict[str, Any]
@@ -61,13 +61,13 @@ class BaseRun:
 
     @property
     def result_digest(self) -> str:
-        """Digest of everything that decides the result of training a base."""
+        """Digest of everything that decides the result of training the base."""
         return digest_configuration(self.config)
 
 
 @dataclass(frozen=True)
 class PackagedStart:
-    """A base of the package, under the plan's name for it."""
+    """A packaged base from which runs of an experiment start, under the plan's name for it."""
 
     name: str
     packaged: str
@@ -80,7 +80,7 @@ class PackagedStart:
 
 @dataclass(frozen=True)
 class Run:
-    """One stream learned by one method. `config` has everything that decides its result."""
+    """One run of an experiment: a method learns a stream of tasks with one order and seed."""
 
     data: str
     scenario: str
@@ -96,19 +96,17 @@ class Run:
 
     @property
     def result_digest(self) -> str:
-        """Digest of everything that decides the result of a run."""
+        """Digest of everything that decides the result of the run."""
         return digest_configuration(self.config)
 
     @property
     def readout_protocols(self) -> list[str]:
-        """Readout protocols of a run: heads per task, one head for all tasks, or both for heads
-        that grow either way.
-        """
+        """Protocols by which the run is evaluated: heads per task, one head for all tasks, or both."""
         return ["class", "task"] if self.scenario == "class" else [self.scenario]
 
     @property
     def table_cells(self) -> list[Cell]:
-        """Cells of the result tables that a run belongs to."""
+        """Cells of the result tables to which the run contributes."""
         return [
             (self.data, self.scenario, readout, self.method, self.depth)
             for readout in self.readout_protocols
@@ -122,8 +120,7 @@ class Run:
 
 
 def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
-    """Return the bases to train and the runs of a plan; orders and seeds vary last, so that early
-    results cover every method.
+    """Return the bases and runs of an experiment plan; orders and seeds vary last.
 
     Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made
     before.
@@ -198,7 +195,7 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
 
 
 def _list_task_classes(data: DataSet, count: int, scenario: str, order: int) -> list[list[int]]:
-    """Return the classes of each task; in the data scenario all classes in every task."""
+    """Return the classes of each task; in the data scenario every task has all classes."""
     chosen = data.select_classes(count)
     if scenario == "data":
         return [sorted(chosen)] * (data.splits or 1)
@@ -210,8 +207,7 @@ def _list_task_classes(data: DataSet, count: int, scenario: str, order: int) -> 
 def split_classes_into_tasks(
     classes: list[int], per_task: int, order: int, name: str, first: int | None = None
 ) -> list[list[int]]:
-    """Split classes into tasks: order 0 leaves them as they are, order k permutes them by
-    default_rng(1000 + k).
+    """Split classes into tasks; order 0 keeps their order, order k permutes them by a fixed seed.
 
     first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises
     PlanError when the tasks do not come out even.
@@ -231,7 +227,7 @@ def split_classes_into_tasks(
 
 
 def resolve_cell_recipe(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:
-    """Return the complete recipe of a cell of the plan. Raises PlanError naming the method."""
+    """Return the complete recipe for a method in a scenario of the plan. Raises PlanError."""
     patch: Patch = dict(plan.recipe)
     for one in method.list_recipe_patches(scenario):
         patch = merge_recipe(patch, one)
@@ -266,7 +262,7 @@ def _build_learning_catalogue() -> Catalogue:
 
 
 def _check_network_buildable(plan: Plan, method: Method, size: int) -> None:
-    """Raise PlanError when a run's network cannot be built."""
+    """Raise PlanError if a run's network cannot be built."""
     try:
         info, _ = parse_architecture(plan.get_method_architecture(method))
     except ValueError as error:
@@ -293,7 +289,7 @@ def _resolve_method_base(base: Base, files: Files, device: str) -> BaseRun | Pac
 def _build_run_config(
     images: Images, files: Files, architecture: dict[str, Any], recipe: Recipe, device: str
 ) -> dict[str, Any]:
-    """Return everything that decides a run besides its tasks."""
+    """Return the configuration of a run without its tasks; it decides the result."""
     return {
         "architecture": architecture,
         "recipe": recipe.model_dump(mode="json", by_alias=True),
@@ -323,8 +319,7 @@ def _build_run_stages(
 def _build_data_scenario_stages(
     data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool
 ) -> list[Stage]:
-    """Return the tasks of the data scenario: the same classes and test images, other training
-    images in each.
+    """Split the data scenario into tasks: same classes and test images, different training images.
 
     A joint run has the last stage alone, with all images: with few images in each of many tasks,
     training from scratch on all so far at every stage would take longer than everything else.
@@ -360,11 +355,11 @@ def _build_task_stage(
 
 @cache
 def _hash_runner_files() -> str:
-    """Return the SHA-256 of the files of this package that decide the result of a run."""
+    """Return the SHA-256 of this package's files that decide the result of a run."""
     folder = Path(__file__).parent
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in DECIDING)).hexdigest()
 
 
 def digest_configuration(config: Mapping[str, Any]) -> str:
-    """Return a name for a run's configuration, 32 hexadecimal digits."""
+    """Return the digest of a run's configuration, 32 hexadecimal digits."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]

@@ -20,14 +20,14 @@ from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
 class Groups(StrictRecipeModel):
-    """`groups`: the class names of each task."""
+    """Hyper-parameters of the joint method. `groups`: the class names of each task."""
 
     groups: list[list[str]]
 
 
 class JointHeads(Finetune):
-    """One head whose rows compete within their task: what separate heads on one backbone
-    compute.
+    """Continual-learning method that trains on all tasks at once, with logits compared within a
+    task.
     """
 
     name = "joint-heads"
@@ -39,9 +39,7 @@ class JointHeads(Finetune):
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
     def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Return the cross-entropy of logits [B, classes], with the logits of classes outside the
-        label's group at −∞.
-        """
+        """Return the cross-entropy of logits, with those of other tasks' classes masked."""
         logits = self.forward(ctx.network, batch.x, batch.task).float()
         group = ctx.cache.get("group")
         if group is None:
@@ -56,9 +54,7 @@ class JointHeads(Finetune):
 
 @contextlib.contextmanager
 def register_joint_method() -> Iterator[None]:
-    """Register the joint method within a block, so that recipes may name it; also usable as a
-    decorator.
-    """
+    """Register the joint-training method within a block, so that recipes may name it."""
     if JointHeads.name in registry.METHODS:
         yield
         return
@@ -70,7 +66,7 @@ def register_joint_method() -> Iterator[None]:
 
 
 def build_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
-    """Return the value of `recipe.method` for a joint run of tasks with these class names."""
+    """Return the recipe's method for joint training of tasks with these class names."""
     if scenario == "task" or recipe.train_ce == "masked":
         return {"name": JointHeads.name, "groups": tasks}
     return {"name": "finetune"}

@@ -14,7 +14,7 @@ from core.statistics.matrix import AccuracyMatrixRow, LineageAccuracyMatrix, ave
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished run under one protocol.
+    """Figures of one finished run under one evaluation protocol.
 
     Accuracies are shares; `matrix` has a row per stage and a column per task, None above the
     diagonal. `moved`: the norm of each update over what may move. `source`: accuracy on the base's
@@ -33,19 +33,19 @@ class Outcome:
 
     @property
     def table_cell(self) -> Cell:
-        """Cell of the result tables that an outcome belongs to."""
+        """Cell of the result tables to which the outcome belongs."""
         return self.run.data, self.run.scenario, self.readout, self.run.method, self.run.depth
 
     @property
     def order_and_seed(self) -> tuple[int, int]:
-        """Order and seed of a run, in which the repetitions of a cell differ."""
+        """Order and seed of the run, which tell repetitions of one cell apart."""
         return self.run.order, self.run.seed
 
 
 def collect_outcomes(
     runs: Sequence[Run], store: Store
 ) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
-    """Return the outcomes of finished runs, and (run, record) of each failed one."""
+    """Compute the outcomes of finished runs, and return (run, record) of each failed one."""
     outcomes, failed = [], []
     joint: dict[tuple[Any, ...], LineageAccuracyMatrix] = {}
     done = []
@@ -71,7 +71,7 @@ def collect_outcomes(
 
 
 def group_by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
-    """Group outcomes that repeat one cell of the plan, in the plan's order."""
+    """Group outcomes by the table cell that they repeat, in the plan's order."""
     cells: dict[Cell, list[Outcome]] = {}
     for outcome in outcomes:
         cells.setdefault(outcome.table_cell, []).append(outcome)
@@ -79,12 +79,12 @@ def group_by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
 
 
 def list_defined_values(outcomes: Sequence[Outcome], figure: str) -> list[float]:
-    """Return the defined values of a figure over outcomes."""
+    """Return the defined values of one figure over outcomes."""
     return [value for outcome in outcomes if (value := outcome.figures[figure]) is not None]
 
 
 def _build_joint_run_key(run: Run, readout: str) -> tuple[Any, ...]:
-    """Return the properties that a joint run must share with a run to which it is compared."""
+    """Return the properties in which a joint run must equal a run to be its reference."""
     network = str(run.config["architecture"]), run.config["base"]
     return run.data, run.scenario, readout, run.depth, run.order, run.seed, network
 

@@ -22,24 +22,24 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 class PlanError(ValueError):
-    """A plan that cannot be run; the message has a line per field."""
+    """An experiment plan is invalid; the message has a line per field."""
 
 
 class Strict(BaseModel):
-    """Frozen; unknown fields and coerced types are refused."""
+    """Base class of plan sections: frozen, without unknown fields or type coercion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Normalise(Strict):
-    """Mean and deviation per channel, of pixel values in [0, 1]."""
+    """Mean and standard deviation per channel by which an experiment normalises pixels."""
 
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
 
 
 class Images(Strict):
-    """Where images come from and which of them are used.
+    """Section of an experiment plan: where images come from, and which classes are used.
 
     `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders;
     "bundled/digits" and "bundled/signed-digits" need no files. `size` and `channels` are what
@@ -66,9 +66,7 @@ class Images(Strict):
         return self
 
     def select_classes(self, count: int) -> list[int]:
-        """Return the numbers of the chosen classes, of `count`, in the written order. Raises
-        PlanError for a missing class.
-        """
+        """Return the chosen class numbers, of `count`, in the written order. Raises PlanError."""
         if self.classes is None:
             return list(range(count))
         out: list[int] = []
@@ -83,8 +81,7 @@ class Images(Strict):
 
 
 class DataSet(Images):
-    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`, the first of
-    `first_task`.
+    """Section of an experiment plan: a data set, and how it is split into a stream of tasks.
 
     In the data scenario: each class's training images, in an order, cut into `splits` tasks of all
     classes, with one common test set. `seeds`: some of the plan's, all by default.
@@ -97,12 +94,12 @@ class DataSet(Images):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
     def is_divisible_for_scenario(self, scenario: str) -> bool:
-        """Return True if the data set defines how to split it into tasks of a scenario."""
+        """Return True if the plan says how to split the data set into tasks of a scenario."""
         return (self.splits if scenario == "data" else self.classes_per_task) is not None
 
 
 class Base(Strict):
-    """A backbone that methods start from when they name it.
+    """Section of an experiment plan: a pretrained backbone that methods may start from.
 
     It is trained on `images` first, or it is one of the package, by its name (`packaged`). Runs
     from that normalise as it does, whatever the data set says.
@@ -125,7 +122,7 @@ class Base(Strict):
 
 
 class Method(Strict):
-    """A row of the tables: a recipe under a label.
+    """Section of an experiment plan: a method to compare, as a recipe under a label.
 
     `data`, `task` and `class` are patched over `recipe` in that scenario; `scenarios` and `seeds`
     are some of the plan's, all by default. `joint` trains from the first weights on the union of
@@ -147,9 +144,7 @@ class Method(Strict):
     reference: bool = False
 
     def list_recipe_patches(self, scenario: str) -> list[Patch]:
-        """Return the recipe patches of a method in a scenario, in the order in which they are
-        applied.
-        """
+        """Return the recipe patches of the method in a scenario, in order of application."""
         return [
             self.recipe,
             {"data": self.in_data, "task": self.in_task, "class": self.in_class}[scenario],
@@ -166,14 +161,14 @@ class Value(Strict):
 
 
 class Published(Strict):
-    """Results to compare with, and where they are from."""
+    """Section of an experiment plan: published results to compare with, and their source."""
 
     source: str
     values: Annotated[tuple[Value, ...], Field(min_length=1)]
 
 
 class Plan(Strict):
-    """One experiment.
+    """Plan of an experiment: data sets, methods, bases, scenarios, orders and seeds.
 
     `orders` n: class orders 0 … n-1, where order 0 is the source's own. `architecture` is the
     network of methods without a base.
@@ -261,15 +256,13 @@ class Plan(Strict):
                     )
 
     def get_method_architecture(self, method: Method) -> dict[str, Any]:
-        """Return the network that a method trains: that of its base, else the plan's."""
+        """Return the network architecture that a method trains: that of its base, else the plan's."""
         found = [base.architecture for base in self.bases if base.name == method.base]
         return found[0] if found else self.architecture or {}
 
 
 def read_plan_file(path: Path) -> Plan:
-    """Read an experiment plan from a TOML file. Raises PlanError for an unreadable file or a wrong
-    field.
-    """
+    """Read an experiment plan from a TOML file. Raises PlanError."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         # Through JSON: its strict mode takes arrays for tuples and whole numbers for floats,

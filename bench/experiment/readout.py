@@ -27,7 +27,7 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The test images of task `number`; labels in the file index `classes`."""
+    """Test images of one task, in a dataset file."""
 
     number: int
     file: Path
@@ -36,9 +36,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Old:
-    """The training of a base: its head (a part of a result), its classes and its test
-    images.
-    """
+    """Head, classes and test images of a trained base, to measure what is retained of it."""
 
     head: Path
     test: HeldOut
@@ -52,9 +50,7 @@ def evaluate_by_protocol(
     tests: list[HeldOut],
     protocols: list[str],
 ) -> list[dict[str, Any]]:
-    """Evaluate a network, and return a row per protocol and test set: {"readout", "test",
-    "correct", "total", "per_class"}.
-    """
+    """Evaluate a network on test sets under each protocol; return a row of counts for each."""
     network.eval()
     rows = []
     for test in tests:
@@ -80,8 +76,7 @@ def evaluate_by_protocol(
 
 @torch.inference_mode()
 def count_correct_on_base(network: Network, inputs: InputNormaliser, old: Old) -> dict[str, Any]:
-    """Count correct predictions on the base's test images, by the base's own head on the present
-    features.
+    """Count correct predictions on the base's test images with the base's own head.
 
     As the source-task accuracy of Varno et al. 2020.
     """

@@ -53,8 +53,7 @@ KEPT = (
 
 
 class Store:
-    """Results below `out`: runs/<key>.json, bases/<key>/, and unfinished/<key>/ of runs that have
-    not ended."""
+    """Stores results of an experiment's runs and bases as files, also of unfinished ones."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -62,7 +61,7 @@ class Store:
             (out / name).mkdir(parents=True, exist_ok=True)
 
     def remove_unwanted_runs(self, wanted: Container[str]) -> None:
-        """Remove the files of unfinished runs whose keys are not in `wanted`."""
+        """Remove the files of unfinished runs that the plan no longer has."""
         for left in (self.out / "unfinished").iterdir():
             if left.name not in wanted:
                 shutil.rmtree(left)
@@ -76,9 +75,7 @@ class Store:
         return found
 
     def is_run_finished(self, key: str) -> bool:
-        """Return True if a run need not be started: it succeeded, or failed in a way that would
-        repeat.
-        """
+        """Return True if a run has a result: it succeeded, or failed in a way that would repeat."""
         record = self.read_run_record(key)
         return record is not None and (
             record["status"] == "done" or record["failure"]["kind"] not in AGAIN
@@ -103,7 +100,7 @@ class Store:
 
 
 def build_failure_record(kind: str, reason: str, details: str = "") -> dict[str, Any]:
-    """Return the record of a run that has no result."""
+    """Return the record of a failed run."""
     return {
         "status": "failed",
         "failure": {"kind": kind, "reason": reason, "traceback": details},
@@ -132,9 +129,7 @@ def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
 def execute_run_stages(
     run: Run, store: Store, control: LoopControl, stages: Stages
 ) -> dict[str, Any]:
-    """Execute a run and return its record; `stages` grows with each task. Raises as
-    `core.learning.training.job.learn_task`.
-    """
+    """Learn and evaluate all tasks of a run; return its record. Raises as `learn_task`."""
     first, old = _build_random_version_zero(run.config), None
     if isinstance(run.base, PackagedStart):
         first["parts"] = [
@@ -209,8 +204,7 @@ def run_job_and_evaluate(
     protocols: list[str],
     old: Old | None,
 ) -> dict[str, Any]:
-    """Run a learning job, from its last snapshot if there is one, evaluate its network, and return
-    the record.
+    """Run a learning job, resuming from its snapshot, evaluate its network, and return the record.
 
     The result lies in spec["out"] afterwards. `kept_images`: that the method remembers.
     `new_bytes`: of parts that the parent does not have, `new_state_bytes` of those among them that
@@ -274,19 +268,19 @@ def _hash_file(file: Path) -> str:
 
 
 def _build_random_version_zero(config: dict[str, Any]) -> dict[str, Any]:
-    """Return version 0 with random weights from the seed, as the parent of the first task."""
+    """Describe version 0 with random weights, as the parent of the first task."""
     init = {"kind": "random", "seed": config["recipe"]["seed"]}
     return {"version": 0, "manifest": {"classes": [], "heads": [], "init": init}, "parts": []}
 
 
 def _build_version_of_base(base: Path) -> dict[str, Any]:
-    """Return version 0 with the backbone of a base that was trained by this experiment."""
+    """Describe version 0 with the backbone of a base that this experiment trained."""
     parts = [part for part in _build_parent_version(base, 0)["parts"] if part["type"] == "backbone"]
     return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
 
 
 def _write_packaged_base_part(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
-    """Write the part of a version 0 that starts from a packaged base, and return it."""
+    """Write the weights of a packaged base, and return them as the part of a version 0."""
     folder.mkdir(exist_ok=True)
     path = folder / "base.safetensors"
     path.write_bytes(packaged_base.load_base_weights(channels, base.packaged))
@@ -294,7 +288,7 @@ def _write_packaged_base_part(base: PackagedStart, channels: int, folder: Path) 
 
 
 def _copy_version_statistics(folder: Path, path: Path) -> None:
-    """Copy the stored statistics of a version, since later tasks need those of all earlier tasks."""
+    """Copy the statistics part of a version, which later tasks need."""
     result = json.loads((folder / "result.json").read_text())
     for part in result["parts"]:
         if part["type"] == STATISTICS:
@@ -305,9 +299,7 @@ def _copy_version_statistics(folder: Path, path: Path) -> None:
 def _build_parent_version(
     folder: Path, number: int, earlier: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Describe a result as the parent version of the next task; earlier: statistics of earlier
-    tasks, in order.
-    """
+    """Describe a job's result as the parent version of the next task."""
     result = json.loads((folder / "result.json").read_text())
     manifest = {
         "version": number,
@@ -328,9 +320,7 @@ def _build_job_spec(
     base: dict[str, Any],
     out: Path,
 ) -> dict[str, Any]:
-    """Return the specification of a job, as a worker would write it; the benchmark itself evaluates
-    held-out parts.
-    """
+    """Return the specification of a learning job, as a worker would write it."""
     return {
         "architecture": config["architecture"],
         "image": config["form"],

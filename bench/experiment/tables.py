@@ -75,7 +75,7 @@ def render_experiment_summary(
     outcomes: Sequence[Outcome],
     failed: Sequence[tuple[Run, dict[str, Any]]],
 ) -> str:
-    """Render the experiment's Markdown report."""
+    """Render the Markdown report of an experiment."""
     done = len({o.run.log_name for o in outcomes})  # runs that differ in name alone share a key
     lines = [f"# {plan.name}", "", plan.description.strip(), ""]
     lines += [
@@ -178,9 +178,7 @@ def _render_results_table(
 
 
 def _list_defined_figures(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """Return the figures that some cell has. `last` is ACC if all cells are evaluated within the
-    task.
-    """
+    """Return the figures that some cell of a results table has."""
     return [
         figure
         for figure in HEADINGS
@@ -228,9 +226,7 @@ def _format_mean(found: Sequence[float], percent: bool, *, interval: bool) -> st
 
 
 def format_method_ranking(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
-    """Format methods by mean: ">" if the 95 % t-interval of the paired difference to the next
-    excludes 0, else "≥".
-    """
+    """Rank methods by mean, with ">" for a significant difference to the next and "≥" otherwise."""
     known = {
         name: {o.order_and_seed: o.figures[figure] for o in found}
         for name, found in methods.items()
@@ -254,9 +250,7 @@ def format_method_ranking(methods: Mapping[str, Sequence[Outcome]], figure: str)
 
 
 def _render_method_rankings(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """Return the rankings of methods with the same base, by accuracy and by retained accuracy of
-    the base.
-    """
+    """Render the rankings of methods that start from the same base."""
     groups: dict[str, dict[str, list[Outcome]]] = {}
     for outcome in (o for found in cells.values() for o in found):
         base = outcome.run.base.name if outcome.run.base else ""
@@ -325,9 +319,7 @@ def _render_depth_study(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome
 def _render_published_comparison(
     plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: str | None
 ) -> list[str]:
-    """Return a table of our results beside published ones, and of the gain over the reference;
-    missing results have a row.
-    """
+    """Render a table of our results beside published ones."""
     assert plan.published is not None
     theirs: dict[tuple[str, str], Value] = {
         (value.scenario, value.method): value for value in plan.published.values

@@ -35,8 +35,7 @@ def render_results_csv(
     outcomes: Sequence[Outcome],
     failed: Sequence[tuple[Run, Mapping[str, Any]]],
 ) -> str:
-    """Return CSV with a row per run and protocol: its figures as shares, or the reason of its
-    failure.
+    """Render results as CSV with a row per run and protocol: its figures, or why it failed.
 
     `trainable`, `parameters` and `state_bytes` are those of the last task.
     """
@@ -64,8 +63,7 @@ def render_results_csv(
 
 
 def render_accuracies_csv(runs: Sequence[Run], store: Store) -> str:
-    """Return CSV with a row per run × task learned × protocol × test set, also of runs that failed
-    later.
+    """Render accuracies as CSV with a row per run, task learned, protocol and test set.
 
     `test` is "task", then `task` is its number, or "source" for the base's classes.
     """

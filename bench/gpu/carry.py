@@ -42,7 +42,7 @@ PLATFORMS = tuple(
 
 
 def main() -> int:
-    """Download the wheels and print their sizes."""
+    """Download the wheels for a GPU machine, and print their sizes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -26,7 +26,7 @@ Images are not mirrored, because that changes digits and letters.
 
 
 class Trainer:
-    """Trains all weights of a network by SGD, one mini-batch at a time."""
+    """Trains all weights of a network with AdamW, one mini-batch at a time."""
 
     def __init__(
         self, network: Network, inputs: InputNormaliser, epochs: int, steps: int, seed: int

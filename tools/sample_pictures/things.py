@@ -42,7 +42,7 @@ def _vary_colour(rng: Rng, colour: Colour, spread: float = 0.12) -> Points:
 
 
 def _mix_colours(a: Points, b: Points, share: Values) -> Colours:
-    """Return colours between two, by shares [N] of the second."""
+    """Blend two colours by shares [N] of the second."""
     return convert_to_floats(a + np.clip(share, 0, 1)[:, None] * (b - a))
 
 
@@ -51,12 +51,12 @@ def _set_colour_where(colours: Colours, where: np.ndarray, colour: Points | Colo
 
 
 def _find_normals_facing_axis(p: Points, n: Points) -> np.ndarray:
-    """Return which normals point to the upright axis through the middle."""
+    """Return which surface normals point towards the solid's vertical axis."""
     return np.asarray(np.einsum("ij,ij->i", n[:, ::2], p[:, ::2]) < -0.01)
 
 
 def _measure_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
-    """Return an estimate of the distance of a fruit with a dimple at the top and the bottom."""
+    """Estimate the signed distance to a fruit with dimples at top and bottom."""
     q = (p - convert_to_floats((0, flat, 0))) / convert_to_floats((1, flat, 1))
     far = np.maximum(compute_vector_lengths(q), 1e-6)
     up = np.arccos(np.clip(q[:, 1] / far, -1, 1))
