@@ -17,7 +17,7 @@ def run_completed_spec(
     control: LoopControl | None = None,
     hook: job.EvaluationHook | None = None,
 ) -> None:
-    """Learn the task of a job specification after `fill_in_spec_defaults` has completed it.
+    """Run the learning job in a specification file after filling in omitted fields.
 
     Raises:
         Exception: as `core.learning.training.job.learn_task`.
@@ -26,7 +26,7 @@ def run_completed_spec(
 
 
 def fill_in_spec_defaults(spec: Mapping[str, Any]) -> JobSpec:
-    """Return a job specification with the omitted fields of its manifests and history filled in."""
+    """Fill in the omitted fields of a job specification's manifests and history."""
     model = {name: spec[name] for name in ("architecture", "image", "scenario")}
     versions = {
         name: {

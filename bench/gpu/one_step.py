@@ -20,7 +20,7 @@ from bench.gpu.steps import DEVICES
 
 
 def main() -> int:
-    """Run the step that the arguments name, and return the exit status."""
+    """Run the named step of a GPU check in this process, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

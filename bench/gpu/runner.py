@@ -52,7 +52,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a call.
+    """Command-line options of a GPU check: device, size, budget, output file.
 
     Attributes:
         tiny: sizes that show that the code runs, and no figure.
@@ -69,12 +69,12 @@ class Options:
 
 
 def get_time_factor(device: Device) -> int:
-    """Return the factor by which limits and budgets are longer on a device than on a GPU."""
+    """Return the factor by which time limits grow on a device that is slower than a GPU."""
     return 1 if device == "cuda" else SLOWDOWN
 
 
 def add_common_options(parser: argparse.ArgumentParser, program: Program) -> None:
-    """Add the options that the calls share."""
+    """Add the command-line options that all GPU checks share."""
     names = [step.name for step in list_program_steps(program)]
     parser.add_argument("--device", choices=DEVICES, default="cuda")
     parser.add_argument(
@@ -102,7 +102,7 @@ def add_common_options(parser: argparse.ArgumentParser, program: Program) -> Non
 
 
 def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
-    """Run a call's steps and print a line for each.
+    """Run the steps of a GPU check, and print a line for each.
 
     Returns:
         The exit status: 1 where a step failed, took too long or had no time.
@@ -128,9 +128,7 @@ def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
 
 
 def run_steps_within_budget(steps: Sequence[Step], options: Options) -> Result:
-    """Run these steps within the budget; steps for which no time is left are absent from the
-    result.
-    """
+    """Run steps of a GPU check within the time budget; steps without time left are skipped."""
     deadline = time.monotonic() + options.budget_s
     result = read_result_file(options.out)
     for step in steps:
@@ -152,7 +150,9 @@ def run_steps_within_budget(steps: Sequence[Step], options: Options) -> Result:
 
 
 def run_step_with_limit(step: Step, options: Options, limit_s: float) -> StepResult:
-    """Run one step in a process group of its own, which is killed after `limit_s` seconds."""
+    """Run one step of a GPU check in its own process group, which is killed after `limit_s`
+    seconds.
+    """
     if options.device not in step.devices:
         return StepResult(
             status="not run",
@@ -182,7 +182,7 @@ def run_step_with_limit(step: Step, options: Options, limit_s: float) -> StepRes
 def _run_process_group(
     command: Sequence[str], output: int, device: Device, limit_s: float
 ) -> int | None:
-    """Return the exit status, or None after the limit. No process of the group is left."""
+    """Run a command; return its exit status, or None if it was killed after the limit."""
     folders = (str(ROOT), str(ROOT / "client"), str(KIT), os.environ.get("PYTHONPATH"))
     path = os.pathsep.join(filter(None, folders))
     environment = {**ENVIRONMENT, **os.environ, "PYTHONPATH": path, "PERENNIAL_TEST_DEVICE": device}
@@ -209,7 +209,7 @@ def _run_process_group(
 def _build_step_outcome(
     status: int | None, report: Path, log: Path, seconds: float, limit_s: float, options: Options
 ) -> StepResult:
-    """Build the outcome of a step from its exit status and its own report."""
+    """Build the outcome of a GPU-check step from its exit status and its report file."""
     content = json.loads(report.read_text()) if report.exists() else {}
     machine = content.get("machine")
     error = content.get("error")

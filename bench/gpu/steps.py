@@ -23,7 +23,7 @@ LIMIT_S = 960
 
 @dataclass(frozen=True)
 class Step:
-    """One step, run in a process of its own.
+    """A step of the GPU check, with its function, limits and what it shows.
 
     Attributes:
         name: in the result file and on the command line.
@@ -278,12 +278,12 @@ STEPS: dict[str, Step] = {step.name: step for step in (*_CHECK, *_FIGURES)}
 
 
 def list_program_steps(program: Program) -> list[Step]:
-    """Return the steps of a program, in the order in which they run."""
+    """Return the steps of a GPU-check program in order."""
     return [step for step in STEPS.values() if step.program == program]
 
 
 def format_step_plan() -> str:
-    """Return a Markdown table of all steps with their seconds and sums."""
+    """Render a Markdown table of all steps of the GPU checks with their estimated seconds."""
     lines = [
         "| call | step | expected s | limit s | arithmetic, in seconds |",
         "| --- | --- | ---: | ---: | --- |",

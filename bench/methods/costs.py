@@ -81,7 +81,7 @@ BASE = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "part
 
 @dataclass
 class Case:
-    """A method on a network, the version that it starts from, and what was measured."""
+    """A method on a network whose training cost is measured."""
 
     label: str
     method: str
@@ -98,12 +98,12 @@ class Case:
 
     @property
     def reference_key(self) -> tuple[str, str]:
-        """Key that is equal for cases that are compared with the same run of `finetune`."""
+        """Key of the fine-tuning run with which the case is compared."""
         return self.network["name"], self.scenario
 
 
 def main() -> None:
-    """Measure the cost of methods compared with fine-tuning, and print one table."""
+    """Measure time and memory of training by each method relative to fine-tuning; print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,9 +148,7 @@ def main() -> None:
 
 
 def list_cases(names: list[str]) -> Iterator[Case]:
-    """Yield the cases to measure: `finetune` on each network that is needed, the methods, and GEM
-    after many tasks.
-    """
+    """Yield the methods and networks to measure, with the fine-tuning runs they are compared with."""
     wanted = [_build_case(name) for name in names if name != "finetune"] or [
         _build_case("finetune")
     ]
@@ -178,7 +176,7 @@ def _build_case(name: str) -> Case:
 
 
 class Bench:
-    """Runs jobs, with their files in `folder`."""
+    """Runs learning jobs for measurements, with their files in `folder`."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self._folder = folder
@@ -187,7 +185,7 @@ class Bench:
         self._runs = itertools.count(1)
 
     def learn_first_task(self, case: Case) -> None:
-        """Learn the first task of a case; for more past tasks, its memory is copied for each."""
+        """Learn the first task of a case, so that the measured second task has a parent version."""
         result = self._run_task_job(case, 1, epochs=1)
         facts = json.loads((result / "result.json").read_text())
         kept = ("classes", "heads", "network", "method", "normalise")
@@ -207,19 +205,19 @@ class Bench:
         case.stored = sum(Path(p["path"]).stat().st_size for p in parts if p["type"] in TYPES)
 
     def measure_step_seconds(self, case: Case) -> list[float]:
-        """Return the seconds of some training steps, with loading and augmenting their images."""
+        """Measure the seconds of training steps of the second task."""
         clock = Clock(self._device)
         self._run_task_job(case, case.past + 1, clock, epochs=MANY_EPOCHS)
         return clock.step_durations
 
     def measure_update_seconds(self, case: Case) -> float:
-        """Return the seconds of learning the whole second task."""
+        """Measure the seconds of learning the whole second task."""
         start = time.perf_counter()
         self._run_task_job(case, 2, epochs=self._options.epochs, held_out=True)
         return time.perf_counter() - start
 
     def measure_step_memory(self, case: Case) -> None:
-        """Return the bytes in use after a step, and the rise of memory during the next step."""
+        """Measure the memory in use after a training step, and its rise during the next one."""
         method, peak = registry.get_method(case.method), Peak(self._device)
         after_step = method.after_step
 
@@ -239,7 +237,9 @@ class Bench:
     def _run_task_job(
         self, case: Case, number: int, control: Any = None, *, epochs: int, held_out: bool = False
     ) -> Path:
-        """Run the job of one task, and return the folder of its result unless it was stopped."""
+        """Run the learning job of one task; return the folder of its result, None if it was
+        stopped.
+        """
         options, accepts = self._options, registry.get_method(case.method).accepts
         out = self._folder / f"run-{next(self._runs)}"
         out.mkdir()
@@ -285,7 +285,7 @@ class Bench:
 
 
 class Clock:
-    """A control that notes when each step ended, and stops the run when it has enough."""
+    """Training control that records when each step ended, and stops the job after enough steps."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -293,7 +293,7 @@ class Clock:
 
     @property
     def pending(self) -> bool:
-        """Record the end of a step; True once enough steps or seconds were measured."""
+        """Record the end of a training step; True once enough were measured."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._ends.append(time.perf_counter())
@@ -301,17 +301,17 @@ class Clock:
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
     def take_request(self) -> ControlRequest:
-        """Ask the job to stop."""
+        """Request that the training job stops."""
         return ControlRequest.STOP
 
     @property
     def step_durations(self) -> list[float]:
-        """Seconds of each step after the warm-up steps."""
+        """Seconds of each measured training step after the warm-up."""
         return [end - start for start, end in itertools.pairwise(self._ends[WARM - 1 :])]
 
 
 class Peak:
-    """A control that watches the memory of the second step, and stops the run."""
+    """Training control that measures the memory of the second step, then stops the job."""
 
     def __init__(self, device: torch.device) -> None:
         self.bytes = 0
@@ -322,7 +322,7 @@ class Peak:
 
     @property
     def pending(self) -> bool:
-        """Record the end of a step; True after the second one."""
+        """Record the end of a training step; True after the second one."""
         self._step += 1
         if self._step == 1:
             self._begin_watching()
@@ -331,7 +331,7 @@ class Peak:
         return self._step == 2
 
     def take_request(self) -> ControlRequest:
-        """Ask the job to stop."""
+        """Request that the training job stops."""
         return ControlRequest.STOP
 
     def _begin_watching(self) -> None:
@@ -354,7 +354,7 @@ class Peak:
 
 
 def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None:
-    """Write training and held-out datasets of two tasks of ten classes, images of 32 pixels a side."""
+    """Write dataset files of two tasks with random images of 32 pixels a side."""
     for task in (1, 2):
         if data is None:
             images, labels = _draw_made_up_images(task, 5000)
@@ -371,7 +371,7 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
 
 
 def _draw_made_up_images(seed: int, n: int) -> tuple[Any, Any]:
-    """Return noise images with a bright row that shows the class, and their labels."""
+    """Return random images in which a bright row shows the class, with their labels."""
     random = np.random.default_rng(100 + seed)
     labels = np.arange(n, dtype=np.int64) % CLASSES
     images = random.integers(0, 120, (n, 32, 32, 3), dtype=np.uint8)
@@ -392,7 +392,7 @@ def _iterate_tensors(value: object) -> Iterator[Tensor]:
 
 
 def print_cost_table(cases: list[Case], batch: int) -> None:
-    """Print the cost table, one line per case."""
+    """Print the measured training costs as a table, one line per method."""
     print(
         f"{'':14} {'network':9} {'step ms':>8} {'ratio':>6} {'theory':>6}  {'':24}"
         f" {'update s':>8} {'ratio':>6} {'goal':>6}   {'held MB':>8} {'peak MB':>8} "

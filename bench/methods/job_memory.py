@@ -42,7 +42,7 @@ Json = dict[str, Any]
 def measure_and_estimate_memory(
     catalogue: Catalogue, zygote: ForkServer, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
-    """Return (peak, estimate) of the memory of the second task's job, in bytes."""
+    """Measure the peak memory of a learning job, and return it with the service's estimate."""
     asked, size = NETWORKS[network]
     image: ImageOut = {"size": size, "channels": 3}
     scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"
@@ -119,7 +119,7 @@ def _build_parent_version(number: int, folder: Path) -> Json:
 
 
 def main() -> None:
-    """Measure each method on each network in a job process of its own, and print a table."""
+    """Compare measured and estimated memory of learning jobs, for each method and network."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--networks", default="mlp,resnet18")

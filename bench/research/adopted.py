@@ -39,7 +39,7 @@ ROWS: dict[str, Json] = {
 
 
 def main() -> None:
-    """Print a table for each stream."""
+    """Compare ways to continue an adopted classifier with new classes, on each stream of data."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--streams", default="CIFAR-100, 60–74;CIFAR-100, 80–94;MNIST")
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def read_stream(data: Path, stream: str, old: int, new: int) -> tuple[Images, Images]:
-    """Return the old and the new classes of a stream, each with 50 images more to hold out."""
+    """Read a stream's old and new classes, with 50 extra images per class to hold out."""
     if stream == "MNIST":
         pixels, labels = (
             read_idx_bytes(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
@@ -93,7 +93,7 @@ def read_stream(data: Path, stream: str, old: int, new: int) -> tuple[Images, Im
 
 
 def read_cifar(data: Path, tens: str, count: int) -> dict[str, list[np.ndarray]]:
-    """Return the first images of each class of an archive."""
+    """Read the first images of each class in a CIFAR archive."""
     by_class: dict[str, list[np.ndarray]] = {}
     with zipfile.ZipFile(data / "cifar100" / f"classes_{tens}.zip") as archive:
         for name in sorted(archive.namelist()):
@@ -105,12 +105,12 @@ def read_cifar(data: Path, tens: str, count: int) -> dict[str, list[np.ndarray]]
 
 
 def _widen(pixels: np.ndarray) -> np.ndarray:
-    """Return a digit as the middle of an image of 32 pixels in colour."""
+    """Place a digit in the middle of a colour image of 32 pixels."""
     return np.repeat(np.pad(pixels, 2)[:, :, None], 3, 2)
 
 
 def train_classifier(old: Images, count: int, epochs: int) -> dict[str, torch.Tensor]:
-    """Return the state dict of a network that learned the old classes by a script of its own."""
+    """Train a classifier on the old classes outside the service; return its state dict."""
     torch.manual_seed(0)
     net = PlainResNet(len(old), WIDTH)
     pixels = [one for label in sorted(old) for one in old[label][:count]]
@@ -126,7 +126,7 @@ def measure_row(
     images: tuple[Images, Images],
     recipe: Json,
 ) -> list[float]:
-    """Adopt the classifier, send the new classes, and return the figures."""
+    """Adopt a classifier in the service, send new classes, and return accuracies before and after."""
     old, new = images
     load_file(weights)  # a damaged cache fails here
     client.models.adopt(
@@ -149,7 +149,7 @@ def measure_row(
 
 
 def pack(training: Images, held_out: Images) -> bytes:
-    """Pack a batch, of which the last images of each class are held out."""
+    """Pack a batch as an archive, with the last images of each class held out."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         parts = (("train", training, slice(-HELD_OUT)), ("test", held_out, slice(-HELD_OUT, None)))

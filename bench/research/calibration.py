@@ -55,9 +55,7 @@ PROMISES = (0.9, 0.95, 0.98)
 
 @dataclass(frozen=True)
 class Said:
-    """Answers of a head to held-out images: logits by the classes that it knows, and the right
-    rows.
-    """
+    """A head's logits for held-out images, with the indices of the correct classes."""
 
     logits: Tensor
     targets: Tensor
@@ -76,7 +74,7 @@ class Said:
 
 
 def main() -> None:
-    """Print the tables of calibration errors, confident predictions and unknown classes."""
+    """Print how well probabilities are calibrated and unknown classes detected, for each head."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
@@ -111,7 +109,7 @@ def main() -> None:
 
 
 def predict_held_out(found: Features) -> Said:
-    """Predict the held-out images by a head of all classes."""
+    """Predict held-out images with a head fitted to all classes."""
     return predict_from_features(
         fit_first_version_head(found.train, found.labels, found.class_count),
         found.held_out,
@@ -120,7 +118,7 @@ def predict_held_out(found: Features) -> Said:
 
 
 def print_calibration_errors(streams: dict[str, Said]) -> None:
-    """Print calibration errors before and after the temperature."""
+    """Print calibration errors before and after temperature scaling."""
     print_table_head("stream | images | accuracy | temperature | error before | error after")
     for name, said in streams.items():
         after = measure_calibration(
@@ -140,9 +138,7 @@ def print_calibration_errors(streams: dict[str, Said]) -> None:
 
 
 def print_effect_of_six(streams: dict[str, Features]) -> None:
-    """Print how much six images of a class, in the mean over classes, change probabilities of other
-    predictions.
-    """
+    """Print how much six images of a new class change the probabilities of other classes."""
     print_table_head(
         "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
     )
@@ -156,8 +152,7 @@ def print_effect_of_six(streams: dict[str, Features]) -> None:
 
 
 def predict_with_few_images(found: Features, rare: int, few: int) -> Said:
-    """Predict held-out images by a head that was fitted to `few` images of the class `rare`; with
-    none it has no row.
+    """Predict held-out images with a head fitted to only `few` images of the class `rare`.
 
     Of the class `rare` one image is held out, as of a batch of six.
     """
@@ -177,9 +172,7 @@ def predict_with_few_images(found: Features, rare: int, few: int) -> Said:
 
 
 def compute_mean_probability_change(before: Said, after: Said, rare: int, scaled: bool) -> float:
-    """Return the mean absolute change of the correct class's probability, for images of old
-    classes.
-    """
+    """Return the mean absolute change of the correct class's probability between two heads."""
     columns = torch.arange(after.logits.shape[1]) != rare
     old = after.targets != rare
 
@@ -192,9 +185,7 @@ def compute_mean_probability_change(before: Said, after: Said, rare: int, scaled
 
 
 def print_kept_promises(streams: dict[str, Said]) -> None:
-    """Print how often the promised precision is kept on the half of the images that did not set the
-    threshold.
-    """
+    """Print how often the promised precision is kept on images that did not set the threshold."""
     print_table_head(
         "stream | promised | halves with a threshold | promise reached in | broken in | mean "
         "coverage"
@@ -215,9 +206,7 @@ def print_kept_promises(streams: dict[str, Said]) -> None:
 
 
 def measure_promise_on_halves(said: Said, promise: float) -> tuple[list[float], list[float]]:
-    """Return precision and coverage on the other half, for those of `SPLITS` random halves that
-    have a threshold.
-    """
+    """Measure precision and coverage on random halves whose other half set the threshold."""
     shares, covers = [], []
     for seed in range(SPLITS):
         order = torch.randperm(len(said.targets), generator=torch.Generator().manual_seed(seed))
@@ -238,9 +227,7 @@ def measure_promise_on_halves(said: Said, promise: float) -> tuple[list[float], 
 def print_unknown_detection(
     streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]
 ) -> None:
-    """Print how well known classes are separated from unknown ones; each folder has images of one
-    unknown class.
-    """
+    """Print how well images of unknown classes are separated from known ones."""
     draw = np.random.default_rng(0)
     noise = [
         (encode_grey_png(draw.integers(0, 256, (64, 64), dtype=np.uint8)), 0) for _ in range(NOISE)
@@ -281,14 +268,12 @@ def print_unknown_detection(
 
 
 def make_confidence_score(scores: Scores, temperature: float) -> Callable[[Tensor], Tensor]:
-    """Return a function that gives the probability of the predicted class."""
+    """Return a function that scores how known features are, by the predicted class's probability."""
     return lambda features: (scores(features).double() / temperature).softmax(1).amax(1)
 
 
 def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that gives the negative squared Mahalanobis distance to the nearest class
-    mean.
-    """
+    """Return a function that scores how known features are, by distance to the nearest class mean."""
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     sigma = discriminant.compute_shared_covariance(sums)
@@ -308,15 +293,13 @@ def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Te
 
 
 def compute_auroc(inside: Tensor, outside: Tensor) -> float:
-    """Return the AUROC: how often a known image has a higher score than an unknown one; ties count
-    half.
-    """
+    """Return the AUROC of known against unknown images' scores; ties count half."""
     more = (inside[:, None] > outside[None]).double().mean()
     return float(more + (inside[:, None] == outside[None]).double().mean() / 2)
 
 
 def predict_from_features(scores: Scores, features: Tensor, targets: Tensor) -> Said:
-    """Predict classes from features by a head."""
+    """Predict logits from features with a fitted head."""
     return Said(scores(features), targets)
 
 
@@ -325,13 +308,13 @@ def format_calibration(found: Calibration) -> str:
 
 
 def print_table_head(columns: str) -> None:
-    """Print the first lines of a Markdown table."""
+    """Print the heading of a Markdown table."""
     names = columns.split(" | ")
     print("\n| " + columns + " |\n| " + " | ".join(["---"] * len(names)) + " |", flush=True)
 
 
 def print_table_row(*cells: object) -> None:
-    """Print a line of a Markdown table."""
+    """Print a row of a Markdown table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 

@@ -49,7 +49,7 @@ Labelled = list[tuple[bytes, int]]
 
 @dataclass(frozen=True)
 class Stream:
-    """Encoded images with class numbers."""
+    """A data set of encoded images with class numbers, to learn from and held out."""
 
     name: str
     train: Labelled
@@ -58,7 +58,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Features:
-    """float32 [n, D] and int64 [n], to learn from and held out."""
+    """Features of a data set's images, to learn from and held out, with labels."""
 
     train: Tensor
     labels: Tensor
@@ -71,7 +71,7 @@ class Features:
 
 
 def main() -> None:
-    """Print the accuracy tables of classifiers in closed form."""
+    """Compare heads fitted in closed form on frozen features, and print their accuracies."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
@@ -97,9 +97,7 @@ def main() -> None:
 
 
 def iterate_streams(data: Path) -> Iterator[Stream]:
-    """Yield three data sets: the digits, MNIST, and twenty CIFAR-100 classes that the small base
-    never saw.
-    """
+    """Yield three data sets: digits, MNIST, and twenty CIFAR-100 classes new to the small base."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
     yield split_stream_images(
@@ -126,7 +124,7 @@ def iterate_streams(data: Path) -> Iterator[Stream]:
 
 
 def read_photo_stream(folder: Path) -> Stream:
-    """Read photos from `<class>/<image>` in a folder."""
+    """Read a data set of photos from `<class>/<image>` in a folder."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [
         (path, number)
@@ -137,9 +135,7 @@ def read_photo_stream(folder: Path) -> Stream:
 
 
 def split_stream_images(name: str, images: Labelled, most: int) -> Stream:
-    """Shuffle images by a fixed seed; hold out up to `HELD_OUT` of each class, and learn up to
-    `most`.
-    """
+    """Split images by a fixed seed into held-out ones and those to learn, with limits per class."""
     order = np.random.default_rng(0).permutation(len(images))
     by_class: dict[int, Labelled] = {}
     for row in order:
@@ -156,14 +152,14 @@ def split_stream_images(name: str, images: Labelled, most: int) -> Stream:
 
 
 def encode_grey_png(pixels: "np.ndarray") -> bytes:
-    """Encode a grey image as PNG."""
+    """Encode a grey image as a PNG file."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
-    """Read an idx file of bytes, compressed or not."""
+    """Read the bytes of an idx file, compressed or not."""
     path = next(path for path in sorted(folder.iterdir()) if path.name.startswith(start))
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     dimensions = content[3]
@@ -173,7 +169,7 @@ def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
 
 @dataclass(frozen=True)
 class Prepared:
-    """A network in evaluation mode and how images are prepared for it."""
+    """A backbone in evaluation mode, with the preparation of its images."""
 
     network: torch.nn.Module
     size: int
@@ -182,9 +178,7 @@ class Prepared:
 
 
 def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
-    """Return the ImageNet base's weights, converted once from the package's checkpoint in a process
-    of its own.
-    """
+    """Return the ImageNet base's weights, converted from the checkpoint on first use."""
     path = cache / "imagenet.safetensors"
     if not path.exists():
         ended = helper_process.run_python_module(
@@ -196,7 +190,7 @@ def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
 
 
 def read_backbones(cache: Path) -> dict[str, Prepared]:
-    """Return the two bases of the package by name."""
+    """Load the two packaged backbones by name."""
     packaged = packaged_base.load_base_description()
     cpu = torch.device("cpu")
     draw = torch.Generator()
@@ -219,7 +213,7 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
 
 
 def compute_stream_features(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
-    """Compute or load the features of a stream, stored in `cache`."""
+    """Return the features of a data set's images, cached on disk."""
     path = cache / f"{base.replace('/', '-')}-{stream.name}.safetensors"
     if not path.exists():
         save_tensors(
@@ -235,7 +229,7 @@ def compute_stream_features(stream: Stream, base: str, prepared: Prepared, cache
 
 
 def compute_image_features(images: Labelled, prepared: Prepared) -> Tensor:
-    """Return features float32 [n, D] of encoded images."""
+    """Compute features float32 [n, D] of encoded images by a backbone."""
     found = []
     with torch.no_grad():
         for start in range(0, len(images), BATCH):
@@ -253,7 +247,7 @@ Scores = Callable[[Tensor], Tensor]
 def fit_ridge(
     h: Tensor, labels: Tensor, classes: int, columns: int = 0, balanced: bool = False
 ) -> Scores:
-    """Solve a ridge on features, or on `columns` random ones."""
+    """Fit a ridge-regression head on features, or on `columns` random features of them."""
     drawn = draw_projection_matrix(columns, h.shape[1], 0) if columns else None
 
     def widen_features(features: Tensor) -> Tensor:
@@ -276,7 +270,7 @@ def fit_ridge(
 
 
 def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
-    """Fit one Gaussian a class with a common covariance."""
+    """Fit a discriminant-analysis head: one Gaussian per class with a common covariance."""
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     linear = discriminant.solve_discriminant(
@@ -316,8 +310,7 @@ def fit_covariance_per_class(h: Tensor, labels: Tensor, classes: int) -> Scores:
 
 
 def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | None = None) -> str:
-    """Return the name of the better head by leave-one-out predictions, as the method `auto` chooses
-    it.
+    """Choose the better of two heads by leave-one-out predictions, as the method `auto` does.
 
     current: the head of the version before; None for a first one.
     """
@@ -343,7 +336,7 @@ def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | N
 
 
 def fit_first_version_head(h: Tensor, labels: Tensor, classes: int) -> Scores:
-    """Fit the head that the method `auto` would choose for a first version."""
+    """Fit the head that the method `auto` chooses for a first version."""
     return HEADS[choose_better_head(h, labels, classes)](h, labels, classes)
 
 
@@ -363,14 +356,14 @@ COMPARED = ("ridge", "balanced ridge", "lda", "auto")
 
 
 def measure_head_accuracy(scores: Scores, found: Features) -> tuple[float, float, Tensor]:
-    """Return accuracy, its mean over classes, and the recall of each class."""
+    """Measure a head's accuracy, its mean over classes, and the recall of each class."""
     right = (scores(found.held_out).argmax(1) == found.expected).double()
     recalls = torch.stack([right[found.expected == c].mean() for c in range(found.class_count)])
     return float(right.mean()), float(recalls.mean()), recalls
 
 
 def print_head_accuracies(base: str, streams: dict[str, Features]) -> None:
-    """Print accuracy / mean over classes of every head on every stream."""
+    """Print accuracy and mean class accuracy of every head on every data set."""
     print(f"\n{base}\n\n| head | " + " | ".join(streams) + " |\n| --- |" + " ---: |" * len(streams))
     for name, fit in HEADS.items():
         cells = []
@@ -383,9 +376,7 @@ def print_head_accuracies(base: str, streams: dict[str, Features]) -> None:
 
 
 def print_rare_class_recall(base: str, streams: dict[str, Features]) -> None:
-    """Print the recall of a class with few images beside all others, mean over classes, and the
-    total accuracy.
-    """
+    """Print the recall of a class with few training images, and the total accuracy."""
     print(f"\n| {base}: images of the rare class | head | " + " | ".join(streams) + " |")
     print("| ---: | --- |" + " ---: |" * len(streams))
     for few in RARE:
@@ -404,14 +395,13 @@ def print_rare_class_recall(base: str, streams: dict[str, Features]) -> None:
 
 
 def select_few_of_class(labels: Tensor, rare: int, few: int) -> Tensor:
-    """Return rows int64 of all classes, but only `few` rows of one class."""
+    """Select the rows of all classes, but only `few` of one class."""
     rows = torch.arange(len(labels))
     return torch.cat([rows[labels != rare], rows[labels == rare][:few]])
 
 
 def print_one_sided_accuracy(base: str, streams: dict[str, Features]) -> None:
-    """Print accuracy before and after a batch that has twenty times as many images of one class as
-    of another.
+    """Print accuracy before and after learning a batch with mostly one class.
 
     All classes but one have few images, a twentieth of what the last one gets in the end: mean over
     classes and draws of the images, with the largest mean loss of a draw. `auto` chooses again with
@@ -434,7 +424,7 @@ def print_one_sided_accuracy(base: str, streams: dict[str, Features]) -> None:
 
 
 def _measure_one_sided_batch(name: str, found: Features, seed: int) -> tuple[float, float]:
-    """Return the accuracy before a batch of mostly one class and after it, as mean over classes."""
+    """Measure mean class accuracy before and after learning a batch with mostly one class."""
     order = torch.randperm(len(found.labels), generator=torch.Generator().manual_seed(seed))
     few = max(2, min(int(torch.bincount(found.labels).max()) // BULK, 6))
     of_class = [order[found.labels[order] == c] for c in range(found.class_count)]

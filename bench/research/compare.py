@@ -41,7 +41,7 @@ MNIST_IMAGES = 200
 
 @dataclass(frozen=True)
 class Stream:
-    """A folder of classes, and the batches that they are dealt into."""
+    """A folder of class folders to compare methods on, and the batches of its classes."""
 
     name: str
     folder: Path
@@ -49,9 +49,7 @@ class Stream:
 
 
 def main() -> None:
-    """Compare methods on each stream, print a table each, and write all figures to a file if one is
-    named.
-    """
+    """Compare update methods on each data set, print a table each, and write all figures."""
     options = _parse_arguments()
     rows = tuple(row for row in WORDS if row not in options.without)
     torch.set_num_threads(count_usable_cores())
@@ -74,7 +72,7 @@ def main() -> None:
 
 
 def write_streams(scratch: Path, data: Path | None, photos: Path | None) -> Iterator[Stream]:
-    """Write each available stream as a folder of class folders, and yield it."""
+    """Write each available data set as a folder of class folders, and yield it."""
     yield Stream("digits", write_digit_folders(scratch / "digits"), 5)
     if data is not None and (data / "mnist").is_dir():
         yield Stream("MNIST", write_mnist_folders(data / "mnist", scratch / "mnist"), 5)
@@ -147,7 +145,7 @@ def _parse_model_fields(text: str) -> dict[str, Any]:
 
 
 def _parse_existing_folder(text: str) -> Path | None:
-    """Return a folder that must exist; None for an empty text, as `make compare` sends it."""
+    """Parse a command-line argument as an existing folder; None for an empty text."""
     if text and not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {text}")
     return Path(text) if text else None

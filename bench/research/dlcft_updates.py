@@ -69,7 +69,7 @@ Json = dict[str, Any]
 
 
 def main() -> None:
-    """Run many updates by DLCFT, and print how their forecasts compare with measurements."""
+    """Run many DLCFT updates, and compare forecast with measured losses."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -102,9 +102,7 @@ def main() -> None:
 
 
 def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list[Update]]:
-    """Train the base, then run all updates one after the other, those of the stream and trial ones
-    beside them.
-    """
+    """Train the base, then run all updates: those of the stream, and trial ones beside them."""
     files = Files(options.data, folder / "data")
     stream = DataSet(name="stream", path="cifar100", classes="80-99", splits=options.updates)
     names = files.decode_source(BASE).names
@@ -199,14 +197,12 @@ def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Upd
 
 
 def train_base_in_child(spec: Json, out: Path) -> None:
-    """In a child process: train the base."""
+    """In a child process: train the base network."""
     run_completed_spec({**spec, "out": str(out)})
 
 
 def run_update_in_child(spec: Json, out: Path, tasks: list[Path], test: Path, count: int) -> Update:
-    """In a child process: run one update, timed by the job's events, and predict all tasks so far
-    by its network.
-    """
+    """In a child process: run and time one update, and predict all tasks so far."""
     at: dict[str, float] = {}
     used: dict[str, float] = {}
     peak = 0
@@ -264,7 +260,7 @@ def predict_sample_of_file(
     classes: list[str],
     count: int,
 ) -> Said:
-    """Return the predictions of a network for the same `count` images of a file."""
+    """Predict a fixed sample of `count` images of a file."""
     data = Dataset.read_dataset_file(path, classes)
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:count]
     logits = [
@@ -278,7 +274,7 @@ def predict_sample_of_file(
 
 
 def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms | None:
-    """Return the forecast of an update and its terms, from the files of the two versions."""
+    """Read the loss forecast of an update and its terms from the files of two versions."""
     if "forecast" not in result:
         return None
     section = StateSection()
@@ -303,7 +299,7 @@ def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms 
 
 
 def run_function_in_child(function: Any, *arguments: Any) -> Any:
-    """Return a function's value, computed in a child process with its own memory."""
+    """Call a function in a child process with its own memory, and return its value."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(

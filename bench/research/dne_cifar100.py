@@ -76,7 +76,7 @@ them.
 
 @dataclass(frozen=True)
 class Protocol:
-    """How large everything is. `images`: of each class for training; `warmup`: steps."""
+    """Sizes of the DNE experiment: images per class, epochs, warm-up steps."""
 
     classes: int
     per_task: int
@@ -103,9 +103,7 @@ PROTOCOLS = {
 def build_experiment_plan(
     protocol: Protocol, per_task: int, heads: list[int], seeds: list[int]
 ) -> Plan:
-    """Return the plan of an experiment. Raises PlanError if classes do not divide evenly into
-    tasks.
-    """
+    """Build the plan of the DNE experiment on CIFAR-100. Raises PlanError."""
     kept = {"exemplars": protocol.exemplars}
     expanding = {**kept, "tuning_epochs": protocol.tuning_epochs}
     methods: dict[str, Json] = {
@@ -151,7 +149,7 @@ def build_experiment_plan(
 
 
 def count_prediction_operations(method: str, architecture: Json, tasks: int, classes: int) -> float:
-    """Return 2 × multiplications of one prediction of the last version, in G, counted."""
+    """Count the floating-point operations of one prediction by the last version, in G."""
     names = tuple(map(str, range(classes)))
     network = build_network(architecture, ImageSpec(32, 3), "class", HeadSpec(names))
     if method.startswith("dne-"):
@@ -166,7 +164,7 @@ def count_prediction_operations(method: str, architecture: Json, tasks: int, cla
 def render_results_table(
     outcomes: list[Outcome], architecture: Json, per_task: int, full: bool
 ) -> str:
-    """Return a Markdown table with a row per run, evaluated without a task."""
+    """Render a Markdown table of final accuracies with a row per run."""
     paper = ["paper's LA", "AA", "D"] if full else []
     head = [
         "method",
@@ -217,7 +215,7 @@ def _format_number(value: float | None, digits: int = 2) -> str:
 
 
 def main() -> int:
-    """Run the experiment on CIFAR-100 and return its exit status."""
+    """Run the DNE experiment on CIFAR-100, and return its exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

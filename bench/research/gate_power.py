@@ -61,7 +61,7 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Stream:
-    """A data set and how it is cut: classes of a batch, training images of a class."""
+    """A data set and how the gate study cuts it into batches."""
 
     name: str
     images: Images | str
@@ -93,7 +93,7 @@ FEW, MANY = 20, 100
 
 @dataclass(frozen=True)
 class Features:
-    """Features float64 [N, K + 1], the last of which is 1, and labels int64 [N], of both parts."""
+    """Features of a data set's two parts, with a constant column and labels."""
 
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
@@ -104,7 +104,7 @@ class Features:
 
 
 def main() -> None:
-    """Print three tables on how small a loss the gate detects."""
+    """Measure how small an accuracy loss the gate detects; print three tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -149,7 +149,7 @@ def _print_detection_power() -> None:
 
 
 def _extract_stream_features(data: Path) -> dict[str, Features]:
-    """Return the features of `STREAMS` by name, on the packaged base."""
+    """Extract the features of all studied data sets with the packaged base."""
     known: dict[str, Features] = {}
     with tempfile.TemporaryDirectory() as cache:
         files = Files(data, Path(cache))
@@ -164,7 +164,7 @@ def _extract_stream_features(data: Path) -> dict[str, Features]:
 
 
 def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Features]:
-    """Return features on the base for photos, by the name of the data set."""
+    """Read cached features of photos, by name of the data set."""
     cache.mkdir(parents=True, exist_ok=True)
     prepared = closed_forms.read_backbones(cache)[imagenet_base.NAME]
     found = {}
@@ -178,7 +178,7 @@ def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Fea
 
 
 def _cut_into_streams(features: dict[str, Features]) -> tuple[Stream, ...]:
-    """Split each data set into batches of few classes, with few and with many images of a class."""
+    """Split each data set into batches of few classes, with few and with many images each."""
     return tuple(
         Stream(f"{name}, {images} images of a class", name, max(2, data.class_count // 4), images)
         for name, data in features.items()
@@ -187,7 +187,7 @@ def _cut_into_streams(features: dict[str, Features]) -> tuple[Stream, ...]:
 
 
 def _extract_packaged_features(files: Files, images: Images) -> Features:
-    """Return the features of both parts on the packaged base."""
+    """Extract features of both parts of a data set with the packaged base."""
     source = files.decode_source(images)
     channels = files.get_image_shape(images)["channels"]
     base = packaged_base.load_base_description()
@@ -278,7 +278,7 @@ def _print_false_alarms(streams: dict[str, Features], heads: dict[str, Learn], s
 def _judge_equal_halves(
     data: Features, learn: Learn, generator: torch.Generator
 ) -> Iterator[tuple[int, list[list[GateCheck]]]]:
-    """Learn ten random classes from half of their images, and judge `UPDATES` heads beside that.
+    """Judge updates without a true loss, to count the gate's false alarms.
 
     Yields the checks of each update for each number of held-out images.
     """
@@ -314,9 +314,7 @@ def _find_rows_of_class(labels: Tensor, number: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Task:
-    """Rows of a task's images: true, by production, by the best known class, as answered; which
-    answers are new.
-    """
+    """True and predicted labels of a task's images, by production and by the candidate."""
 
     number: int
     truth: Tensor
@@ -327,7 +325,7 @@ class _Task:
 
 
 def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> GateComparison:
-    """Return the counts of (truth, right before, negative, positive), by class."""
+    """Count the images that lost or gained a correct prediction, by class."""
     truth, before, negative, positive = (torch.cat(column) for column in zip(*tasks, strict=True))
     classes = [
         {
@@ -368,7 +366,7 @@ def _judge_by_gate(
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
 ) -> list[GateCheck]:
-    """Judge losses by a gate; new: correct predictions on new classes, and their images."""
+    """Judge losses as the gate does, with one of its settings."""
     forgotten, lost, confused = [], [], []
     for task in tasks:
         right, kept, now = task.old == task.truth, task.best == task.truth, task.now == task.truth
@@ -430,7 +428,7 @@ def _print_stream_losses(
 
 
 def _update_worst_checks(worst: dict[str, float], checks: list[GateCheck]) -> None:
-    """Update the largest significant loss and the smallest share of correct predictions."""
+    """Update the largest significant loss and the lowest class accuracy of a judged version."""
     for check in checks:
         name, value = check["name"], check["value"]
         is_share_right = name in ("class_lost", "learned_nothing")
@@ -442,7 +440,7 @@ def _update_worst_checks(worst: dict[str, float], checks: list[GateCheck]) -> No
 def _learn_stream_of_batches(
     stream: Stream, data: Features, learn: Learn, order: int
 ) -> Iterator[tuple[list[GateCheck], list[GateCheck]]]:
-    """Learn the classes in a random order, batch after batch.
+    """Learn the classes of a data set in random order, batch after batch.
 
     Yields the checks of every version but the first, by the gate of a new model and by `STRICT`.
     """

@@ -44,7 +44,7 @@ ROWS: dict[str, Json] = {
 
 
 def main() -> None:
-    """Print a table for each stream."""
+    """Measure edits of learned models on each data set, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=60, help="to learn from, of each class")
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def read_mnist(folder: Path, images: int) -> Iterator[Batch]:
-    """Yield batches of two new digits."""
+    """Yield batches of two new digits each."""
     pixels, labels = (read_idx_bytes(folder, f"train-{kind}") for kind in ("images", "labels"))
     for first in range(0, 10, 2):
         yield {
@@ -81,7 +81,7 @@ def read_mnist(folder: Path, images: int) -> Iterator[Batch]:
 
 
 def read_cifar(folder: Path, images: int) -> Iterator[Batch]:
-    """Yield batches of five new classes, of which the base has seen none."""
+    """Yield batches of five new CIFAR-100 classes each."""
     for tens in ("60-69", "70-79"):
         by_class: dict[str, list[bytes]] = {}
         with zipfile.ZipFile(folder / f"classes_{tens}.zip") as archive:
@@ -96,7 +96,7 @@ def read_cifar(folder: Path, images: int) -> Iterator[Batch]:
 
 
 def encode(pixels: np.ndarray) -> bytes:
-    """Return grey pixels as a PNG."""
+    """Encode grey pixels as a PNG file."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
@@ -114,7 +114,7 @@ def pack(batch: Batch) -> bytes:
 
 
 def list_edits(batches: Sequence[Batch]) -> dict[str, list[Json]]:
-    """Return the edits to measure, which are made one after the other."""
+    """Return the edits to measure, made one after the other."""
     first, second, *_, last = (list(batch) for batch in batches)
     return {
         "merge 2 of one batch": [{"merge": {"from": first[:2], "into": first[0]}}],
@@ -126,7 +126,7 @@ def list_edits(batches: Sequence[Batch]) -> dict[str, list[Json]]:
 def measure_row(
     client: Perennial, stream: str, row: str, batches: Sequence[Batch], epochs: int
 ) -> Iterator[str]:
-    """Learn a stream with and without keeping its data, and yield a line for each edit."""
+    """Learn a stream with and without retained images, apply edits, and yield a table row for each."""
     models = {}
     for kept in (False, True):
         method = dict(ROWS[row])
@@ -154,9 +154,7 @@ def measure_row(
 def apply_edit(
     client: Perennial, model: str, operations: Sequence[Json]
 ) -> tuple[float | None, float | None]:
-    """Make an edit; return the share of all held-out images that its version gets right, and of
-    those of the merged class.
-    """
+    """Apply an edit; return the new version's accuracy overall and on the merged class."""
     sent = client.edits.create(model, operations)
     client.job(sent.job).wait(3600)
     edit = client.edits.retrieve(model, sent.number)

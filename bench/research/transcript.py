@@ -79,7 +79,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def main() -> None:
-    """Run the commands of a transcript, and print it."""
+    """Run the commands of the tutorial's transcript, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def write_photo_folders(source: Path, folder: Path) -> None:
-    """Write photos as `week-31/train/<class>/<n>.jpg` and so on, and some held-out ones in `new`."""
+    """Write sample photos as `week-31/train/<class>/<n>.jpg` and so on, some held-out in `new`."""
     with zipfile.ZipFile(source) as archive:
         files: dict[tuple[str, str], list[str]] = {}
         for name in sorted(archive.namelist()):
@@ -133,15 +133,13 @@ def write_file(path: Path, content: bytes) -> None:
 
 @dataclass
 class Terminal:
-    """Where commands are run: a folder, and what is added to the environment."""
+    """Runs commands in a folder, with additions to the environment, for a transcript."""
 
     folder: Path
     environment: dict[str, str]
 
     def run_command(self, command: str) -> str:
-        """Run a command, and return the text on the screen after it, with an exit status other than
-        0.
-        """
+        """Run a command; return its output as a terminal shows it, with its exit status."""
         master, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         script = f'perennial() {{ {shlex.quote(sys.executable)} -m perennial "$@"; }}; {command}'

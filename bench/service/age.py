@@ -54,7 +54,7 @@ NAMES = ("seconds", "job_cpu_s", "worker_cpu_s", "statements", "requests", "new_
 
 @dataclass(frozen=True)
 class Figures:
-    """The cost of one update."""
+    """Cost of one update: seconds, statements, store requests and bytes."""
 
     seconds: float
     job_cpu_s: float
@@ -66,7 +66,7 @@ class Figures:
 
 
 class CountedStore:
-    """A store without local files that counts requests by kind."""
+    """Object store without local files that counts its requests by kind."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -82,12 +82,12 @@ class CountedStore:
         return operation
 
     def get_local_path(self, _key: str) -> Path | None:
-        """Return None, as S3 does."""
+        """Return None, as the S3 store does, which has no local files."""
         return None
 
 
 class Stream:
-    """A model and the worker that updates it."""
+    """A model, and the worker that updates it, to measure how the cost of updates grows."""
 
     def __init__(
         self, folder: Path, method: str, scenario: str, side: int, base: str = BASE
@@ -119,11 +119,11 @@ class Stream:
         assert answer.status_code == 201, answer.text
 
     def learn_made_up_batch(self, number: int) -> Figures:
-        """Send a made-up batch and learn it; return the cost."""
+        """Submit a batch of random images and learn it; return the update's cost."""
         return self.learn_sent_batch(make_random_npz(number, self._scenario, self._side))
 
     def learn_sent_batch(self, archive: bytes) -> Figures:
-        """Send a batch and learn it; return the cost."""
+        """Submit a batch and learn it; return the update's cost."""
         answer = self._client.post(
             "/v1/models/aging/tasks",
             content=archive,
@@ -133,13 +133,13 @@ class Stream:
         return self._run_waiting_job()
 
     def make_edit_version(self, operations: list[dict[str, Any]]) -> Figures:
-        """Send an edit and make its version; return the cost."""
+        """Submit an edit and make its version; return the cost."""
         answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
         assert answer.status_code == 202, answer.text
         return self._run_waiting_job()
 
     def _run_waiting_job(self) -> Figures:
-        """Let the worker do the waiting job, and return its cost."""
+        """Let the worker run the waiting job, and return its cost."""
         zygote = psutil.Process(self._worker.ensure_fork_server_running().pid)
         here = psutil.Process()
         self._store.counts.clear()
@@ -163,11 +163,11 @@ class Stream:
         )
 
     def format_request_counts(self) -> str:
-        """Return the numbers of store requests of the last update, by kind, as text."""
+        """Format the number of store requests of the last update, by kind."""
         return " ".join(f"{name} {count}" for name, count in sorted(self._store.counts.items()))
 
     def close(self) -> None:
-        """Stop worker and API."""
+        """Stop the worker and the API of the measured stream."""
         self._worker.close_worker()
         self._client.__exit__(None, None, None)
         self._db.close()
@@ -177,9 +177,7 @@ class Stream:
 
 
 def make_random_npz(number: int, scenario: str, side: int) -> bytes:
-    """Return an npz of `PER_CLASS` images of each of ten classes: new classes, or in the data
-    scenario the same.
-    """
+    """Build an npz batch of `PER_CLASS` random images of each of ten classes."""
     first = 0 if scenario == "data" else CLASSES * (number - 1)
     draw = np.random.default_rng(number)
     images, labels = [], []
@@ -215,7 +213,7 @@ def _get_cpu_seconds(process: psutil.Process) -> float:
 
 
 def run_and_print_stream(method: str, scenario: str, updates: int, side: int) -> None:
-    """Run one stream of updates, and print a line for every tenth one."""
+    """Run one stream of updates, and print the cost of every tenth one."""
     print(f"\n{method}, scenario {scenario}, {side} px, {CLASSES * PER_CLASS} images a batch")
     print(
         "| update | s | job CPU s | worker CPU s | SQL | store | by kind | new bytes | stored "
@@ -255,7 +253,7 @@ def _compute_median_figure(some: list[Figures], name: str) -> float:
 
 
 def main() -> None:
-    """Run the requested streams."""
+    """Measure how the cost of updates grows with the number of tasks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

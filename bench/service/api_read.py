@@ -26,7 +26,7 @@ CLIENTS = (1, 16, 64)
 
 
 def main() -> None:
-    """Measure requests for one job, and print the table."""
+    """Measure the rate of API requests for one job, and print it beside a bare server's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="per figure")
     seconds = parser.parse_args().seconds
@@ -78,7 +78,7 @@ def _format_load_figures(seen: load.Load) -> str:
 
 
 class _bare:
-    """The reference server as a context: its URL."""
+    """Run the reference server within the block, and yield its URL."""
 
     def __init__(self, database: Path) -> None:
         self.port = service.find_free_port()

@@ -19,7 +19,7 @@ from bench.service.age import Figures, Stream
 
 
 def main() -> None:
-    """Build a model, make the edits and print their cost."""
+    """Measure the cost of edits on a learned model, and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--classes", type=int, default=10, help="new classes of a task")
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def list_edits_to_measure(tasks: int, classes: int) -> dict[str, list[dict[str, Any]]]:
-    """Return the edits to measure, by a description."""
+    """Return the edits to measure, by description."""
     first_class = {task: classes * (task - 1) for task in (1, tasks // 2, tasks)}
     edits: dict[str, list[dict[str, Any]]] = {
         f"one image of task {task}": [
@@ -62,7 +62,7 @@ def list_edits_to_measure(tasks: int, classes: int) -> dict[str, list[dict[str, 
 
 
 def print_edit_row(name: str, one: Figures) -> None:
-    """Print one line of the table."""
+    """Print a row with the cost of an edit."""
     print(
         f"| {name} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} | "
         f"{one.statements} | {one.requests} | {one.new_bytes:,} |",

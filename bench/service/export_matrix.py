@@ -59,7 +59,7 @@ ARCHITECTURES: dict[str, tuple[Mapping[str, Any], int]] = {
 
 @dataclass(frozen=True)
 class Way:
-    """A way to answer: a method of those that answer so, and what builds a version."""
+    """A way in which versions predict: the methods that use it, and how to build a version."""
 
     method: str
     build: Callable[[Mapping[str, Any], int], Case]
@@ -94,7 +94,7 @@ WAYS = {
 
 
 def explain_impossible_export(architecture: str, way: str) -> str | None:
-    """Explain why no version of an architecture predicts in a given way; None if there is one.
+    """Explain why no version of an architecture predicts in a given way; None if one does.
 
     A recipe with such a method is refused before anything is learned, so that there is nothing to
     export.
@@ -110,9 +110,7 @@ def explain_impossible_export(architecture: str, way: str) -> str | None:
 
 
 def list_exportable_cases() -> dict[str, Case]:
-    """Return every exportable kind of version by name, starting with the fastest way to predict of
-    each architecture.
-    """
+    """Return every kind of version that can be exported, by name."""
     return {
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])
         for way in WAYS

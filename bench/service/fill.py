@@ -95,7 +95,7 @@ MEASURED = (
 
 
 def fill_database(db: Database, size: Size, *, quiet: bool = False) -> None:
-    """Fill a database of the present schema with rows, whose ids `make_id` and `owner_name` give.
+    """Fill a database with generated owners, models, tasks, jobs and versions.
 
     Foreign keys are not checked meanwhile (PostgreSQL: the user must be a superuser).
     """
@@ -141,7 +141,7 @@ def update_table_statistics(db: Database) -> None:
 
 
 def _iterate_insert_statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Yield (table, statement) for all tables, in order."""
+    """Yield (table, SQL statement) that fill all tables, in order."""
     yield from build_series_statements(dialect, size, now)
     yield from _iterate_owner_statements(size, now)
     yield from _iterate_job_statements(size, now)
@@ -149,7 +149,7 @@ def _iterate_insert_statements(dialect: str, size: Size, now: float) -> Iterator
 
 
 def _iterate_owner_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Yield statements that add owners, keys and models."""
+    """Yield SQL statements that insert owners, keys and models."""
     at = literal(now - size.task_count * SECONDS_APART)
     yield build_fill_statement(
         Owner, SERIES, S.n < size.owners,
@@ -195,7 +195,7 @@ def _iterate_owner_statements(size: Size, now: float) -> Iterator[tuple[str, Any
 
 
 def _iterate_job_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Yield statements that add tasks, jobs, their events and audit entries."""
+    """Yield SQL statements that insert tasks, jobs, events and audit entries."""
     waits, done = S.state == "queued", S.state == "succeeded"
     owner = sql_owner_id(sql_owner(S.model, size))
     kept = S.number > size.tasks - KEPT_TASKS
@@ -263,9 +263,7 @@ def _iterate_job_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]
 
 
 def _iterate_version_statements(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
-    """Yield statements that add versions, parts, exports, alias moves, and accuracy matrices of
-    some models.
-    """
+    """Yield SQL statements that insert versions, parts, exports, alias moves and accuracies."""
     done = S.version.is_not(None)
     model = sql_id("mdl", S.model)
     yield build_fill_statement(
@@ -329,7 +327,7 @@ def _iterate_version_statements(size: Size, now: float, dialect: str) -> Iterato
 
 
 def _build_manifest_expression(dialect: str) -> Any:
-    """Return a version's manifest with the tasks that it was taught, as an SQL expression."""
+    """Return an SQL expression for a generated version's manifest."""
     start = json.dumps(MANIFEST).removesuffix("}") + ', "tasks": ['
     written = (
         literal(start, Text()) + func.coalesce(S.taught + ",", "") + cast(S.number, Text) + "]}"

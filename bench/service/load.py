@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True)
 class Load:
-    """What one run saw: requests per second, latencies in milliseconds, answers by status."""
+    """Result of a load test: requests per second, latencies in milliseconds, responses by status."""
 
     clients: int
     per_s: float
@@ -36,8 +36,7 @@ def measure_request_load(
     pause_s: float = 0.0,
     until: Callable[[], bool] = lambda: False,
 ) -> Load:
-    """Request `url` from `clients` connections for `seconds`, at least once each, and return the
-    measured load.
+    """Request a URL over `clients` connections for some seconds, and measure rate and latencies.
 
     Args:
         warm_up: goes before, a share of `seconds`; its answers do not count.
@@ -105,7 +104,7 @@ async def _measure_request_load(
 
 
 def compute_quantile(rising: Sequence[float], share: float) -> float:
-    """Return the value below which a share of the sorted values lies; NaN without values."""
+    """Return a quantile of sorted values; NaN without values."""
     return rising[min(len(rising) - 1, int(len(rising) * share))] if rising else math.nan
 
 

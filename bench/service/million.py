@@ -75,7 +75,7 @@ CALLS = 20
 
 @dataclass(frozen=True)
 class Ask:
-    """One thing to ask for; `path` holds the fields of `_paths`."""
+    """A request to measure: path template, and who sends it."""
 
     route: str
     path: str
@@ -83,7 +83,7 @@ class Ask:
 
     @property
     def request_label(self) -> str:
-        """Text about a request: its path, and who asks if it is not the owner."""
+        """Label of the request for the printed table."""
         return self.path + (" (admin)" if self.who == "admin" else "")
 
 
@@ -164,7 +164,7 @@ ASKS = (
 
 
 def main() -> int:
-    """Fill missing databases, measure, print; return 1 if something is slower than the goal."""
+    """Measure all read requests on databases with a million rows; return 1 if one is too slow."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -201,7 +201,7 @@ def main() -> int:
 
 
 def list_get_routes() -> set[str]:
-    """Return the path templates of all GET routes of the app."""
+    """Return the path templates of all GET routes of the application."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
     found = {
@@ -215,7 +215,7 @@ def list_get_routes() -> set[str]:
 def print_slow_reads(
     sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: float
 ) -> list[str]:
-    """Print a line per request, and return those slower than the goal."""
+    """Measure and print the duration of each request; return those slower than the goal."""
     print(
         f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}"
         f"{'p50':>7}{'p99':>7}{'per s':>7}{'CPU ms':>16}{'CPU':>7}"
@@ -277,9 +277,7 @@ def _build_request_path(side: Side, ask: Ask) -> str:
 
 
 def _send_first_request(side: Side, ask: Ask) -> None:
-    """Send a request once before measuring, since it may build a download or count for the first
-    time.
-    """
+    """Send a request once before measuring, since the first time may build or count something."""
     key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
     answer = httpx2.get(side.url + _build_request_path(side, ask), headers=key, timeout=120)
     if answer.status_code != 200:
@@ -287,7 +285,7 @@ def _send_first_request(side: Side, ask: Ask) -> None:
 
 
 def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
-    """Print a line per step of workers, and return the chores slower than the goal."""
+    """Measure and print the duration of each worker step; return those slower than the goal."""
     print(f"{'worker':<54}{'p50 ms':>17}{'':>32}{'ratio':>7}")
     names = [_list_worker_steps(side) for side in sides]
     slow = []
@@ -310,7 +308,7 @@ def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
 
 
 def _list_worker_steps(side: Side) -> dict[str, Callable[[], object]]:
-    """Return the steps of workers on a database, by name."""
+    """Return the database steps of workers to measure, by name."""
     db, store = Database(side.settings.resolved_database_url), open_object_store(side.settings)
     blobs = Blobs(store, side.settings.make_folder("cache"))
     # All events are of this morning.

@@ -27,7 +27,7 @@ ANYTIME_JOB = make_id("job", 0)
 
 
 def add_real_files(db: Database, store: ObjectStorage, settings: Settings, size: Size) -> None:
-    """Store real parts for the first model's newest version, a best state for one job, and a base."""
+    """Store real files for the first model's newest version, a job's best state and a base."""
     draw = np.random.default_rng(0)
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {
         "backbone": {"backbone.conv1.weight": draw.normal(size=(64, 3, 3, 3)).astype(np.float32)},

@@ -61,7 +61,7 @@ ASKS = (
 
 
 def main() -> int:
-    """Fill a database, measure reading requests, print; return 1 if one is slower than the goal."""
+    """Measure read requests on a filled database; return 1 if one is slower than the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def _add_held_out_images(side: Side) -> None:
-    """Add held-out images to the task of a model that is read."""
+    """Add held-out images to a task, so that its images can be read."""
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
     db = Database(side.settings.resolved_database_url)

@@ -29,9 +29,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at one process: seconds since the start, bytes resident, open descriptors,
-    threads.
-    """
+    """Sampled resources of a process: time, resident memory, open files, threads."""
 
     at: float
     rss: int
@@ -41,7 +39,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Slope:
-    """Growth per hour with its 95 % uncertainty, and the values at the ends of the line."""
+    """Fitted growth of a resource per hour, with its 95 % uncertainty."""
 
     per_hour: float
     uncertainty: float
@@ -49,12 +47,12 @@ class Slope:
     last: float
 
     def is_surely_above(self, limit: float) -> bool:
-        """Return True if even the lower bound of the slope is above `limit`."""
+        """Return True if the growth is significantly above `limit`."""
         return self.per_hour - self.uncertainty > limit
 
 
 def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
-    """Return the growth of `values` over the times `at`; needs at least one sample per block."""
+    """Fit the growth of values over time, with its uncertainty."""
     size = len(at) / BLOCKS
     cuts = [slice(round(b * size), round((b + 1) * size)) for b in range(BLOCKS)]
     x = [statistics.fmean(at[cut]) for cut in cuts]
@@ -68,7 +66,7 @@ def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
 
 
 class Watch:
-    """Samples every known process under a launcher while the block runs.
+    """Samples the resources of all processes under a launcher while the block runs.
 
     Job children are forks of the zygote and come and go: only the worker's own zygote is watched. A
     process that was replaced starts again under `restarts`.
@@ -93,7 +91,7 @@ class Watch:
         self._thread.join()
 
     def elapsed_seconds(self) -> float:
-        """Return the seconds since the start."""
+        """Return the seconds since sampling began."""
         return time.monotonic() - self._began
 
     def _run(self) -> None:
@@ -123,7 +121,7 @@ class Watch:
 
 
 def find_api_process(launcher: int) -> psutil.Process:
-    """Return the API process below a launcher."""
+    """Find the API process below a launcher."""
     return next(
         p
         for p in psutil.Process(launcher).children(recursive=True)

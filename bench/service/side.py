@@ -28,7 +28,7 @@ from tools import service
 
 @dataclass
 class Side:
-    """One database and the API process on it; `keys` are an owner's and an administrator's."""
+    """A filled database with an API process on it, to compare with another one."""
 
     size: Size
     settings: Settings
@@ -37,9 +37,7 @@ class Side:
     process: int = 0
 
     def count_cpu_seconds(self) -> float:
-        """Return the CPU seconds of the API process, and with PostgreSQL of its connections'
-        backends.
-        """
+        """Return the CPU seconds of the API process and of PostgreSQL's processes for it."""
         pids = [self.process]
         if self.settings.database_url:
             db = Database(self.settings.database_url, pool=1)
@@ -54,18 +52,16 @@ class Side:
         return float(sum(one.user + one.system for one in times))
 
     def first_model_id(self) -> str:
-        """Return the id of the first model."""
+        """Return the id of the first generated model."""
         return make_id("mdl", 0)
 
     def measured_job_id(self) -> str:
-        """Return the id of the job of the model's fiftieth task."""
+        """Return the id of the job whose reading is measured."""
         return make_id("job", 49 * self.size.models)
 
 
 def create_filled_side(folder: Path, server: str, name: str, size: Size) -> Side:
-    """Create and fill a database of a given size, on a PostgreSQL server if one is named, else
-    SQLite.
-    """
+    """Create and fill a database of a given size, on PostgreSQL or SQLite."""
     data = folder / name
     data.mkdir(parents=True, exist_ok=True)
     url = _create_database(server, f"perennial_bench_{name}") if server else ""
@@ -109,7 +105,7 @@ def _create_database(server: str, name: str) -> str:
 
 @contextmanager
 def serve_side(side: Side) -> Iterator[None]:
-    """Serve a database by an API process, without a worker, so that rows stay unchanged."""
+    """Run an API process on a database within the block, without a worker."""
     port = service.find_free_port()
     command = [
         sys.executable,

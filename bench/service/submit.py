@@ -40,7 +40,7 @@ MODEL = {"scenario": "class", "base": "perennial/resnet20-cifar100"}
 
 
 def main() -> None:
-    """Measure submits and lists of tasks, and print both tables."""
+    """Measure the duration of submits and of task lists, and print both tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def build_noise_batch(seed: int) -> bytes:
-    """Return a zip of noise in two class folders, different for each seed."""
+    """Build a zip batch of random images in two class folders, different for each seed."""
     draw, out = np.random.default_rng(seed), io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for label in ("cat", "dog"):
@@ -72,7 +72,7 @@ def build_noise_batch(seed: int) -> bytes:
 
 
 def draw_noise_png(draw: np.random.Generator) -> bytes:
-    """Return a PNG of noise, 32 × 32 pixels."""
+    """Encode a random image of 32 × 32 pixels as PNG."""
     out = io.BytesIO()
     Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(out, "PNG")
     return out.getvalue()

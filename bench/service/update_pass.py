@@ -34,7 +34,7 @@ Photo = tuple[str, Path]
 
 
 def main() -> None:
-    """Print the seconds of the first and tenth update beside a plain pass over the images."""
+    """Measure updates with a pretrained base, relative to a plain pass over the images."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _pack_photos_as_zip(photos: Sequence[Photo]) -> bytes:
-    """Return a zip of photos in folders of their classes."""
+    """Pack photos as a zip with a folder for each class."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         for label, path in photos:
@@ -88,7 +88,7 @@ def _pack_photos_as_zip(photos: Sequence[Photo]) -> bytes:
 
 
 def _measure_pass_seconds(photos: Sequence[Photo]) -> float:
-    """Return CPU seconds of decoding photos and passing them through the base's network."""
+    """Measure CPU seconds to decode photos and pass them through the base's network."""
     backbone = (
         import_timm_models()
         .create_model(imagenet_base.MODEL, num_classes=0)
@@ -103,7 +103,7 @@ def _measure_pass_seconds(photos: Sequence[Photo]) -> float:
 
 
 def _decode_photos(paths: Sequence[Path]) -> Tensor:
-    """Decode photos, float32 [B, 3, 224, 224]: the short side scaled to 256, the middle cut out."""
+    """Decode photos to float32 [B, 3, 224, 224], scaled and cropped in the middle."""
     images = []
     for path in paths:
         with Image.open(path) as opened:

@@ -36,9 +36,7 @@ AZURE_KEY = (
 
 
 class Cloud(NamedTuple):
-    """A server under test: the scheme, the options to open a batch with, and how objects are
-    written and removed.
-    """
+    """A cloud storage server to test with: scheme, options, and how to write and remove objects."""
 
     scheme: str
     options: dict[str, Any]
@@ -47,7 +45,7 @@ class Cloud(NamedTuple):
 
 
 def main() -> int:
-    """Compare uploads from cloud buckets with those from a folder."""
+    """Check that batches from cloud buckets equal those from a folder."""
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -68,7 +66,7 @@ def main() -> int:
 
 
 def write_sample_photos(at: Path) -> None:
-    """Write twenty image files of two classes."""
+    """Write twenty sample photos of two classes."""
     for label in ("cat", "dog and wolf"):
         (at / label).mkdir(parents=True)
         for number in range(10):
@@ -78,7 +76,7 @@ def write_sample_photos(at: Path) -> None:
 
 
 def compare_bucket_with_folder(cloud: Cloud, photos: Path) -> int:
-    """Compare a bucket with the folder, and return the number of differences."""
+    """Compare the batch from a bucket with that from a folder; return the number of differences."""
     for path in photos.rglob("*.png"):
         cloud.write(f"week 1/{path.relative_to(photos).as_posix()}", path.read_bytes())
     address = f"{cloud.scheme}://birds/week 1"
@@ -116,14 +114,14 @@ def compare_bucket_with_folder(cloud: Cloud, photos: Path) -> int:
 
 
 def print_check_result(cloud: Cloud, what: str, is_right: bool, more: str) -> int:
-    """Print the result of a check; return 1 if it failed."""
+    """Print the result of a check of cloud buckets; return 1 if it failed."""
     print(f"{cloud.scheme}: {what}: {'yes' if is_right else 'NO'}. {more}", flush=True)
     return 0 if is_right else 1
 
 
 @contextmanager
 def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
-    """Run fake-gcs-server, and yield its bucket."""
+    """Run the fake Google Cloud Storage server, and yield a bucket in it."""
     from gcsfs.core import GCSFileSystem
 
     data.mkdir()
@@ -164,7 +162,7 @@ def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def serve_azurite_container(program: Path, data: Path) -> Iterator[Cloud]:
-    """Run Azurite, and yield its container."""
+    """Run Azurite (a local Azure Blob Storage), and yield a container in it."""
     from azure.storage.blob import BlobServiceClient
 
     port = find_free_port()
@@ -199,7 +197,7 @@ def serve_azurite_container(program: Path, data: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def run_server_until_listening(command: list[Any], port: int) -> Iterator[None]:
-    """Run a server process within the block, from the time it listens."""
+    """Run a server process within the block, once it listens on its port."""
     server = subprocess.Popen(
         [str(one) for one in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )
@@ -216,13 +214,13 @@ def run_server_until_listening(command: list[Any], port: int) -> Iterator[None]:
 
 
 def is_port_listening(port: int) -> bool:
-    """Return whether something listens on a port of the loopback interface."""
+    """Return True if something listens on a local port."""
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def find_free_port() -> int:
-    """Return a TCP port that was free a moment ago."""
+    """Return a free TCP port."""
     with socket.socket() as connection:
         connection.bind(("127.0.0.1", 0))
         port: int = connection.getsockname()[1]

@@ -34,9 +34,7 @@ LEFT_BYTES = 64 << 20
 
 
 def record_absent_device_failure(run: StepRun) -> None:
-    """Record the kind and the sentence for a device that is not visible, and the choice of
-    `auto`.
-    """
+    """Record the error for an absent device, and which device `auto` chooses."""
     done = subprocess.run(
         [sys.executable, "-c", ASK],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
@@ -57,8 +55,8 @@ def record_absent_device_failure(run: StepRun) -> None:
 
 
 def record_memory_failures(run: StepRun) -> None:
-    """Record the kind of failure for a batch that is too large and for a full device, then learn
-    again.
+    """Record how too large batches and full device memory fail, then check that learning still
+    works.
     """
     device = open_torch_device(run.device)
     large = create_bench(run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE)
@@ -89,7 +87,7 @@ def record_memory_failures(run: StepRun) -> None:
 
 
 def _run_and_describe_failure(work: Callable[[], object]) -> dict[str, Any]:
-    """Run work and return the kind and the message of its failure; kind `none` if it succeeds."""
+    """Run a function; return the kind and message of its failure, kind `none` if it succeeds."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - the kind of whatever it is, is the question

@@ -27,7 +27,9 @@ SHARE = 0.9
 
 
 def record_jobs_forked(run: StepRun) -> None:
-    """Fork three jobs, kill the second one while it trains, and allocate 90 % of the memory."""
+    """Check forked jobs on the GPU: run three, kill the second, and check that its memory is free
+    again.
+    """
     zygote = ForkServer()
     try:
         zygote.wait_until_ready()
@@ -55,7 +57,7 @@ def record_jobs_forked(run: StepRun) -> None:
 
 
 def _list_open_devices(pid: int) -> list[str]:
-    """Return the devices of NVIDIA's driver that a process has open."""
+    """Return the NVIDIA devices that a process has open."""
     files = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed since it was listed
@@ -64,7 +66,7 @@ def _list_open_devices(pid: int) -> list[str]:
 
 
 def _run_forked_job(zygote: ForkServer, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
-    """Run one job in a forked child; with `kill`, end it at the first report of its training."""
+    """Run a job in a forked child; with `kill`, kill it when its training begins."""
     small = run.tiny or run.device != "cuda"
     architecture = SMALL["mlp"] if small else {"name": "resnet18"}
     # A forked child knows no device that was made known here.
@@ -100,7 +102,7 @@ def _describe_child_end(child: JobProcess, kill: bool, last: dict[str, Any]) -> 
 
 
 def _allocate_device_memory(run: StepRun) -> None:
-    """Take 90 % of the device's memory, which children that are gone no longer hold."""
+    """Allocate 90 % of the GPU's memory, which fails if ended children still hold it."""
     device = open_torch_device(run.device)
     free, total = torch.cuda.mem_get_info(device)
     run.record_figure("free GB after the children", round(free / 1e9, 2))

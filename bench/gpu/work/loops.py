@@ -31,7 +31,7 @@ GRAPH_WARM = 3
 
 @dataclass(frozen=True)
 class Load:
-    """A training case: a network on `images` images of `size` pixels, in batches."""
+    """A workload to measure training loops on: network, image size, number of images, batch size."""
 
     architecture: str
     size: int
@@ -65,7 +65,9 @@ def measure_loops_on_vit(run: StepRun) -> None:
 
 
 def measure_compiled_loop(run: StepRun) -> None:
-    """Record images per second of a bare loop on ResNet-20, compiled and not."""
+    """Record images per second of a plain training loop on ResNet-20, with and without
+    torch.compile.
+    """
     device = open_torch_device(run.device)
     load = Load("resnet20", 32, 128, 2560, 10, 50)
     bench = create_bench(
@@ -79,7 +81,7 @@ def measure_compiled_loop(run: StepRun) -> None:
 
 
 def _record_loop_rates(run: StepRun, load: Load) -> None:
-    """Record images per second of each kind of training loop."""
+    """Record the images per second of each kind of training loop on a workload."""
     device = open_torch_device(run.device)
     load = TINY if run.tiny else load
     run.record_figure("load", vars(load))
@@ -125,7 +127,7 @@ def measure_job_step_seconds(
     on_host: bool = False,
     deterministic: bool = True,
 ) -> float:
-    """Return the seconds of a training step of a job, as a worker runs it."""
+    """Measure the seconds per training step of a job, as a worker runs it."""
     epochs = -(-(load.warm + load.steps) * load.batch // load.images) + 1
     optimizer = {"lr": LR, "schedule": "constant"}
     spec = bench.spec(
@@ -147,7 +149,7 @@ def measure_job_step_seconds(
 
 
 class BareStep:
-    """A network with a plain training step on uint8 images."""
+    """A network with a minimal training step on uint8 images, as a reference for speed."""
 
     def __init__(
         self, load: Load, device: torch.device, classes: int, compiled: bool = False
@@ -181,7 +183,7 @@ class BareStep:
 def measure_plain_step_seconds(
     bench: Bench, load: Load, device: torch.device, *, on_host: bool = False, compiled: bool = False
 ) -> float:
-    """Return the seconds of a plain step."""
+    """Measure the seconds of a minimal training step."""
     step = BareStep(load, device, len(bench.task_classes(1)), compiled)
     batches = _iterate_random_batches(bench, load, device, on_host)
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
@@ -189,9 +191,7 @@ def measure_plain_step_seconds(
 
 
 def measure_graphed_step_seconds(bench: Bench, load: Load, device: torch.device) -> float:
-    """Return the seconds of a step that replays forward, backward and optimizer from one CUDA
-    graph.
-    """
+    """Measure the seconds of a training step replayed from one CUDA graph."""
     step = BareStep(load, device, len(bench.task_classes(1)))
     batches = _iterate_random_batches(bench, load, device, on_host=False)
     images, labels = (tensor.clone() for tensor in next(batches))
@@ -218,7 +218,7 @@ def measure_graphed_step_seconds(bench: Bench, load: Load, device: torch.device)
 def _iterate_random_batches(
     bench: Bench, load: Load, device: torch.device, on_host: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield random batches on the device without end."""
+    """Yield random image batches on the device without end."""
     pixels, targets = open_dataset(bench.dataset(1, "train"))
     images, labels = torch.from_numpy(pixels.copy()), torch.from_numpy(targets.copy()).to(device)
     if not on_host:
@@ -236,7 +236,7 @@ def _iterate_random_batches(
 
 
 def _measure_step_seconds(step: Callable[[], Any], load: Load, device: torch.device) -> float:
-    """Return the seconds of a step, the mean of `load.steps` steps without waiting in between."""
+    """Measure the mean seconds per training step, without waiting for the device in between."""
     for _ in range(load.warm):
         step()
     wait_for_device(device)

@@ -33,7 +33,7 @@ CPU.
 
 @dataclass(frozen=True)
 class Case:
-    """A method in a scenario."""
+    """A continual-learning method in a scenario, to compare between devices."""
 
     method: str
     scenario: str
@@ -41,14 +41,12 @@ class Case:
 
     @property
     def case_name(self) -> str:
-        """Name of the case in the figures."""
+        """Name of the compared method and scenario in the recorded figures."""
         return f"{self.method}, {self.scenario}"
 
 
 def record_method_comparison(run: StepRun) -> None:
-    """Record for each case and format seconds, accuracies on both devices and the distance of the
-    weights.
-    """
+    """Record seconds, accuracies and weight distances of each method on GPU and CPU."""
     cases = [
         Case(name, scenario, run.device)
         for name in list_methods_to_run(run.tiny)
@@ -71,7 +69,7 @@ def record_method_comparison(run: StepRun) -> None:
 
 
 def compare_method_on_devices(case: Case) -> dict[str, Any]:
-    """Learn two tasks on the device in its own format and in float32, and on the CPU in float32.
+    """Learn two tasks with a method on the GPU (two number formats) and on the CPU.
 
     `weights`: ‖device − CPU‖ over ‖CPU‖ of all weights after the second task.
     """
@@ -111,7 +109,7 @@ def _compare_with_expected(learned: Learned, expected: Learned) -> dict[str, Any
 
 
 def compute_relative_weight_distance(learned: Learned, expected: Learned) -> float:
-    """Return ‖learned − expected‖ / ‖expected‖ over all floating-point tensors.
+    """Return the relative distance of two sets of weights, ‖learned − expected‖ / ‖expected‖.
 
     Raises:
         ValueError: the tensors have other names, or are not finite.

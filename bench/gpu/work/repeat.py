@@ -29,7 +29,7 @@ PRICE_STEPS, PRICE_BATCH, WARM = 50, 128, 10
 
 @dataclass(frozen=True)
 class Case:
-    """A method on a network, by deterministic kernels or not."""
+    """A method on a network, with deterministic kernels or not, to test repeatability of training."""
 
     method: str
     network: str
@@ -38,15 +38,14 @@ class Case:
 
     @property
     def case_name(self) -> str:
-        """Name of the case in the figures."""
+        """Name of the tested method and network in the recorded figures."""
         return (
             f"{self.method} on {self.network}{'' if self.deterministic else ', not deterministic'}"
         )
 
 
 def record_repeatability(run: StepRun) -> None:
-    """Record for each case if the bits are equal after repeating and resuming, and the cost of
-    deterministic kernels.
+    """Record for each case if repeated and resumed training gives bit-equal weights.
 
     Equal bits are required wherever the recipe does not give them up.
     """
@@ -76,7 +75,9 @@ def _is_network_accepted(method: str, network: str) -> bool:
 
 
 def repeat_and_resume_case(case: Case) -> dict[str, Any]:
-    """Learn the second task three times: twice in the same way, once killed and resumed."""
+    """Learn a task three times, twice uninterrupted and once killed and resumed, and compare
+    weights.
+    """
     open_torch_device(case.device)
     recipe: dict[str, Any] = {
         "method": METHODS[case.method],
@@ -111,7 +112,7 @@ def _compare_repeated_runs(second: Learned, again: Learned, resumed: Learned) ->
 
 
 def record_determinism_cost(run: StepRun) -> None:
-    """Record milliseconds of a step of `finetune` with and without deterministic kernels."""
+    """Record milliseconds per training step with and without deterministic kernels."""
     device = open_torch_device(run.device)
     warm, steps, batch = (1, 2, BATCH) if run.tiny else (WARM, PRICE_STEPS, PRICE_BATCH)
     figures: dict[str, Any] = {}

@@ -15,7 +15,7 @@ TINY_ELEMENTS = 1_000
 
 
 def record_snapshot_write_rate(run: StepRun) -> None:
-    """Record the bytes and seconds of copying and writing a snapshot of a gigabyte, as a job does."""
+    """Record the time to copy and write a training snapshot of a gigabyte."""
     device = open_torch_device(run.device)
     count = TINY_ELEMENTS if run.tiny else ELEMENTS
     tensors = {str(number): torch.rand(count, device=device) for number in range(TENSORS)}
