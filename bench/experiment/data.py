@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.experiment.plan import Images, PlanError
+from bench.experiment.plan import PlanError, PlannedImages
 from core.errors import PerennialError
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import IngestOptions, ingest_archive
@@ -37,7 +37,7 @@ _IDX_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype("u1"), 12: np.dtype(">i4")}
 
 
 @dataclass(frozen=True)
-class Source:
+class DecodedDataSet:
     """A decoded data set of an experiment: class names, and its folder of safetensors files."""
 
     folder: Path
@@ -49,30 +49,30 @@ class Source:
         return self.folder.name
 
 
-class Files:
+class DatasetFileCache:
     """Creates and caches the dataset files that an experiment's runs read."""
 
     def __init__(self, data: Path, cache: Path) -> None:
         """data: what `path` of a plan is relative to."""
         self._data = data
         self._cache = cache
-        self._sources: dict[tuple[str, int, int], Source] = {}
+        self._sources: dict[tuple[str, int, int], DecodedDataSet] = {}
 
-    def decode_source(self, images: Images) -> Source:
+    def decode_source(self, images: PlannedImages) -> DecodedDataSet:
         """Return a data set in decoded form, decoding it on first use. Raises PlanError."""
         key = (images.path, images.size, images.channels)
         if key not in self._sources:
             self._sources[key] = self._decode_or_load_source(images)
         return self._sources[key]
 
-    def get_image_shape(self, images: Images) -> dict[str, int]:
+    def get_image_shape(self, images: PlannedImages) -> dict[str, int]:
         """Return size and channels of the images in a data set, after padding."""
         pixels, _ = open_dataset(self.decode_source(images).folder / "train.safetensors")
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
     def make_dataset_file(
         self,
-        images: Images,
+        images: PlannedImages,
         classes: Sequence[int],
         part: str,
         split: tuple[int, int, int] | None = None,
@@ -118,7 +118,7 @@ class Files:
                 new.rename(folder)
         return folder
 
-    def _decode_or_load_source(self, images: Images) -> Source:
+    def _decode_or_load_source(self, images: PlannedImages) -> DecodedDataSet:
         folder = (
             self._write_digits_folder(images.path)
             if images.path in BUNDLED
@@ -152,7 +152,7 @@ class Files:
                     raise PlanError(f"{folder}: {error}") from error
                 (new / "classes.json").write_text(json.dumps(names, ensure_ascii=False))
                 new.rename(target)
-        return Source(target, tuple(json.loads((target / "classes.json").read_text())))
+        return DecodedDataSet(target, tuple(json.loads((target / "classes.json").read_text())))
 
 
 def _read_idx_source(files: list[Path], out: Path) -> list[str]:
@@ -210,7 +210,7 @@ def _pack_files_as_archive(folder: Path, files: list[Path], path: Path) -> Path:
 
 
 def _read_class_archives(
-    archives: list[Path], images: Images, scratch: Path, out: Path
+    archives: list[Path], images: PlannedImages, scratch: Path, out: Path
 ) -> list[str]:
     """Read a data set from zip archives with different classes; return the class names."""
     names: list[str] = []

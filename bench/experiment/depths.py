@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from bench.experiment.outcomes import Outcome
+from bench.experiment.outcomes import RunOutcome
 from bench.experiment.statistics import (
     Array,
     Figure,
@@ -37,7 +37,7 @@ class DepthStudy:
     NaN. Depths are named by their index in `depths`.
     """
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[RunOutcome]) -> None:
         judged = [o for o in outcomes if not o.run.reference]
         self.depths = sorted({o.run.depth for o in judged})
         self.methods = list(dict.fromkeys(o.run.method for o in judged))

@@ -14,13 +14,13 @@ from matplotlib.lines import Line2D
 
 from bench.experiment import statistics
 from bench.experiment.depths import DepthStudy, format_statistic
-from bench.experiment.outcomes import Outcome, group_by_cell, list_defined_values
+from bench.experiment.outcomes import RunOutcome, group_by_cell, list_defined_values
 
 DPI = 150
 PANEL, LEGEND = 2.6, 1.8  # inches
 
 
-def draw_experiment_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+def draw_experiment_figures(outcomes: Sequence[RunOutcome], folder: Path) -> list[Path]:
     """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
@@ -54,7 +54,7 @@ def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[Any]]:
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _draw_accuracy_matrices(outcomes: Sequence[Outcome]) -> Figure:
+def _draw_accuracy_matrices(outcomes: Sequence[RunOutcome]) -> Figure:
     """Draw mean accuracy matrices: a row of panels per network depth, a column per method."""
     cells = group_by_cell(outcomes)
     methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
@@ -77,7 +77,7 @@ def _draw_accuracy_matrices(outcomes: Sequence[Outcome]) -> Figure:
     return figure
 
 
-def _draw_accuracy_over_tasks(outcomes: Sequence[Outcome]) -> Figure:
+def _draw_accuracy_over_tasks(outcomes: Sequence[RunOutcome]) -> Figure:
     """Draw the mean accuracy after each task with its interval: a panel per depth, a line per
     method.
     """
@@ -147,7 +147,7 @@ def _draw_ranking_agreement(study: DepthStudy) -> Figure:
     return figure
 
 
-def _draw_source_accuracy(outcomes: Sequence[Outcome]) -> Figure:
+def _draw_source_accuracy(outcomes: Sequence[RunOutcome]) -> Figure:
     """Draw accuracy on new classes against the base's retained accuracy: a point per run."""
     figure, axes = _create_panels(1, 1)
     figure.suptitle("new classes against old")

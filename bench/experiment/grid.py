@@ -20,9 +20,17 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from bench.experiment import joint
-from bench.experiment.data import Files
-from bench.experiment.plan import Base, DataSet, Images, Method, Patch, Plan, PlanError
-from bench.experiment.readout import HeldOut
+from bench.experiment.data import DatasetFileCache
+from bench.experiment.plan import (
+    ExperimentPlan,
+    Patch,
+    PlanError,
+    PlannedBase,
+    PlannedDataSet,
+    PlannedImages,
+    PlannedMethod,
+)
+from bench.experiment.readout import HeldOutTask
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import InvalidRecipe
@@ -43,21 +51,21 @@ Cell = tuple[str, str, str, str, int]
 
 
 @dataclass(frozen=True)
-class Stage:
+class TaskStage:
     """Training data of one task in an experiment, and its test set."""
 
     train: Path
     classes: list[str]
-    test: HeldOut
+    test: HeldOutTask
 
 
 @dataclass(frozen=True)
-class BaseRun:
+class BaseTrainingRun:
     """A base network that an experiment trains before its runs: one task with all its classes."""
 
     name: str
     config: dict[str, Any]
-    stage: Stage
+    stage: TaskStage
 
     @property
     def result_digest(self) -> str:
@@ -66,7 +74,7 @@ class BaseRun:
 
 
 @dataclass(frozen=True)
-class PackagedStart:
+class PackagedBaseStart:
     """A packaged base from which runs of an experiment start, under the plan's name for it."""
 
     name: str
@@ -79,7 +87,7 @@ class PackagedStart:
 
 
 @dataclass(frozen=True)
-class Run:
+class ExperimentRun:
     """One run of an experiment: a method learns a stream of tasks with one order and seed."""
 
     data: str
@@ -90,9 +98,9 @@ class Run:
     seed: int
     joint: bool | Literal["last"]
     reference: bool
-    base: BaseRun | PackagedStart | None
+    base: BaseTrainingRun | PackagedBaseStart | None
     config: dict[str, Any]
-    stages: list[Stage]
+    stages: list[TaskStage]
 
     @property
     def result_digest(self) -> str:
@@ -119,7 +127,9 @@ class Run:
         return f"{self.data} {self.scenario} {self.method} {place}"
 
 
-def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
+def expand_plan_to_runs(
+    plan: ExperimentPlan, files: DatasetFileCache, device: str
+) -> tuple[list[BaseTrainingRun], list[ExperimentRun]]:
     """Return the bases and runs of an experiment plan; orders and seeds vary last.
 
     Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made
@@ -139,7 +149,7 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
         _check_network_buildable(plan, method, files.get_image_shape(data)["size"])
         resolve_cell_recipe(plan, method, scenario, depth, 0)
     bases = {base.name: _resolve_method_base(base, files, device) for base in plan.bases}
-    trained = [base for base in bases.values() if isinstance(base, BaseRun)]
+    trained = [base for base in bases.values() if isinstance(base, BaseTrainingRun)]
     runs = []
     for order in range(plan.orders):
         for seed in plan.seeds:
@@ -169,7 +179,7 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
                     **({"order": order} if scenario == "data" else {}),
                     "base": base.result_digest if base else None,
                 }
-                if isinstance(base, PackagedStart):
+                if isinstance(base, PackagedBaseStart):
                     known = packaged_base.load_base_normalisation(
                         files.get_image_shape(data)["channels"], base.packaged
                     )
@@ -182,7 +192,7 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
                     stages = _build_run_stages(data, files, tasks, joint=bool(method.joint))
                 key = (data.name, scenario, method.name, depth, order, seed)
                 runs.append(
-                    Run(
+                    ExperimentRun(
                         *key,
                         method.joint,
                         bool(method.joint) or method.reference,
@@ -194,7 +204,9 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
     return trained, runs
 
 
-def _list_task_classes(data: DataSet, count: int, scenario: str, order: int) -> list[list[int]]:
+def _list_task_classes(
+    data: PlannedDataSet, count: int, scenario: str, order: int
+) -> list[list[int]]:
     """Return the classes of each task; in the data scenario every task has all classes."""
     chosen = data.select_classes(count)
     if scenario == "data":
@@ -226,7 +238,9 @@ def split_classes_into_tasks(
     return [sorted(classes[a:b]) for a, b in pairwise([*starts, len(classes)])]
 
 
-def resolve_cell_recipe(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:
+def resolve_cell_recipe(
+    plan: ExperimentPlan, method: PlannedMethod, scenario: str, depth: int, seed: int
+) -> Recipe:
     """Return the complete recipe for a method in a scenario of the plan. Raises PlanError."""
     patch: Patch = dict(plan.recipe)
     for one in method.list_recipe_patches(scenario):
@@ -261,7 +275,7 @@ def _build_learning_catalogue() -> Catalogue:
     return build_catalogue()
 
 
-def _check_network_buildable(plan: Plan, method: Method, size: int) -> None:
+def _check_network_buildable(plan: ExperimentPlan, method: PlannedMethod, size: int) -> None:
     """Raise PlanError if a run's network cannot be built."""
     try:
         info, _ = parse_architecture(plan.get_method_architecture(method))
@@ -273,9 +287,11 @@ def _check_network_buildable(plan: Plan, method: Method, size: int) -> None:
         )
 
 
-def _resolve_method_base(base: Base, files: Files, device: str) -> BaseRun | PackagedStart:
+def _resolve_method_base(
+    base: PlannedBase, files: DatasetFileCache, device: str
+) -> BaseTrainingRun | PackagedBaseStart:
     if base.images is None:
-        return PackagedStart(base.name, base.packaged or packaged_base.PACKAGED)
+        return PackagedBaseStart(base.name, base.packaged or packaged_base.PACKAGED)
     patch = {"method": "finetune", **base.recipe, "seed": base.seed}
     recipe = _resolve_recipe_or_fail(patch, "class", base.architecture, f"bases: {base.name}")
     classes = base.images.select_classes(len(files.decode_source(base.images).names))
@@ -283,11 +299,17 @@ def _resolve_method_base(base: Base, files: Files, device: str) -> BaseRun | Pac
         **_build_run_config(base.images, files, base.architecture, recipe, device),
         "classes": classes,
     }
-    return BaseRun(base.name, config, _build_task_stage(base.images, files, 1, classes, classes))
+    return BaseTrainingRun(
+        base.name, config, _build_task_stage(base.images, files, 1, classes, classes)
+    )
 
 
 def _build_run_config(
-    images: Images, files: Files, architecture: dict[str, Any], recipe: Recipe, device: str
+    images: PlannedImages,
+    files: DatasetFileCache,
+    architecture: dict[str, Any],
+    recipe: Recipe,
+    device: str,
 ) -> dict[str, Any]:
     """Return the configuration of a run without its tasks; it decides the result."""
     return {
@@ -307,8 +329,8 @@ def _build_run_config(
 
 
 def _build_run_stages(
-    images: Images, files: Files, tasks: list[list[int]], *, joint: bool
-) -> list[Stage]:
+    images: PlannedImages, files: DatasetFileCache, tasks: list[list[int]], *, joint: bool
+) -> list[TaskStage]:
     stages = []
     for number, task in enumerate(tasks, 1):
         union = sorted({c for earlier in tasks[:number] for c in earlier})
@@ -317,8 +339,13 @@ def _build_run_stages(
 
 
 def _build_data_scenario_stages(
-    data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool
-) -> list[Stage]:
+    data: PlannedDataSet,
+    files: DatasetFileCache,
+    tasks: list[list[int]],
+    order: int,
+    *,
+    joint: bool,
+) -> list[TaskStage]:
     """Split the data scenario into tasks: same classes and test images, different training images.
 
     A joint run has the last stage alone, with all images: with few images in each of many tasks,
@@ -329,28 +356,32 @@ def _build_data_scenario_stages(
     test = files.make_dataset_file(data, classes, "test")
     if joint:
         return [
-            Stage(
-                files.make_dataset_file(data, classes, "train"), names, HeldOut(count, test, names)
+            TaskStage(
+                files.make_dataset_file(data, classes, "train"),
+                names,
+                HeldOutTask(count, test, names),
             )
         ]
     return [
-        Stage(
+        TaskStage(
             files.make_dataset_file(data, classes, "train", (i, count, order)),
             names,
-            HeldOut(i + 1, test, names),
+            HeldOutTask(i + 1, test, names),
         )
         for i in range(count)
     ]
 
 
 def _build_task_stage(
-    images: Images, files: Files, number: int, train: list[int], test: list[int]
-) -> Stage:
+    images: PlannedImages, files: DatasetFileCache, number: int, train: list[int], test: list[int]
+) -> TaskStage:
     names = files.decode_source(images).names
-    tested = HeldOut(
+    tested = HeldOutTask(
         number, files.make_dataset_file(images, test, "test"), [names[c] for c in test]
     )
-    return Stage(files.make_dataset_file(images, train, "train"), [names[c] for c in train], tested)
+    return TaskStage(
+        files.make_dataset_file(images, train, "train"), [names[c] for c in train], tested
+    )
 
 
 @cache

@@ -19,13 +19,13 @@ from core.learning.recipe import Recipe, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-class Groups(StrictRecipeModel):
+class JointTrainingHyper(StrictRecipeModel):
     """Hyper-parameters of the joint method. `groups`: the class names of each task."""
 
     groups: list[list[str]]
 
 
-class JointHeads(Finetune):
+class JointTraining(Finetune):
     """Continual-learning method that trains on all tasks at once, with logits compared within a
     task.
     """
@@ -34,7 +34,7 @@ class JointHeads(Finetune):
     description = "Cross-entropy of each image over the classes of its own task."
     source = "The joint reference of van de Ven and Tolias 2019, arXiv 1904.07734"
     scenarios = ("class",)
-    Hyper = Groups
+    Hyper = JointTrainingHyper
     neutral = None  # type: ignore[assignment]  # a method may have none, but fine-tuning has one
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
@@ -55,18 +55,18 @@ class JointHeads(Finetune):
 @contextlib.contextmanager
 def register_joint_method() -> Iterator[None]:
     """Register the joint-training method within a block, so that recipes may name it."""
-    if JointHeads.name in registry.METHODS:
+    if JointTraining.name in registry.METHODS:
         yield
         return
-    registry.register(JointHeads)
+    registry.register(JointTraining)
     try:
         yield
     finally:
-        del registry.METHODS[JointHeads.name]
+        del registry.METHODS[JointTraining.name]
 
 
 def build_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
     """Return the recipe's method for joint training of tasks with these class names."""
     if scenario == "task" or recipe.train_ce == "masked":
-        return {"name": JointHeads.name, "groups": tasks}
+        return {"name": JointTraining.name, "groups": tasks}
     return {"name": "finetune"}

@@ -26,7 +26,7 @@ BATCH = 256
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutTask:
     """Test images of one task, in a dataset file."""
 
     number: int
@@ -35,11 +35,11 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Old:
+class TrainedBaseReference:
     """Head, classes and test images of a trained base, to measure what is retained of it."""
 
     head: Path
-    test: HeldOut
+    test: HeldOutTask
 
 
 @torch.inference_mode()
@@ -47,7 +47,7 @@ def evaluate_by_protocol(
     network: Network,
     method: Method,
     inputs: InputNormaliser,
-    tests: list[HeldOut],
+    tests: list[HeldOutTask],
     protocols: list[str],
 ) -> list[dict[str, Any]]:
     """Evaluate a network on test sets under each protocol; return a row of counts for each."""
@@ -75,7 +75,9 @@ def evaluate_by_protocol(
 
 
 @torch.inference_mode()
-def count_correct_on_base(network: Network, inputs: InputNormaliser, old: Old) -> dict[str, Any]:
+def count_correct_on_base(
+    network: Network, inputs: InputNormaliser, old: TrainedBaseReference
+) -> dict[str, Any]:
     """Count correct predictions on the base's test images with the base's own head.
 
     As the source-task accuracy of Varno et al. 2020.

@@ -17,12 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.experiment import joint
-from bench.experiment.grid import BaseRun, PackagedStart, Run
-from bench.experiment.readout import HeldOut, Old, count_correct_on_base, evaluate_by_protocol
+from bench.experiment.grid import BaseTrainingRun, ExperimentRun, PackagedBaseStart
+from bench.experiment.readout import (
+    HeldOutTask,
+    TrainedBaseReference,
+    count_correct_on_base,
+    evaluate_by_protocol,
+)
 from bench.experiment.unfinished import (
-    PeriodicSnapshots,
-    Stage,
-    Stages,
+    FinishedStageRecords,
+    PeriodicSnapshotControl,
+    ResumableStageJob,
     make_device_clock,
     write_json_atomically,
 )
@@ -52,7 +57,7 @@ KEPT = (
 """What a record takes over from a job's result, for each stage."""
 
 
-class Store:
+class ExperimentResultStore:
     """Stores results of an experiment's runs and bases as files, also of unfinished ones."""
 
     def __init__(self, out: Path) -> None:
@@ -108,9 +113,11 @@ def build_failure_record(kind: str, reason: str, details: str = "") -> dict[str,
     }
 
 
-def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
+def execute_and_record_run(
+    run: ExperimentRun, store: ExperimentResultStore, control_fd: int
+) -> None:
     """In a child process: execute a run and write its record, also after a failure."""
-    stages = Stages(store.get_unfinished_folder(run.result_digest))
+    stages = FinishedStageRecords(store.get_unfinished_folder(run.result_digest))
     try:
         record = execute_run_stages(run, store, PipeControl(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
@@ -127,11 +134,14 @@ def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
 
 @joint.register_joint_method()
 def execute_run_stages(
-    run: Run, store: Store, control: LoopControl, stages: Stages
+    run: ExperimentRun,
+    store: ExperimentResultStore,
+    control: LoopControl,
+    stages: FinishedStageRecords,
 ) -> dict[str, Any]:
     """Learn and evaluate all tasks of a run; return its record. Raises as `learn_task`."""
     first, old = _build_random_version_zero(run.config), None
-    if isinstance(run.base, PackagedStart):
+    if isinstance(run.base, PackagedBaseStart):
         first["parts"] = [
             _write_packaged_base_part(
                 run.base,
@@ -142,10 +152,10 @@ def execute_run_stages(
     elif run.base is not None:
         base = store.get_base_folder(run.base.result_digest)
         first = _build_version_of_base(base)
-        old = Old(base / "parts" / "head.safetensors", run.base.stage.test)
+        old = TrainedBaseReference(base / "parts" / "head.safetensors", run.base.stage.test)
     folder = store.get_unfinished_folder(run.result_digest)
     parent = first
-    tests: list[HeldOut] = []
+    tests: list[HeldOutTask] = []
     for number, stage in enumerate(run.stages, 1):
         if run.scenario == "data":
             tests = [stage.test]  # the same images at every stage
@@ -183,7 +193,9 @@ def execute_run_stages(
     }
 
 
-def train_and_store_base(base: BaseRun, store: Store, control_fd: int) -> None:
+def train_and_store_base(
+    base: BaseTrainingRun, store: ExperimentResultStore, control_fd: int
+) -> None:
     """In a child process: train a base and store its result folder."""
     folder = store.get_unfinished_folder(base.result_digest)
     first = _build_random_version_zero(base.config)
@@ -200,9 +212,9 @@ def train_and_store_base(base: BaseRun, store: Store, control_fd: int) -> None:
 def run_job_and_evaluate(
     spec: dict[str, Any],
     control: LoopControl,
-    tests: list[HeldOut],
+    tests: list[HeldOutTask],
     protocols: list[str],
-    old: Old | None,
+    old: TrainedBaseReference | None,
 ) -> dict[str, Any]:
     """Run a learning job, resuming from its snapshot, evaluate its network, and return the record.
 
@@ -228,11 +240,11 @@ def run_job_and_evaluate(
         seconds = clock() - begun
 
     out = Path(spec["out"])
-    stage = Stage(out, clock)
+    stage = ResumableStageJob(out, clock)
     run_completed_spec(
         {**spec, "snapshot": stage.snapshot},
         stage.handle_job_event,
-        PeriodicSnapshots(control),
+        PeriodicSnapshotControl(control),
         evaluate_network,
     )
     took = stage.elapsed_seconds
@@ -279,7 +291,9 @@ def _build_version_of_base(base: Path) -> dict[str, Any]:
     return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
 
 
-def _write_packaged_base_part(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
+def _write_packaged_base_part(
+    base: PackagedBaseStart, channels: int, folder: Path
+) -> dict[str, str]:
     """Write the weights of a packaged base, and return them as the part of a version 0."""
     folder.mkdir(exist_ok=True)
     path = folder / "base.safetensors"

@@ -22,7 +22,7 @@ SNAPSHOT_S = 60.0
 """Between two snapshots."""
 
 
-class Stages:
+class FinishedStageRecords:
     """Records of the finished tasks of a run, stored in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +43,7 @@ def make_device_clock(device: str) -> Callable[[], float]:
     return time.process_time if device == "cpu" else time.perf_counter
 
 
-class Stage:
+class ResumableStageJob:
     """One learning job of a run, with its last snapshot and its total time over all attempts.
 
     clock: that counts them, see `make_device_clock`.
@@ -76,7 +76,7 @@ class Stage:
             shutil.rmtree(before)
 
 
-class PeriodicSnapshots:
+class PeriodicSnapshotControl:
     """Training control that requests a snapshot periodically, besides another control's requests."""
 
     def __init__(self, other: LoopControl) -> None:

@@ -78,7 +78,7 @@ def list_task_accuracies(learned: Learned) -> list[float]:
     return [cell["correct"] / cell["total"] for cell in cells]
 
 
-class StepClock:
+class TrainingStepClock:
     """Training control that measures the duration of `steps` steps after warm-up, then stops the
     job.
 

@@ -22,13 +22,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gpu.result import Machine, Result, StepResult, read_result_file, write_result_file
+from bench.gpu.result import (
+    GpuCheckResult,
+    GpuCheckStepResult,
+    MachineDescription,
+    read_result_file,
+    write_result_file,
+)
 from bench.gpu.steps import (
     BUDGETS_S,
     DEVICES,
     Device,
+    GpuCheckStep,
     Program,
-    Step,
     format_step_plan,
     list_program_steps,
 )
@@ -51,7 +57,7 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Options:
+class GpuCheckOptions:
     """Command-line options of a GPU check: device, size, budget, output file.
 
     Attributes:
@@ -113,7 +119,9 @@ def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
     if arguments.resume is not None and arguments.resume.exists() and not arguments.out.exists():
         write_result_file(arguments.out, read_result_file(arguments.resume))
     budget_s = arguments.budget or BUDGETS_S[program] * get_time_factor(arguments.device)
-    options = Options(arguments.device, arguments.tiny, arguments.out, budget_s, arguments.again)
+    options = GpuCheckOptions(
+        arguments.device, arguments.tiny, arguments.out, budget_s, arguments.again
+    )
     # Ended by `timeout`, too, a call must leave no step behind that holds the device.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     steps = [step for step in list_program_steps(program) if step.name in arguments.only]
@@ -127,7 +135,9 @@ def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
     )
 
 
-def run_steps_within_budget(steps: Sequence[Step], options: Options) -> Result:
+def run_steps_within_budget(
+    steps: Sequence[GpuCheckStep], options: GpuCheckOptions
+) -> GpuCheckResult:
     """Run steps of a GPU check within the time budget; steps without time left are skipped."""
     deadline = time.monotonic() + options.budget_s
     result = read_result_file(options.out)
@@ -149,12 +159,14 @@ def run_steps_within_budget(steps: Sequence[Step], options: Options) -> Result:
     return result
 
 
-def run_step_with_limit(step: Step, options: Options, limit_s: float) -> StepResult:
+def run_step_with_limit(
+    step: GpuCheckStep, options: GpuCheckOptions, limit_s: float
+) -> GpuCheckStepResult:
     """Run one step of a GPU check in its own process group, which is killed after `limit_s`
     seconds.
     """
     if options.device not in step.devices:
-        return StepResult(
+        return GpuCheckStepResult(
             status="not run",
             seconds=0,
             limit_seconds=limit_s,
@@ -207,8 +219,13 @@ def _run_process_group(
 
 
 def _build_step_outcome(
-    status: int | None, report: Path, log: Path, seconds: float, limit_s: float, options: Options
-) -> StepResult:
+    status: int | None,
+    report: Path,
+    log: Path,
+    seconds: float,
+    limit_s: float,
+    options: GpuCheckOptions,
+) -> GpuCheckStepResult:
     """Build the outcome of a GPU-check step from its exit status and its report file."""
     content = json.loads(report.read_text()) if report.exists() else {}
     machine = content.get("machine")
@@ -217,13 +234,13 @@ def _build_step_outcome(
         error = f"took longer than its limit of {limit_s:.0f} s"
     elif status != 0 and error is None:
         error = f"its process ended with status {status}"
-    return StepResult(
+    return GpuCheckStepResult(
         status="timed out" if status is None else "ok" if error is None else "failed",
         seconds=round(seconds, 1),
         limit_seconds=round(limit_s, 1),
         device=options.device,
         tiny=options.tiny,
-        machine=None if machine is None else Machine.from_json(machine),
+        machine=None if machine is None else MachineDescription.from_json(machine),
         figures=content.get("figures", {}),
         error=error,
         log=log.read_text(errors="replace").splitlines()[-LOG_LINES:] if error else [],

@@ -24,7 +24,7 @@ PROCESSES = 8
 
 
 @dataclass
-class StepRun:
+class GpuCheckStepRun:
     """What a step of the GPU check gets as input, and where it records figures and problems.
 
     Attributes:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from bench.gpu.result import Result, StepResult, read_result_file
-from bench.gpu.steps import STEPS, Step, format_step_plan
+from bench.gpu.result import GpuCheckResult, GpuCheckStepResult, read_result_file
+from bench.gpu.steps import STEPS, GpuCheckStep, format_step_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
@@ -57,9 +57,9 @@ def render_results_page(files: Sequence[Path]) -> str:
     )
 
 
-def merge_step_results(results: Sequence[Result]) -> Result:
+def merge_step_results(results: Sequence[GpuCheckResult]) -> GpuCheckResult:
     """Merge outcomes of GPU-check steps: the last of each step, but a success before failures."""
-    merged = Result()
+    merged = GpuCheckResult()
     for result in results:
         for name, step in result.steps.items():
             before = merged.steps.get(name)
@@ -68,7 +68,7 @@ def merge_step_results(results: Sequence[Result]) -> Result:
     return merged
 
 
-def _render_result_sections(result: Result) -> str:
+def _render_result_sections(result: GpuCheckResult) -> str:
     """Render the outcomes of GPU-check steps as Markdown sections."""
     on_gpu = any(step.device == "cuda" and not step.tiny for step in result.steps.values())
     if not result.steps:
@@ -91,7 +91,7 @@ def _render_result_sections(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _render_machines(result: Result) -> list[str]:
+def _render_machines(result: GpuCheckResult) -> list[str]:
     """Render a line for each machine on which GPU-check steps ran."""
     lines: dict[str, None] = {}
     for step in result.steps.values():
@@ -108,7 +108,7 @@ def _render_machines(result: Result) -> list[str]:
     return list(lines)
 
 
-def _render_outcome_row(step: Step, outcome: StepResult | None) -> str:
+def _render_outcome_row(step: GpuCheckStep, outcome: GpuCheckStepResult | None) -> str:
     if outcome is None:
         return f"| `{step.program}` | {step.name} | – | **missing** | – |"
     size = ", dry run" if outcome.tiny else ""
@@ -119,7 +119,7 @@ def _render_outcome_row(step: Step, outcome: StepResult | None) -> str:
     )
 
 
-def _render_step_section(step: Step, outcome: StepResult) -> list[str]:
+def _render_step_section(step: GpuCheckStep, outcome: GpuCheckStepResult) -> list[str]:
     """Render one step of the GPU check: what it shows, its problems and its figures."""
     lines = [f"### {step.name[0].upper()}{step.name[1:]}", "", f"Shows: {step.shows}."]
     if outcome.error is not None:

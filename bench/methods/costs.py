@@ -80,7 +80,7 @@ BASE = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "part
 
 
 @dataclass
-class Case:
+class MethodCostCase:
     """A method on a network whose training cost is measured."""
 
     label: str
@@ -130,7 +130,7 @@ def main() -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         write_two_task_datasets(Path(folder), options.data, options.images)
-        bench = Bench(Path(folder), options)
+        bench = MethodCostBench(Path(folder), options)
         cases = list(list_cases(options.methods))
         for case in cases:
             bench.learn_first_task(case)
@@ -147,35 +147,35 @@ def main() -> None:
     print_cost_table(cases, options.batch)
 
 
-def list_cases(names: list[str]) -> Iterator[Case]:
+def list_cases(names: list[str]) -> Iterator[MethodCostCase]:
     """Yield the methods and networks to measure, with the fine-tuning runs they are compared with."""
     wanted = [_build_case(name) for name in names if name != "finetune"] or [
         _build_case("finetune")
     ]
     for network, scenario in dict.fromkeys((json.dumps(c.network), c.scenario) for c in wanted):
-        yield Case("finetune", "finetune", json.loads(network), scenario)
+        yield MethodCostCase("finetune", "finetune", json.loads(network), scenario)
     for case in wanted:
         if case.method != "finetune":
             yield case
         if case.method == "gem":
-            yield Case(
+            yield MethodCostCase(
                 f"gem, task {PAST_TASKS + 1}", "gem", case.network, case.scenario, PAST_TASKS
             )
         for label, hyper in VARIANTS.get(case.method, {}).items():
-            yield Case(label, case.method, case.network, case.scenario, hyper=hyper)
+            yield MethodCostCase(label, case.method, case.network, case.scenario, hyper=hyper)
 
 
-def _build_case(name: str) -> Case:
+def _build_case(name: str) -> MethodCostCase:
     method = registry.get_method(name)
     families = method.accepts.architectures
     refused = families is not None and "small-resnet" not in families
     network = NETWORKS[families[0]] if families and refused else {"name": "resnet20"}
-    return Case(
+    return MethodCostCase(
         name, name, network, "class" if "class" in method.scenarios else method.scenarios[0]
     )
 
 
-class Bench:
+class MethodCostBench:
     """Runs learning jobs for measurements, with their files in `folder`."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
@@ -184,7 +184,7 @@ class Bench:
         self._device = torch.device(options.device)
         self._runs = itertools.count(1)
 
-    def learn_first_task(self, case: Case) -> None:
+    def learn_first_task(self, case: MethodCostCase) -> None:
         """Learn the first task of a case, so that the measured second task has a parent version."""
         result = self._run_task_job(case, 1, epochs=1)
         facts = json.loads((result / "result.json").read_text())
@@ -204,21 +204,21 @@ class Bench:
         case.parent = {"version": 1, "manifest": {key: facts[key] for key in kept}, "parts": parts}
         case.stored = sum(Path(p["path"]).stat().st_size for p in parts if p["type"] in TYPES)
 
-    def measure_step_seconds(self, case: Case) -> list[float]:
+    def measure_step_seconds(self, case: MethodCostCase) -> list[float]:
         """Measure the seconds of training steps of the second task."""
-        clock = Clock(self._device)
+        clock = StepTimingControl(self._device)
         self._run_task_job(case, case.past + 1, clock, epochs=MANY_EPOCHS)
         return clock.step_durations
 
-    def measure_update_seconds(self, case: Case) -> float:
+    def measure_update_seconds(self, case: MethodCostCase) -> float:
         """Measure the seconds of learning the whole second task."""
         start = time.perf_counter()
         self._run_task_job(case, 2, epochs=self._options.epochs, held_out=True)
         return time.perf_counter() - start
 
-    def measure_step_memory(self, case: Case) -> None:
+    def measure_step_memory(self, case: MethodCostCase) -> None:
         """Measure the memory in use after a training step, and its rise during the next one."""
-        method, peak = registry.get_method(case.method), Peak(self._device)
+        method, peak = registry.get_method(case.method), StepMemoryControl(self._device)
         after_step = method.after_step
 
         def watch_training_step(self: Any, ctx: Any, batch: Any) -> None:
@@ -235,7 +235,13 @@ class Bench:
         case.peak = peak.bytes
 
     def _run_task_job(
-        self, case: Case, number: int, control: Any = None, *, epochs: int, held_out: bool = False
+        self,
+        case: MethodCostCase,
+        number: int,
+        control: Any = None,
+        *,
+        epochs: int,
+        held_out: bool = False,
     ) -> Path:
         """Run the learning job of one task; return the folder of its result, None if it was
         stopped.
@@ -284,7 +290,7 @@ class Bench:
         return out / "result"
 
 
-class Clock:
+class StepTimingControl:
     """Training control that records when each step ended, and stops the job after enough steps."""
 
     def __init__(self, device: torch.device) -> None:
@@ -310,7 +316,7 @@ class Clock:
         return [end - start for start, end in itertools.pairwise(self._ends[WARM - 1 :])]
 
 
-class Peak:
+class StepMemoryControl:
     """Training control that measures the memory of the second step, then stops the job."""
 
     def __init__(self, device: torch.device) -> None:
@@ -391,7 +397,7 @@ def _iterate_tensors(value: object) -> Iterator[Tensor]:
             yield from _iterate_tensors(item)
 
 
-def print_cost_table(cases: list[Case], batch: int) -> None:
+def print_cost_table(cases: list[MethodCostCase], batch: int) -> None:
     """Print the measured training costs as a table, one line per method."""
     print(
         f"{'':14} {'network':9} {'step ms':>8} {'ratio':>6} {'theory':>6}  {'':24}"

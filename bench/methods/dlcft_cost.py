@@ -35,7 +35,7 @@ GOAL = 1.70
 KINDS: tuple[Kind, ...] = ("diagonal", "kfac", "tkfac")
 
 
-class Subject:
+class LinearisationCostSubject:
     """A network in plain and linearised form, with images for a step, to compare their cost."""
 
     def __init__(self, name: str, device: torch.device, batch: int, size: int) -> None:
@@ -110,7 +110,9 @@ def main() -> None:
             f"{name}, {options.size} px, batch {options.batch}, {options.device}, "
             f"{options.threads} threads"
         )
-        subject = Subject(name, torch.device(options.device), options.batch, options.size)
+        subject = LinearisationCostSubject(
+            name, torch.device(options.device), options.batch, options.size
+        )
         for line in (
             *render_operations_table(subject),
             *render_memory_table(subject),
@@ -120,7 +122,7 @@ def main() -> None:
             print(f"  {line}", flush=True)
 
 
-def render_operations_table(subject: Subject) -> list[str]:
+def render_operations_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of floating-point operations of each pass, relative to the plain network."""
 
     def count_operations(work: Callable[[], object]) -> int:
@@ -150,7 +152,7 @@ def render_operations_table(subject: Subject) -> list[str]:
     ]
 
 
-def render_memory_table(subject: Subject) -> list[str]:
+def render_memory_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of the memory that a training step keeps for its backward pass."""
     network = subject.network
     found = {
@@ -165,7 +167,9 @@ def render_memory_table(subject: Subject) -> list[str]:
 
 
 def count_saved_bytes(
-    subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
+    subject: LinearisationCostSubject,
+    logits: Callable[[Tensor], Tensor],
+    moving: list[torch.nn.Parameter],
 ) -> int:
     """Return the bytes of activations that autograd saves for the backward pass."""
     own = {p.untyped_storage().data_ptr() for p in subject.network.parameters()}
@@ -184,7 +188,7 @@ def count_saved_bytes(
     return sum(seen.values())
 
 
-def render_size_table(subject: Subject) -> list[str]:
+def render_size_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of the bytes that versions store: frozen backbone once, the rest per version."""
     blocks = {kind: subject.estimate_curvature(kind) for kind in KINDS}
     found = {
@@ -208,7 +212,7 @@ def _sum_tensor_bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.nbytes for t in tensors)
 
 
-def render_seconds_table(subject: Subject, rounds: int) -> list[str]:
+def render_seconds_table(subject: LinearisationCostSubject, rounds: int) -> list[str]:
     """Render a table of the median seconds of each pass, relative to the plain network."""
     network = subject.network
     curvature = {

@@ -74,7 +74,7 @@ def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> T
     return attention.scale[:, None] * (scores.softmax(-1) @ values)
 
 
-class Step:
+class DneTrainingStep:
     """A training step of DNE's newest expert, with and without shared computation."""
 
     def __init__(self, network: ExpandedNetwork, before: BlockwiseClassifier, x: Tensor) -> None:
@@ -171,7 +171,7 @@ def main() -> None:
             options.rounds,
             device,
         )
-        step = Step(network, classifiers[-2], x)
+        step = DneTrainingStep(network, classifiers[-2], x)
         kinds = (
             (lambda step=step: step.compute_older_features(step.packed)),
             (lambda step=step: step.compute_older_features(None)),

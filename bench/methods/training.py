@@ -158,7 +158,7 @@ def measure_plain_loop_rate(
 
 
 @dataclass
-class _Clock:
+class _TrainingEndClock:
     """Records when the first epoch and the whole training ended."""
 
     steps_per_epoch: int
@@ -207,7 +207,7 @@ def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: 
             "threads": threads,
             "device": "cpu",
         }
-        clock = _Clock(-(-count // BATCH))
+        clock = _TrainingEndClock(-(-count // BATCH))
         run_completed_spec(spec, clock)
     return float(case["epochs"] * count / (clock.end - clock.warm))
 

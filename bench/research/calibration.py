@@ -27,8 +27,8 @@ from torch import Tensor
 
 from bench.research import closed_forms
 from bench.research.closed_forms import (
-    Features,
-    Prepared,
+    DataSetFeatures,
+    PreparedBackbone,
     Scores,
     compute_image_features,
     encode_grey_png,
@@ -54,7 +54,7 @@ PROMISES = (0.9, 0.95, 0.98)
 
 
 @dataclass(frozen=True)
-class Said:
+class HeldOutPredictions:
     """A head's logits for held-out images, with the indices of the correct classes."""
 
     logits: Tensor
@@ -69,8 +69,8 @@ class Said:
         probabilities, rows = (self.logits.double() / temperature).softmax(1).max(1)
         return probabilities.numpy(), (rows == self.targets).numpy()
 
-    def select_rows(self, rows: Tensor) -> "Said":
-        return Said(self.logits[rows], self.targets[rows])
+    def select_rows(self, rows: Tensor) -> "HeldOutPredictions":
+        return HeldOutPredictions(self.logits[rows], self.targets[rows])
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def main() -> None:
         print_effect_of_six(found)
 
 
-def predict_held_out(found: Features) -> Said:
+def predict_held_out(found: DataSetFeatures) -> HeldOutPredictions:
     """Predict held-out images with a head fitted to all classes."""
     return predict_from_features(
         fit_first_version_head(found.train, found.labels, found.class_count),
@@ -117,7 +117,7 @@ def predict_held_out(found: Features) -> Said:
     )
 
 
-def print_calibration_errors(streams: dict[str, Said]) -> None:
+def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
     """Print calibration errors before and after temperature scaling."""
     print_table_head("stream | images | accuracy | temperature | error before | error after")
     for name, said in streams.items():
@@ -137,7 +137,7 @@ def print_calibration_errors(streams: dict[str, Said]) -> None:
         )
 
 
-def print_effect_of_six(streams: dict[str, Features]) -> None:
+def print_effect_of_six(streams: dict[str, DataSetFeatures]) -> None:
     """Print how much six images of a new class change the probabilities of other classes."""
     print_table_head(
         "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
@@ -151,7 +151,7 @@ def print_effect_of_six(streams: dict[str, Features]) -> None:
         print_table_row(name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True)))
 
 
-def predict_with_few_images(found: Features, rare: int, few: int) -> Said:
+def predict_with_few_images(found: DataSetFeatures, rare: int, few: int) -> HeldOutPredictions:
     """Predict held-out images with a head fitted to only `few` images of the class `rare`.
 
     Of the class `rare` one image is held out, as of a batch of six.
@@ -171,12 +171,14 @@ def predict_with_few_images(found: Features, rare: int, few: int) -> Said:
     return predict_from_features(scores, found.held_out[old], expected - (expected > rare).long())
 
 
-def compute_mean_probability_change(before: Said, after: Said, rare: int, scaled: bool) -> float:
+def compute_mean_probability_change(
+    before: HeldOutPredictions, after: HeldOutPredictions, rare: int, scaled: bool
+) -> float:
     """Return the mean absolute change of the correct class's probability between two heads."""
     columns = torch.arange(after.logits.shape[1]) != rare
     old = after.targets != rare
 
-    def get_correct_probabilities(said: Said) -> Tensor:
+    def get_correct_probabilities(said: HeldOutPredictions) -> Tensor:
         return (said.logits.double() / (said.fitted_temperature if scaled else 1.0)).softmax(1)
 
     first = get_correct_probabilities(before).gather(1, before.targets[:, None])
@@ -184,7 +186,7 @@ def compute_mean_probability_change(before: Said, after: Said, rare: int, scaled
     return float((first - then).abs().mean())
 
 
-def print_kept_promises(streams: dict[str, Said]) -> None:
+def print_kept_promises(streams: dict[str, HeldOutPredictions]) -> None:
     """Print how often the promised precision is kept on images that did not set the threshold."""
     print_table_head(
         "stream | promised | halves with a threshold | promise reached in | broken in | mean "
@@ -205,7 +207,9 @@ def print_kept_promises(streams: dict[str, Said]) -> None:
             )
 
 
-def measure_promise_on_halves(said: Said, promise: float) -> tuple[list[float], list[float]]:
+def measure_promise_on_halves(
+    said: HeldOutPredictions, promise: float
+) -> tuple[list[float], list[float]]:
     """Measure precision and coverage on random halves whose other half set the threshold."""
     shares, covers = [], []
     for seed in range(SPLITS):
@@ -225,7 +229,7 @@ def measure_promise_on_halves(said: Said, promise: float) -> tuple[list[float], 
 
 
 def print_unknown_detection(
-    streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]
+    streams: dict[str, DataSetFeatures], backbone: PreparedBackbone, folders: Sequence[Path]
 ) -> None:
     """Print how well images of unknown classes are separated from known ones."""
     draw = np.random.default_rng(0)
@@ -298,9 +302,9 @@ def compute_auroc(inside: Tensor, outside: Tensor) -> float:
     return float(more + (inside[:, None] == outside[None]).double().mean() / 2)
 
 
-def predict_from_features(scores: Scores, features: Tensor, targets: Tensor) -> Said:
+def predict_from_features(scores: Scores, features: Tensor, targets: Tensor) -> HeldOutPredictions:
     """Predict logits from features with a fitted head."""
-    return Said(scores(features), targets)
+    return HeldOutPredictions(scores(features), targets)
 
 
 def format_calibration(found: Calibration) -> str:

@@ -48,7 +48,7 @@ Labelled = list[tuple[bytes, int]]
 
 
 @dataclass(frozen=True)
-class Stream:
+class EncodedDataSet:
     """A data set of encoded images with class numbers, to learn from and held out."""
 
     name: str
@@ -57,7 +57,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Features:
+class DataSetFeatures:
     """Features of a data set's images, to learn from and held out, with labels."""
 
     train: Tensor
@@ -96,7 +96,7 @@ def main() -> None:
         print_one_sided_accuracy(base, found)
 
 
-def iterate_streams(data: Path) -> Iterator[Stream]:
+def iterate_streams(data: Path) -> Iterator[EncodedDataSet]:
     """Yield three data sets: digits, MNIST, and twenty CIFAR-100 classes new to the small base."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
@@ -123,7 +123,7 @@ def iterate_streams(data: Path) -> Iterator[Stream]:
     yield split_stream_images("CIFAR-100", found, 25)
 
 
-def read_photo_stream(folder: Path) -> Stream:
+def read_photo_stream(folder: Path) -> EncodedDataSet:
     """Read a data set of photos from `<class>/<image>` in a folder."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [
@@ -134,7 +134,7 @@ def read_photo_stream(folder: Path) -> Stream:
     return split_stream_images("photos", [(path.read_bytes(), label) for path, label in files], 120)
 
 
-def split_stream_images(name: str, images: Labelled, most: int) -> Stream:
+def split_stream_images(name: str, images: Labelled, most: int) -> EncodedDataSet:
     """Split images by a fixed seed into held-out ones and those to learn, with limits per class."""
     order = np.random.default_rng(0).permutation(len(images))
     by_class: dict[int, Labelled] = {}
@@ -148,7 +148,7 @@ def split_stream_images(name: str, images: Labelled, most: int) -> Stream:
         for rows in by_class.values()
         for image in rows[min(HELD_OUT, len(rows) // 3) :][:most]
     ]
-    return Stream(name, train, held_out)
+    return EncodedDataSet(name, train, held_out)
 
 
 def encode_grey_png(pixels: "np.ndarray") -> bytes:
@@ -168,7 +168,7 @@ def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedBackbone:
     """A backbone in evaluation mode, with the preparation of its images."""
 
     network: torch.nn.Module
@@ -189,7 +189,7 @@ def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
     return load_tensors(path)
 
 
-def read_backbones(cache: Path) -> dict[str, Prepared]:
+def read_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     """Load the two packaged backbones by name."""
     packaged = packaged_base.load_base_description()
     cpu = torch.device("cpu")
@@ -200,10 +200,10 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(convert_imagenet_checkpoint(cache))
     return {
-        packaged_base.PACKAGED: Prepared(
+        packaged_base.PACKAGED: PreparedBackbone(
             small.eval(), 32, SquareResizing(), InputNormaliser(packaged.normalise, 3, cpu)
         ),
-        imagenet_base.NAME: Prepared(
+        imagenet_base.NAME: PreparedBackbone(
             large.eval(),
             224,
             SquareResizing(float(known.crop), known.interpolation),
@@ -212,7 +212,9 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     }
 
 
-def compute_stream_features(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
+def compute_stream_features(
+    stream: EncodedDataSet, base: str, prepared: PreparedBackbone, cache: Path
+) -> DataSetFeatures:
     """Return the features of a data set's images, cached on disk."""
     path = cache / f"{base.replace('/', '-')}-{stream.name}.safetensors"
     if not path.exists():
@@ -225,10 +227,10 @@ def compute_stream_features(stream: Stream, base: str, prepared: Prepared, cache
             },
             path,
         )
-    return Features(**load_tensors(path))
+    return DataSetFeatures(**load_tensors(path))
 
 
-def compute_image_features(images: Labelled, prepared: Prepared) -> Tensor:
+def compute_image_features(images: Labelled, prepared: PreparedBackbone) -> Tensor:
     """Compute features float32 [n, D] of encoded images by a backbone."""
     found = []
     with torch.no_grad():
@@ -355,14 +357,14 @@ COMPARED = ("ridge", "balanced ridge", "lda", "auto")
 """Heads of the tables of rare classes and of one-sided batches."""
 
 
-def measure_head_accuracy(scores: Scores, found: Features) -> tuple[float, float, Tensor]:
+def measure_head_accuracy(scores: Scores, found: DataSetFeatures) -> tuple[float, float, Tensor]:
     """Measure a head's accuracy, its mean over classes, and the recall of each class."""
     right = (scores(found.held_out).argmax(1) == found.expected).double()
     recalls = torch.stack([right[found.expected == c].mean() for c in range(found.class_count)])
     return float(right.mean()), float(recalls.mean()), recalls
 
 
-def print_head_accuracies(base: str, streams: dict[str, Features]) -> None:
+def print_head_accuracies(base: str, streams: dict[str, DataSetFeatures]) -> None:
     """Print accuracy and mean class accuracy of every head on every data set."""
     print(f"\n{base}\n\n| head | " + " | ".join(streams) + " |\n| --- |" + " ---: |" * len(streams))
     for name, fit in HEADS.items():
@@ -375,7 +377,7 @@ def print_head_accuracies(base: str, streams: dict[str, Features]) -> None:
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def print_rare_class_recall(base: str, streams: dict[str, Features]) -> None:
+def print_rare_class_recall(base: str, streams: dict[str, DataSetFeatures]) -> None:
     """Print the recall of a class with few training images, and the total accuracy."""
     print(f"\n| {base}: images of the rare class | head | " + " | ".join(streams) + " |")
     print("| ---: | --- |" + " ---: |" * len(streams))
@@ -400,7 +402,7 @@ def select_few_of_class(labels: Tensor, rare: int, few: int) -> Tensor:
     return torch.cat([rows[labels != rare], rows[labels == rare][:few]])
 
 
-def print_one_sided_accuracy(base: str, streams: dict[str, Features]) -> None:
+def print_one_sided_accuracy(base: str, streams: dict[str, DataSetFeatures]) -> None:
     """Print accuracy before and after learning a batch with mostly one class.
 
     All classes but one have few images, a twentieth of what the last one gets in the end: mean over
@@ -423,7 +425,7 @@ def print_one_sided_accuracy(base: str, streams: dict[str, Features]) -> None:
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def _measure_one_sided_batch(name: str, found: Features, seed: int) -> tuple[float, float]:
+def _measure_one_sided_batch(name: str, found: DataSetFeatures, seed: int) -> tuple[float, float]:
     """Measure mean class accuracy before and after learning a batch with mostly one class."""
     order = torch.randperm(len(found.labels), generator=torch.Generator().manual_seed(seed))
     few = max(2, min(int(torch.bincount(found.labels).max()) // BULK, 6))

@@ -40,7 +40,7 @@ MNIST_IMAGES = 200
 
 
 @dataclass(frozen=True)
-class Stream:
+class ComparedDataSet:
     """A folder of class folders to compare methods on, and the batches of its classes."""
 
     name: str
@@ -71,17 +71,19 @@ def main() -> None:
                 options.json.write_text(json.dumps(documents, ensure_ascii=False, indent=2) + "\n")
 
 
-def write_streams(scratch: Path, data: Path | None, photos: Path | None) -> Iterator[Stream]:
+def write_streams(
+    scratch: Path, data: Path | None, photos: Path | None
+) -> Iterator[ComparedDataSet]:
     """Write each available data set as a folder of class folders, and yield it."""
-    yield Stream("digits", write_digit_folders(scratch / "digits"), 5)
+    yield ComparedDataSet("digits", write_digit_folders(scratch / "digits"), 5)
     if data is not None and (data / "mnist").is_dir():
-        yield Stream("MNIST", write_mnist_folders(data / "mnist", scratch / "mnist"), 5)
+        yield ComparedDataSet("MNIST", write_mnist_folders(data / "mnist", scratch / "mnist"), 5)
     if data is not None and (data / "cifar100" / CIFAR_FILE).is_file():
-        yield Stream(
+        yield ComparedDataSet(
             "CIFAR-100", unpack_images(data / "cifar100" / CIFAR_FILE, scratch / "cifar100"), 5
         )
     if photos is not None:
-        yield Stream("photos", photos, 3)
+        yield ComparedDataSet("photos", photos, 3)
 
 
 def write_digit_folders(folder: Path) -> Path:

@@ -18,7 +18,7 @@ FIRST, LAST = slice(1, 6), slice(-5, None)
 
 
 @dataclass(frozen=True)
-class Said:
+class NetworkPredictions:
     """A network's logits float64 [n, classes] for some images, with the true labels int64 [n].
 
     Arrays, since a tensor's memory is gone with the process that sends it.
@@ -29,7 +29,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Terms:
+class LossForecastTerms:
     """Forecast of how much the mean loss rises after an update, with its first- and second-order
     parts.
 
@@ -45,7 +45,7 @@ class Terms:
 
 
 @dataclass
-class Update:
+class DlcftUpdate:
     """Measured costs and forecasts of one DLCFT update."""
 
     seconds: float
@@ -54,15 +54,17 @@ class Update:
     peak: int
     bytes: dict[str, int]
     digests: dict[str, str]
-    predicted: Terms | None
-    tasks: list[Said]
-    test: Said
+    predicted: LossForecastTerms | None
+    tasks: list[NetworkPredictions]
+    test: NetworkPredictions
     measuring: float
-    measured: tuple[Terms, float] | None = None
-    held_out: tuple[Terms, float] | None = None
+    measured: tuple[LossForecastTerms, float] | None = None
+    held_out: tuple[LossForecastTerms, float] | None = None
 
 
-def compute_file_changes(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
+def compute_file_changes(
+    before: list[NetworkPredictions], after: list[NetworkPredictions]
+) -> tuple[LossForecastTerms, float]:
     """Return the mean change of loss and accuracy between two networks, over files of images."""
     found = []
     for old, new in zip(before, after, strict=True):
@@ -73,10 +75,10 @@ def compute_file_changes(before: list[Said], after: list[Said]) -> tuple[Terms, 
         right = [(said.logits.argmax(1) == said.y).mean() for said in (old, new)]
         found.append((bend, slope, right[1] - right[0]))
     bend, slope, accuracy = (statistics.fmean(column) for column in zip(*found, strict=True))
-    return Terms(bend + slope, bend, slope), accuracy
+    return LossForecastTerms(bend + slope, bend, slope), accuracy
 
 
-def describe_update_costs(updates: list[Update]) -> list[str]:
+def describe_update_costs(updates: list[DlcftUpdate]) -> list[str]:
     """Describe time, memory and bytes of DLCFT updates."""
     lines = [
         "update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB "
@@ -105,7 +107,7 @@ def describe_update_costs(updates: list[Update]) -> list[str]:
     return lines
 
 
-def describe_forecast_quality(updates: list[Update], trials: list[Update]) -> list[str]:
+def describe_forecast_quality(updates: list[DlcftUpdate], trials: list[DlcftUpdate]) -> list[str]:
     """Compare forecast and measured losses of DLCFT updates."""
     both = [(False, u) for u in updates] + [(True, u) for u in trials]
     lines = []

@@ -61,14 +61,14 @@ BUFFER = 100
 
 
 @dataclass(frozen=True)
-class Mnist:
+class ReducedMnist:
     """MNIST reduced to 16 × 16 pixels: images and labels of both parts."""
 
     train: tuple[Pixels, Pixels]
     test: tuple[Pixels, Pixels]
 
     @staticmethod
-    def read_mnist_files(data: Path) -> "Mnist":
+    def read_mnist_files(data: Path) -> "ReducedMnist":
         """Read and reduce MNIST from `data/mnist`. Raises OSError or ValueError for missing files."""
         parts = [
             (
@@ -77,7 +77,7 @@ class Mnist:
             )
             for part in ("train", "t10k")
         ]
-        return Mnist(*parts)
+        return ReducedMnist(*parts)
 
     def build_npz_batch(
         self, classes: Sequence[int], count: int, turn: int, angle: float = 0
@@ -96,7 +96,7 @@ class Mnist:
 
 
 @dataclass(frozen=True)
-class Stream:
+class LearnedStream:
     """Results of one model that learned a stream: versions, metrics and sizes."""
 
     scenario: str
@@ -123,7 +123,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     begun = time.monotonic()
-    mnist = Mnist.read_mnist_files(options.data)
+    mnist = ReducedMnist.read_mnist_files(options.data)
     network, accuracy = train_base_network(mnist, {"name": options.architecture})
     print(
         f"base: {options.architecture} on digits {OF_BASE[0]} to {OF_BASE[-1]}, {accuracy:.3f} of "
@@ -146,7 +146,7 @@ def main() -> None:
     print(f"\n{len(found)} streams in {time.monotonic() - begun:.0f} s")
 
 
-def train_base_network(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
+def train_base_network(mnist: ReducedMnist, architecture: Json) -> tuple[Network, float]:
     """Train a base network on digits, and return it with its test accuracy."""
     network = build_network(architecture, ImageSpec(SIZE, 1), "class", seed=0)
     network.add_task_classes(
@@ -179,8 +179,8 @@ def upload_network_as_base(client: Perennial, network: Network, architecture: Js
 
 
 def learn_all_streams(
-    client: Perennial, mnist: Mnist, base: str, options: argparse.Namespace
-) -> list[Stream]:
+    client: Perennial, mnist: ReducedMnist, base: str, options: argparse.Namespace
+) -> list[LearnedStream]:
     """Learn the digit stream with every scenario and method over HTTP, and return the results.
 
     Raises:
@@ -213,7 +213,7 @@ def learn_all_streams(
     for job in jobs:
         job.wait(1800)
     return [
-        Stream(
+        LearnedStream(
             scenario,
             method,
             client.metrics.retrieve(name),
@@ -223,7 +223,9 @@ def learn_all_streams(
     ]
 
 
-def build_named_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, bytes]]:
+def build_named_batches(
+    mnist: ReducedMnist, scenario: str, count: int
+) -> Iterator[tuple[str, bytes]]:
     """Yield the three batches of the digit stream as (task name, upload)."""
     for turn, angle in enumerate(ANGLES):
         if scenario == "data":
@@ -233,7 +235,7 @@ def build_named_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tup
             yield f"digits-{pair[0]}-{pair[1]}", mnist.build_npz_batch(pair, count, 0)
 
 
-def render_accuracy_matrices(found: list[Stream]) -> str:
+def render_accuracy_matrices(found: list[LearnedStream]) -> str:
     """Render the accuracy matrix of every stream in Markdown, with ACC and forgetting."""
     lines = [
         "| scenario | method | version | task 1 | task 2 | task 3 | ACC | forgetting |",
@@ -251,7 +253,7 @@ def render_accuracy_matrices(found: list[Stream]) -> str:
     return "\n".join(lines)
 
 
-def render_loss_forecasts(found: list[Stream]) -> str:
+def render_loss_forecasts(found: list[LearnedStream]) -> str:
     """Render a table of each update's forecast and measured loss on earlier tasks."""
     lines = [
         "| scenario | method | version | predicted rise | measured rise | ratio | by task: before "
@@ -276,7 +278,7 @@ def render_loss_forecasts(found: list[Stream]) -> str:
     return "\n".join(lines)
 
 
-def render_part_sizes(found: list[Stream]) -> str:
+def render_part_sizes(found: list[LearnedStream]) -> str:
     """Render a table of the bytes in the last version's parts by type, total and new."""
     kinds = ("backbone", "displacement", "head", "curvature", "buffer")
     lines = [

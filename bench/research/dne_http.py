@@ -55,7 +55,7 @@ SETTINGS = {"PERENNIAL_LEASE_S": "6", "PERENNIAL_CHORES_S": "0.5", "PERENNIAL_SN
 
 
 @dataclass
-class Stream:
+class ProbedTaskStream:
     """A stream of tasks learned over HTTP, with earlier predictions to compare later ones with."""
 
     name: str
@@ -110,12 +110,12 @@ def main() -> None:
         "--threads", type=int, default=0, help="per job (default: the service's own choice)"
     )
     options = parser.parse_args()
-    streams = [Stream("digits", 1, list(iterate_digit_tasks()))]
+    streams = [ProbedTaskStream("digits", 1, list(iterate_digit_tasks()))]
     if options.data:
         tasks = list(
             iterate_cifar_tasks(options.data / "cifar100", options.classes, options.images)
         )
-        streams.append(Stream("cifar100", 3, tasks))
+        streams.append(ProbedTaskStream("cifar100", 3, tasks))
     environment = {
         **SETTINGS,
         **({"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}),
@@ -187,7 +187,9 @@ def pack_files_as_zip(files: Files) -> bytes:
     return out.getvalue()
 
 
-def learn_and_compare_models(running: service.RunningService, stream: Stream, epochs: int) -> None:
+def learn_and_compare_models(
+    running: service.RunningService, stream: ProbedTaskStream, epochs: int
+) -> None:
     """Learn a stream with and without killed jobs, and check that both models are equal."""
     client = Perennial(running.key, base_url=running.url)
     counts = [
@@ -225,7 +227,7 @@ def learn_and_compare_models(running: service.RunningService, stream: Stream, ep
 
 def learn_stream_with_kills(
     running: service.RunningService,
-    stream: Stream,
+    stream: ProbedTaskStream,
     model: str,
     epochs: int,
     stages: tuple[str, ...],
@@ -306,7 +308,7 @@ def print_resumed_snapshots(handle: JobHandle, job: types.Job, stages: tuple[str
 
 
 def require_equal_models(
-    stream: Stream, versions: list[types.Version], others: list[types.Version]
+    stream: ProbedTaskStream, versions: list[types.Version], others: list[types.Version]
 ) -> None:
     """Exit with an error unless both models have equal parts and predictions."""
     for one, other in zip(versions, others, strict=True):

@@ -28,8 +28,8 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from bench.experiment.data import Files
-from bench.experiment.plan import Images
+from bench.experiment.data import DatasetFileCache
+from bench.experiment.plan import PlannedImages
 from bench.research import closed_forms
 from core.contract.gate import GateCheck, GateLimits
 from core.contract.losses import (
@@ -60,29 +60,31 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class Stream:
+class GateStudyStream:
     """A data set and how the gate study cuts it into batches."""
 
     name: str
-    images: Images | str
+    images: PlannedImages | str
     """Of a data set, or the name of features on the base for photos."""
     classes_per_task: int
     train_per_class: int
 
 
-CIFAR = Images(path="cifar100", train_per_class=100, test_per_class=50)
+CIFAR = PlannedImages(path="cifar100", train_per_class=100, test_per_class=50)
 STREAMS = (
-    Stream("digits", Images(path="bundled/digits", channels=1), 2, 40),
-    Stream("MNIST", Images(path="mnist", pad=2, train_per_class=200, test_per_class=100), 2, 40),
-    Stream("CIFAR-100, by 5", CIFAR, 5, 25),
-    Stream("CIFAR-100, by 10", CIFAR, 10, 50),
-    Stream(
+    GateStudyStream("digits", PlannedImages(path="bundled/digits", channels=1), 2, 40),
+    GateStudyStream(
+        "MNIST", PlannedImages(path="mnist", pad=2, train_per_class=200, test_per_class=100), 2, 40
+    ),
+    GateStudyStream("CIFAR-100, by 5", CIFAR, 5, 25),
+    GateStudyStream("CIFAR-100, by 10", CIFAR, 10, 50),
+    GateStudyStream(
         "CIFAR-100, classes 60 to 79",
-        Images(path="cifar100", classes="60-79", train_per_class=100, test_per_class=50),
+        PlannedImages(path="cifar100", classes="60-79", train_per_class=100, test_per_class=50),
         5,
         25,
     ),
-    Stream("CIFAR-100, by 1", CIFAR, 1, 50),
+    GateStudyStream("CIFAR-100, by 1", CIFAR, 1, 50),
 )
 MOST_CLASSES = {"CIFAR-100, by 10": 60, "CIFAR-100, by 5": 40, "CIFAR-100, by 1": 20}
 ALARMED = ("digits", "MNIST", "CIFAR-100, by 5")
@@ -92,7 +94,7 @@ FEW, MANY = 20, 100
 
 
 @dataclass(frozen=True)
-class Features:
+class GateStudyFeatures:
     """Features of a data set's two parts, with a constant column and labels."""
 
     train: tuple[Tensor, Tensor]
@@ -148,22 +150,24 @@ def _print_detection_power() -> None:
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
 
 
-def _extract_stream_features(data: Path) -> dict[str, Features]:
+def _extract_stream_features(data: Path) -> dict[str, GateStudyFeatures]:
     """Extract the features of all studied data sets with the packaged base."""
-    known: dict[str, Features] = {}
+    known: dict[str, GateStudyFeatures] = {}
     with tempfile.TemporaryDirectory() as cache:
-        files = Files(data, Path(cache))
+        files = DatasetFileCache(data, Path(cache))
         for stream in STREAMS:
-            assert isinstance(stream.images, Images)
+            assert isinstance(stream.images, PlannedImages)
             key = stream.images.model_dump_json()
             if key not in known:
                 known[key] = _extract_packaged_features(files, stream.images)
     return {
-        s.name: known[s.images.model_dump_json()] for s in STREAMS if isinstance(s.images, Images)
+        s.name: known[s.images.model_dump_json()]
+        for s in STREAMS
+        if isinstance(s.images, PlannedImages)
     }
 
 
-def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Features]:
+def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, GateStudyFeatures]:
     """Read cached features of photos, by name of the data set."""
     cache.mkdir(parents=True, exist_ok=True)
     prepared = closed_forms.read_backbones(cache)[imagenet_base.NAME]
@@ -171,22 +175,24 @@ def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Fea
     for stream in (*closed_forms.iterate_streams(data), closed_forms.read_photo_stream(photos)):
         held = closed_forms.compute_stream_features(stream, imagenet_base.NAME, prepared, cache)
         parts = ((held.train, held.labels), (held.held_out, held.expected))
-        found[stream.name] = Features(
+        found[stream.name] = GateStudyFeatures(
             *((append_column_of_ones(h).double(), labels) for h, labels in parts)
         )
     return found
 
 
-def _cut_into_streams(features: dict[str, Features]) -> tuple[Stream, ...]:
+def _cut_into_streams(features: dict[str, GateStudyFeatures]) -> tuple[GateStudyStream, ...]:
     """Split each data set into batches of few classes, with few and with many images each."""
     return tuple(
-        Stream(f"{name}, {images} images of a class", name, max(2, data.class_count // 4), images)
+        GateStudyStream(
+            f"{name}, {images} images of a class", name, max(2, data.class_count // 4), images
+        )
         for name, data in features.items()
         for images in (FEW, MANY)
     )
 
 
-def _extract_packaged_features(files: Files, images: Images) -> Features:
+def _extract_packaged_features(files: DatasetFileCache, images: PlannedImages) -> GateStudyFeatures:
     """Extract features of both parts of a data set with the packaged base."""
     source = files.decode_source(images)
     channels = files.get_image_shape(images)["channels"]
@@ -211,7 +217,7 @@ def _extract_packaged_features(files: Files, images: Images) -> Features:
         ones = torch.ones(len(features), 1, dtype=torch.float64)
         return torch.cat([features, ones], 1), torch.from_numpy(np.array(labels, np.int64))
 
-    return Features(compute_part_features("train"), compute_part_features("test"))
+    return GateStudyFeatures(compute_part_features("train"), compute_part_features("test"))
 
 
 Head = Callable[[Tensor], Tensor]
@@ -252,7 +258,9 @@ def _sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
 UPDATES = ("both halves", "the other half")
 
 
-def _print_false_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits: int) -> None:
+def _print_false_alarms(
+    streams: dict[str, GateStudyFeatures], heads: dict[str, Learn], splits: int
+) -> None:
     print("\nversions held beside one that learned a random half of the training images")
     print(
         "| images | head | held-out images | "
@@ -276,7 +284,7 @@ def _print_false_alarms(streams: dict[str, Features], heads: dict[str, Learn], s
 
 
 def _judge_equal_halves(
-    data: Features, learn: Learn, generator: torch.Generator
+    data: GateStudyFeatures, learn: Learn, generator: torch.Generator
 ) -> Iterator[tuple[int, list[list[GateCheck]]]]:
     """Judge updates without a true loss, to count the gate's false alarms.
 
@@ -300,7 +308,7 @@ def _judge_equal_halves(
         held = _draw_rows(all_held, images, generator)
         truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
         old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
-        tasks = [_Task(1, truth, old, new, new, new < 0) for new in answers]
+        tasks = [_JudgedTask(1, truth, old, new, new, new < 0) for new in answers]
         yield images, [_judge_by_gate([task], [_build_drift(task, 1)], None) for task in tasks]
 
 
@@ -313,7 +321,7 @@ def _find_rows_of_class(labels: Tensor, number: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _JudgedTask:
     """True and predicted labels of a task's images, by production and by the candidate."""
 
     number: int
@@ -349,7 +357,7 @@ def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Gat
     }
 
 
-def _build_drift(task: _Task, against: int) -> GateTaskComparison:
+def _build_drift(task: _JudgedTask, against: int) -> GateTaskComparison:
     right, kept = task.old == task.truth, task.best == task.truth
     return GateTaskComparison(
         task=task.number,
@@ -361,7 +369,7 @@ def _build_drift(task: _Task, against: int) -> GateTaskComparison:
 
 
 def _judge_by_gate(
-    tasks: Sequence[_Task],
+    tasks: Sequence[_JudgedTask],
     drifts: list[GateTaskComparison],
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
@@ -400,7 +408,10 @@ def _judge_by_gate(
 
 
 def _print_stream_losses(
-    streams: Sequence[Stream], features: dict[str, Features], heads: dict[str, Learn], orders: int
+    streams: Sequence[GateStudyStream],
+    features: dict[str, GateStudyFeatures],
+    heads: dict[str, Learn],
+    orders: int,
 ) -> None:
     print(
         "\nstreams of new classes: largest significant loss, smallest share right (versions that "
@@ -438,7 +449,7 @@ def _update_worst_checks(worst: dict[str, float], checks: list[GateCheck]) -> No
 
 
 def _learn_stream_of_batches(
-    stream: Stream, data: Features, learn: Learn, order: int
+    stream: GateStudyStream, data: GateStudyFeatures, learn: Learn, order: int
 ) -> Iterator[tuple[list[GateCheck], list[GateCheck]]]:
     """Learn the classes of a data set in random order, batch after batch.
 
@@ -468,14 +479,16 @@ def _learn_stream_of_batches(
             best.setdefault(task, []).append((known, heads[-1][1](features).argmax(1)))
 
 
-def _task_images(data: Features, classes: list[int], size: int, task: int) -> tuple[Tensor, Tensor]:
+def _task_images(
+    data: GateStudyFeatures, classes: list[int], size: int, task: int
+) -> tuple[Tensor, Tensor]:
     rows = [_find_rows_of_class(data.test[1], c) for c in classes[(task - 1) * size : task * size]]
     truth = torch.cat([torch.full((len(of),), (task - 1) * size + i) for i, of in enumerate(rows)])
     return data.test[0][torch.cat(rows)], truth
 
 
 def _compare_heads_on_task(
-    data: Features,
+    data: GateStudyFeatures,
     classes: list[int],
     size: int,
     heads: list[tuple[int, Head]],
@@ -488,12 +501,16 @@ def _compare_heads_on_task(
         scores = new(features)
         now = scores.argmax(1)
         answered = old(features).argmax(1)
-        tasks.append(_Task(task, truth, answered, scores[:, :before].argmax(1), now, now >= before))
+        tasks.append(
+            _JudgedTask(task, truth, answered, scores[:, :before].argmax(1), now, now >= before)
+        )
         if size == 1:
             continue  # as the service, which asks for two classes
         known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
         drifts.append(
-            _build_drift(_Task(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1)
+            _build_drift(
+                _JudgedTask(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1
+            )
         )
     features, truth = _task_images(data, classes, size, number)
     right = int((new(features).argmax(1) == truth).sum())

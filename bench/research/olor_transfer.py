@@ -40,12 +40,12 @@ from PIL import Image
 
 from bench.experiment.__main__ import PLANS
 from bench.experiment.conduct import run_experiment_plan
-from bench.experiment.data import Files, read_idx_array
+from bench.experiment.data import DatasetFileCache, read_idx_array
 from bench.experiment.grid import expand_plan_to_runs
-from bench.experiment.outcomes import Outcome, collect_outcomes, group_by_cell
-from bench.experiment.plan import Plan
+from bench.experiment.outcomes import RunOutcome, collect_outcomes, group_by_cell
+from bench.experiment.plan import ExperimentPlan
 from bench.experiment.program import run_main_and_exit
-from bench.experiment.runs import Store
+from bench.experiment.runs import ExperimentResultStore
 
 TARGETS = ("near", "far", "folds")
 PER_CLASS = {"train": 100, "test": 50}
@@ -53,7 +53,7 @@ PER_CLASS = {"train": 100, "test": 50}
 
 
 @dataclass(frozen=True)
-class Row:
+class OlorTransferRow:
     """Mean results of one method: weight rollback by OLOR, and accuracies."""
 
     network: str
@@ -96,18 +96,20 @@ def main() -> int:
     document["methods"] = _build_method_grid(document["methods"], networks, grid)
     document["bases"] = [base for base in document["bases"] if base["name"] in networks]
     document["seeds"] = [int(seed) for seed in options.seeds]
-    plan = Plan.model_validate_json(json.dumps(document))
+    plan = ExperimentPlan.model_validate_json(json.dumps(document))
     status = run_experiment_plan(plan, options.data, options.out, options.jobs, "cpu")
-    _, runs = expand_plan_to_runs(plan, Files(options.data, options.out / "data"), "cpu")
-    table = render_transfer_table(summarise_methods(collect_outcomes(runs, Store(options.out))[0]))
+    _, runs = expand_plan_to_runs(plan, DatasetFileCache(options.data, options.out / "data"), "cpu")
+    table = render_transfer_table(
+        summarise_methods(collect_outcomes(runs, ExperimentResultStore(options.out))[0])
+    )
     (options.out / f"olor-{options.target}.md").write_text(table)
     print(table)
     return status
 
 
-def summarise_methods(outcomes: Sequence[Outcome]) -> list[Row]:
+def summarise_methods(outcomes: Sequence[RunOutcome]) -> list[OlorTransferRow]:
     """Average finished runs over streams and seeds into a row per method."""
-    of_method: dict[str, list[Outcome]] = {}
+    of_method: dict[str, list[RunOutcome]] = {}
     for cell, found in group_by_cell(outcomes).items():
         of_method.setdefault(cell[3], []).extend(found)
     made = []
@@ -119,7 +121,7 @@ def summarise_methods(outcomes: Sequence[Outcome]) -> list[Row]:
             if "rollback" in stage
         ]
         made.append(
-            Row(
+            OlorTransferRow(
                 network=method.split("-")[0],
                 method=method.partition("-")[2],
                 first=statistics.fmean(each["first"] for each in rolled) if rolled else None,
@@ -134,7 +136,7 @@ def summarise_methods(outcomes: Sequence[Outcome]) -> list[Row]:
     return made
 
 
-def is_pareto_optimal(row: Row, others: Iterable[Row]) -> bool:
+def is_pareto_optimal(row: OlorTransferRow, others: Iterable[OlorTransferRow]) -> bool:
     """Return True if no other row of the network is better in source and target accuracy."""
     return not any(
         (other.target, other.source) != (row.target, row.source)
@@ -145,7 +147,7 @@ def is_pareto_optimal(row: Row, others: Iterable[Row]) -> bool:
     )
 
 
-def render_transfer_table(found: Sequence[Row]) -> str:
+def render_transfer_table(found: Sequence[OlorTransferRow]) -> str:
     """Render the transfer results in Markdown, by network and rising target accuracy."""
     head = [
         "network",

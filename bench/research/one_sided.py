@@ -70,7 +70,7 @@ draw.
 
 
 @dataclass(frozen=True)
-class Stream:
+class OneSidedDataSet:
     """A data set of encoded images by class, shuffled."""
 
     name: str
@@ -139,12 +139,12 @@ def main() -> None:
             patch = {**ROWS[row], "epochs": options.epochs, **options.recipe}
             print(f"| {row} ", end="", flush=True)
             for stream in streams:
-                base = Start(options.base, patch, stream, options.cache)
+                base = BatchLearner(options.base, patch, stream, options.cache)
                 print(f"| {base.measure_case(CASES[case], options.draws)} ", end="", flush=True)
             print("|", flush=True)
 
 
-def iterate_streams(data: Path, photos: Path | None) -> Iterator[Stream]:
+def iterate_streams(data: Path, photos: Path | None) -> Iterator[OneSidedDataSet]:
     """Yield the data sets: digits, MNIST, CIFAR-100 classes new to the base, photos."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
@@ -188,7 +188,7 @@ def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
     return found
 
 
-def split_for_cases(name: str, images: closed_forms.Labelled) -> Stream:
+def split_for_cases(name: str, images: closed_forms.Labelled) -> OneSidedDataSet:
     """Split each class into held-out images and those to learn."""
     by_class: dict[int, list[bytes]] = {}
     for row in np.random.default_rng(0).permutation(len(images)):
@@ -197,13 +197,13 @@ def split_for_cases(name: str, images: closed_forms.Labelled) -> Stream:
     needed = FEW + BULK
     held_out = [rows[: min(HELD_OUT, max(0, len(rows) - needed))] for rows in lists]
     train = [rows[len(held) :] for rows, held in zip(lists, held_out, strict=True)]
-    return Stream(name, train, held_out)
+    return OneSidedDataSet(name, train, held_out)
 
 
-class Start:
+class BatchLearner:
     """Learns batches from one of the two bases by a recipe, and measures accuracies."""
 
-    def __init__(self, base: str, patch: Json, stream: Stream, cache: Path) -> None:
+    def __init__(self, base: str, patch: Json, stream: OneSidedDataSet, cache: Path) -> None:
         self._stream = stream
         self._cache = cache
         name = imagenet_base.NAME if base == "photos" else packaged_base.PACKAGED

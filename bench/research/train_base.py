@@ -58,7 +58,7 @@ def main() -> None:
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     data = load_images(asked.data, asked.out / "images.npz")
-    Training(data, asked.out, asked.epochs, asked.width).train_until(
+    BaseTraining(data, asked.out, asked.epochs, asked.width).train_until(
         time.monotonic() + asked.minutes * 60
     )
 
@@ -90,7 +90,7 @@ def load_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
         return {name: stored[name] for name in stored.files}
 
 
-class Training:
+class BaseTraining:
     """Training run of the packaged base, with checkpoints in a folder."""
 
     def __init__(self, data: dict[str, np.ndarray], folder: Path, epochs: int, width: int) -> None:

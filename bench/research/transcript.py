@@ -92,7 +92,7 @@ def main() -> None:
     ):
         folder = Path(root) / "garden"
         write_photo_folders(source, folder)
-        terminal = Terminal(
+        terminal = TranscriptTerminal(
             folder, {"PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key}
         )
         for words, commands in STEPS:
@@ -132,7 +132,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 @dataclass
-class Terminal:
+class TranscriptTerminal:
     """Runs commands in a folder, with additions to the environment, for a transcript."""
 
     folder: Path

@@ -36,7 +36,7 @@ HELD_OUT = 50
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecipeChoiceOutcome:
     """Outcome of choosing between candidate recipes for a batch: accuracies, choice, regret."""
 
     stream: str
@@ -79,7 +79,7 @@ def main() -> None:
 
 def run_stream(
     client: Perennial, name: str, batches: list[bytes], epochs: int
-) -> Iterator[Outcome]:
+) -> Iterator[RecipeChoiceOutcome]:
     """Submit a stream's batches with trials, and print a line for each."""
     client.models.create(
         name,
@@ -97,7 +97,7 @@ def run_stream(
         methods = [_format_method(one.recipe.method) for one in trials.items]
         measured = [one.acc or 0.0 for one in trials.items]
         assert trials.chosen is not None
-        outcome = Outcome(name, number, measured, trials.chosen, methods)
+        outcome = RecipeChoiceOutcome(name, number, measured, trials.chosen, methods)
         listed = ", ".join(
             f"{method} {share:.3f}" for method, share in zip(methods, measured, strict=True)
         )
@@ -106,7 +106,7 @@ def run_stream(
         yield outcome
 
 
-def print_summary(outcomes: list[Outcome]) -> None:
+def print_summary(outcomes: list[RecipeChoiceOutcome]) -> None:
     """Print the mean regret of the trials' choice, of the first and of the worst candidate."""
     first = [max(one.accuracies) - one.accuracies[0] for one in outcomes]
     worst = [max(one.accuracies) - min(one.accuracies) for one in outcomes]

@@ -53,7 +53,7 @@ NAMES = ("seconds", "job_cpu_s", "worker_cpu_s", "statements", "requests", "new_
 
 
 @dataclass(frozen=True)
-class Figures:
+class UpdateCost:
     """Cost of one update: seconds, statements, store requests and bytes."""
 
     seconds: float
@@ -65,7 +65,7 @@ class Figures:
     total_bytes: int
 
 
-class CountedStore:
+class RequestCountingStore:
     """Object store without local files that counts its requests by kind."""
 
     def __init__(self, inner: Any) -> None:
@@ -86,7 +86,7 @@ class CountedStore:
         return None
 
 
-class Stream:
+class UpdateCostStream:
     """A model, and the worker that updates it, to measure how the cost of updates grows."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Stream:
         self._client.__enter__()
         logging.getLogger().setLevel(logging.WARNING)  # between the rows of a table
         self._worker = Worker(settings, ring=lambda _job: None)
-        self._store = CountedStore(self._worker.store)
+        self._store = RequestCountingStore(self._worker.store)
         self._worker.store = self._store
         self._worker.prepare_worker()
         self._scenario, self._side = scenario, side
@@ -118,11 +118,11 @@ class Stream:
         answer = self._client.post("/v1/models", json=model)
         assert answer.status_code == 201, answer.text
 
-    def learn_made_up_batch(self, number: int) -> Figures:
+    def learn_made_up_batch(self, number: int) -> UpdateCost:
         """Submit a batch of random images and learn it; return the update's cost."""
         return self.learn_sent_batch(make_random_npz(number, self._scenario, self._side))
 
-    def learn_sent_batch(self, archive: bytes) -> Figures:
+    def learn_sent_batch(self, archive: bytes) -> UpdateCost:
         """Submit a batch and learn it; return the update's cost."""
         answer = self._client.post(
             "/v1/models/aging/tasks",
@@ -132,13 +132,13 @@ class Stream:
         assert answer.status_code == 202, answer.text
         return self._run_waiting_job()
 
-    def make_edit_version(self, operations: list[dict[str, Any]]) -> Figures:
+    def make_edit_version(self, operations: list[dict[str, Any]]) -> UpdateCost:
         """Submit an edit and make its version; return the cost."""
         answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
         assert answer.status_code == 202, answer.text
         return self._run_waiting_job()
 
-    def _run_waiting_job(self) -> Figures:
+    def _run_waiting_job(self) -> UpdateCost:
         """Let the worker run the waiting job, and return its cost."""
         zygote = psutil.Process(self._worker.ensure_fork_server_running().pid)
         here = psutil.Process()
@@ -152,7 +152,7 @@ class Stream:
             job = session.scalars(select(Job).order_by(Job.place.desc()).limit(1)).one()
             assert job.state == "succeeded", (job.state, job.error)
             named = session.scalar(select(Version.bytes_new).where(Version.job_id == job.id))
-        return Figures(
+        return UpdateCost(
             seconds,
             used,
             own_used,
@@ -220,9 +220,9 @@ def run_and_print_stream(method: str, scenario: str, updates: int, side: int) ->
         "bytes |"
     )
     print("|---:|---:|---:|---:|---:|---:|---|---:|---:|")
-    seen: list[Figures] = []
+    seen: list[UpdateCost] = []
     with tempfile.TemporaryDirectory() as folder:
-        stream = Stream(Path(folder), method, scenario, side)
+        stream = UpdateCostStream(Path(folder), method, scenario, side)
         try:
             for number in range(1, updates + 1):
                 one = stream.learn_made_up_batch(number)
@@ -248,7 +248,7 @@ def run_and_print_stream(method: str, scenario: str, updates: int, side: int) ->
         )
 
 
-def _compute_median_figure(some: list[Figures], name: str) -> float:
+def _compute_median_figure(some: list[UpdateCost], name: str) -> float:
     return float(statistics.median(getattr(one, name) for one in some))
 
 

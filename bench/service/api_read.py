@@ -73,7 +73,7 @@ def _compare_read_rates(
         )
 
 
-def _format_load_figures(seen: load.Load) -> str:
+def _format_load_figures(seen: load.RequestLoadResult) -> str:
     return f"{seen.per_s:.0f} ({seen.p50_ms:.1f} / {seen.p99_ms:.1f})"
 
 

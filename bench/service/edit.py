@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.service import age
-from bench.service.age import Figures, Stream
+from bench.service.age import UpdateCost, UpdateCostStream
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     asked = parser.parse_args()
     age.CLASSES, age.PER_CLASS = asked.classes, asked.per_class
     with tempfile.TemporaryDirectory() as folder:
-        stream = Stream(Path(folder), "analytic", "class", asked.side)
+        stream = UpdateCostStream(Path(folder), "analytic", "class", asked.side)
         try:
             for number in range(1, asked.tasks + 1):
                 last = stream.learn_made_up_batch(number)
@@ -61,7 +61,7 @@ def list_edits_to_measure(tasks: int, classes: int) -> dict[str, list[dict[str, 
     }
 
 
-def print_edit_row(name: str, one: Figures) -> None:
+def print_edit_row(name: str, one: UpdateCost) -> None:
     """Print a row with the cost of an edit."""
     print(
         f"| {name} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} | "

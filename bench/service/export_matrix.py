@@ -15,7 +15,7 @@ from bench.service.exported_networks import (
     SLIM,
     SMALL_CNN,
     VIT,
-    Case,
+    ExportCase,
     build_analytic_case,
     build_experts_case,
     build_linearised_case,
@@ -58,35 +58,35 @@ ARCHITECTURES: dict[str, tuple[Mapping[str, Any], int]] = {
 
 
 @dataclass(frozen=True)
-class Way:
+class PredictionWay:
     """A way in which versions predict: the methods that use it, and how to build a version."""
 
     method: str
-    build: Callable[[Mapping[str, Any], int], Case]
+    build: Callable[[Mapping[str, Any], int], ExportCase]
 
 
 WAYS = {
-    "plain": Way("finetune", build_plain_case),
-    "a head per task": Way(
+    "plain": PredictionWay("finetune", build_plain_case),
+    "a head per task": PredictionWay(
         "finetune", lambda architecture, size: build_plain_case(architecture, size, "task")
     ),
-    "nearest mean": Way("icarl", build_nearest_mean_case),
-    "analytic ncm": Way(
+    "nearest mean": PredictionWay("icarl", build_nearest_mean_case),
+    "analytic ncm": PredictionWay(
         "analytic", lambda a, size: build_analytic_case(a, size, "ncm", PROJECTION)
     ),
-    "analytic ridge": Way(
+    "analytic ridge": PredictionWay(
         "analytic", lambda a, size: build_analytic_case(a, size, "ridge", PROJECTION)
     ),
-    "analytic lda": Way(
+    "analytic lda": PredictionWay(
         "analytic", lambda a, size: build_analytic_case(a, size, "lda", PROJECTION)
     ),
-    "linearised": Way("dlcft", build_linearised_case),
-    "prompts": Way("vpt", build_prompts_case),
-    "der-net": Way(
+    "linearised": PredictionWay("dlcft", build_linearised_case),
+    "prompts": PredictionWay("vpt", build_prompts_case),
+    "der-net": PredictionWay(
         "der-net",
         lambda architecture, size: build_experts_case(DerNetwork, architecture, size),
     ),
-    "dne": Way(
+    "dne": PredictionWay(
         "dne", lambda architecture, size: build_experts_case(ExpandedNetwork, architecture, size)
     ),
 }
@@ -109,7 +109,7 @@ def explain_impossible_export(architecture: str, way: str) -> str | None:
     return None
 
 
-def list_exportable_cases() -> dict[str, Case]:
+def list_exportable_cases() -> dict[str, ExportCase]:
     """Return every kind of version that can be exported, by name."""
     return {
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])

@@ -30,7 +30,7 @@ from bench.service.export_matrix import (
     explain_impossible_export,
     list_exportable_cases,
 )
-from bench.service.exported_networks import CHANNELS, MORE, QUICK, Case
+from bench.service.exported_networks import CHANNELS, MORE, QUICK, ExportCase
 from core.learning.export import graph
 from core.learning.export.check import compare_graph_with_version
 from core.learning.export.graph import ExportFailed
@@ -91,7 +91,7 @@ def _read_export_measurements(path: Path) -> dict[str, ExportMeasurement]:
     return {one.version: one for one in measured}
 
 
-def _measure_export(name: str, case: Case) -> ExportMeasurement:
+def _measure_export(name: str, case: ExportCase) -> ExportMeasurement:
     answers = case.build_answers()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()

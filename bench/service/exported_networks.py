@@ -47,7 +47,7 @@ MHSA = {**DNE, "attention": "mhsa"}
 
 
 @dataclass(frozen=True)
-class Case:
+class ExportCase:
     """A kind of version to export: image size, and how to build its network and method."""
 
     size: int
@@ -88,9 +88,11 @@ def build_method_with_state(
     return made
 
 
-def build_plain_case(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
+def build_plain_case(
+    architecture: Mapping[str, Any], size: int, scenario: str = "class"
+) -> ExportCase:
     """Build an export case that predicts by one or several heads."""
-    return Case(
+    return ExportCase(
         size,
         lambda: (
             build_random_network(architecture, size, scenario),
@@ -99,7 +101,7 @@ def build_plain_case(architecture: Mapping[str, Any], size: int, scenario: str =
     )
 
 
-def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> Case:
+def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> ExportCase:
     """Build an export case that predicts by the distance to class means."""
 
     def build_network_and_method() -> tuple[Network, Method]:
@@ -110,12 +112,12 @@ def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> Case:
             "icarl", {"own": {"class_means": torch.nn.functional.normalize(means)}}
         )
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 def build_analytic_case(
     architecture: Mapping[str, Any], size: int, head: str, projection: int
-) -> Case:
+) -> ExportCase:
     """Build an export case that predicts by a closed-form classifier, fitted to coloured images."""
 
     def build_network_and_method() -> tuple[Network, Method]:
@@ -135,7 +137,7 @@ def build_analytic_case(
         made.state["own"].json.update(told)
         return built, made
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 def _solve_classifier(
@@ -165,7 +167,7 @@ def _solve_classifier(
 
 def build_prompts_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, deep: bool = True
-) -> Case:
+) -> ExportCase:
     """Build an export case of a transformer with learned prompt tokens."""
 
     def build_network_and_method() -> tuple[Network, Method]:
@@ -177,12 +179,12 @@ def build_prompts_case(
             built.add_task_classes(task, [name], "default", torch.Generator().manual_seed(task))
         return built, build_method_with_state("finetune")
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 def build_linearised_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, fixed: bool = False
-) -> Case:
+) -> ExportCase:
     """Build an export case of a linearised network with random displacements."""
 
     def build_network_and_method() -> tuple[Network, Method]:
@@ -208,12 +210,12 @@ def build_linearised_case(
                 parameter.add_(0.1 * spread * torch.randn(parameter.shape, generator=draw))
         return built, build_method_with_state("finetune")
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 def build_experts_case(
     family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int
-) -> Case:
+) -> ExportCase:
     """Build an export case of a network of experts that was widened for two tasks."""
 
     def build_network_and_method() -> tuple[Network, Method]:
@@ -230,7 +232,7 @@ def build_experts_case(
                 parameter.add_(0.02 * torch.randn(parameter.shape, generator=draw))
         return built, build_method_with_state("finetune")
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 QUICK = {

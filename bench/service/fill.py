@@ -32,8 +32,8 @@ from bench.service.series import (
     SECONDS_APART,
     SERIES,
     STOPS,
+    GeneratedRowCounts,
     S,
-    Size,
     build_fill_statement,
     build_series_statements,
     sql_digest,
@@ -94,7 +94,7 @@ MEASURED = (
 """Name, value and detail of each version's measurements."""
 
 
-def fill_database(db: Database, size: Size, *, quiet: bool = False) -> None:
+def fill_database(db: Database, size: GeneratedRowCounts, *, quiet: bool = False) -> None:
     """Fill a database with generated owners, models, tasks, jobs and versions.
 
     Foreign keys are not checked meanwhile (PostgreSQL: the user must be a superuser).
@@ -140,7 +140,9 @@ def update_table_statistics(db: Database) -> None:
     db.close()
 
 
-def _iterate_insert_statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
+def _iterate_insert_statements(
+    dialect: str, size: GeneratedRowCounts, now: float
+) -> Iterator[tuple[str, Any]]:
     """Yield (table, SQL statement) that fill all tables, in order."""
     yield from build_series_statements(dialect, size, now)
     yield from _iterate_owner_statements(size, now)
@@ -148,7 +150,7 @@ def _iterate_insert_statements(dialect: str, size: Size, now: float) -> Iterator
     yield from _iterate_version_statements(size, now, dialect)
 
 
-def _iterate_owner_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]:
+def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[tuple[str, Any]]:
     """Yield SQL statements that insert owners, keys and models."""
     at = literal(now - size.task_count * SECONDS_APART)
     yield build_fill_statement(
@@ -194,7 +196,7 @@ def _iterate_owner_statements(size: Size, now: float) -> Iterator[tuple[str, Any
         )  # fmt: skip
 
 
-def _iterate_job_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]:
+def _iterate_job_statements(size: GeneratedRowCounts, now: float) -> Iterator[tuple[str, Any]]:
     """Yield SQL statements that insert tasks, jobs, events and audit entries."""
     waits, done = S.state == "queued", S.state == "succeeded"
     owner = sql_owner_id(sql_owner(S.model, size))
@@ -262,7 +264,9 @@ def _iterate_job_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]
         )  # fmt: skip
 
 
-def _iterate_version_statements(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
+def _iterate_version_statements(
+    size: GeneratedRowCounts, now: float, dialect: str
+) -> Iterator[tuple[str, Any]]:
     """Yield SQL statements that insert versions, parts, exports, alias moves and accuracies."""
     done = S.version.is_not(None)
     model = sql_id("mdl", S.model)

@@ -49,7 +49,7 @@ ENVIRONMENT = {"PERENNIAL_THREADS": "1", "PERENNIAL_SNAPSHOT_S": "2"}
 """A snapshot in each life, or the third kill in a row would fail the job."""
 
 
-class Site:
+class KilledWorkerService:
     """A running service whose worker is killed during jobs."""
 
     def __init__(self, running: service.RunningService) -> None:
@@ -138,13 +138,13 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder), ENVIRONMENT) as running,
     ):
-        site = Site(running)
+        site = KilledWorkerService(running)
         is_soon = _kill_worker_repeatedly(site, given.kills)
         is_moving = _kill_young_workers(site, given.minutes)
     return int(not (is_soon and is_moving))
 
 
-def _kill_worker_repeatedly(site: Site, kills: int) -> bool:
+def _kill_worker_repeatedly(site: KilledWorkerService, kills: int) -> bool:
     """Kill the worker of one job repeatedly; return True if it always restarts in time."""
     job, seconds = site.submit_new_job(ENDLESS), []
     for _ in range(kills):
@@ -160,7 +160,7 @@ def _kill_worker_repeatedly(site: Site, kills: int) -> bool:
     return max(seconds) <= GOAL_S
 
 
-def _kill_young_workers(site: Site, minutes: float) -> bool:
+def _kill_young_workers(site: KilledWorkerService, minutes: float) -> bool:
     """Kill the worker repeatedly while short jobs arrive; return True if the goals are met."""
     settings = Settings()
     end = time.monotonic() + 60 * minutes

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
-class Load:
+class RequestLoadResult:
     """Result of a load test: requests per second, latencies in milliseconds, responses by status."""
 
     clients: int
@@ -35,7 +35,7 @@ def measure_request_load(
     warm_up: float = 0.1,
     pause_s: float = 0.0,
     until: Callable[[], bool] = lambda: False,
-) -> Load:
+) -> RequestLoadResult:
     """Request a URL over `clients` connections for some seconds, and measure rate and latencies.
 
     Args:
@@ -57,7 +57,7 @@ async def _measure_request_load(
     warm_up: float,
     pause_s: float,
     until: Callable[[], bool],
-) -> Load:
+) -> RequestLoadResult:
     parts = urlsplit(url)
     lines = [
         f"GET {parts.path}{'?' if parts.query else ''}{parts.query} HTTP/1.1",
@@ -93,7 +93,7 @@ async def _measure_request_load(
     over = time.perf_counter() - start
     seconds = over if until() else max(seconds, over)
     latencies.sort()
-    return Load(
+    return RequestLoadResult(
         clients,
         len(latencies) / seconds,
         compute_quantile(latencies, 0.5) * 1e3,

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from sqlalchemy import select, update
 
 from bench.service.fill import MANIFEST
-from bench.service.series import Size, make_id
+from bench.service.series import GeneratedRowCounts, make_id
 from core.contract.jobs.snapshot import StoredAnytimeState
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
@@ -26,7 +26,9 @@ ANYTIME_JOB = make_id("job", 0)
 """The first model's first job, made to look as if it were paused with a validated state."""
 
 
-def add_real_files(db: Database, store: ObjectStorage, settings: Settings, size: Size) -> None:
+def add_real_files(
+    db: Database, store: ObjectStorage, settings: Settings, size: GeneratedRowCounts
+) -> None:
     """Store real files for the first model's newest version, a job's best state and a base."""
     draw = np.random.default_rng(0)
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {

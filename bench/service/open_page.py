@@ -47,7 +47,7 @@ def main() -> None:
         service.run_temporary_service(Path(folder), {"PERENNIAL_THREADS": "1"}) as running,
     ):
         job = _submit_paused_job(running)
-        writer = _Writer(
+        writer = _JobEventWriter(
             Database(Settings(data_dir=Path(folder)).resolved_database_url), job, given.per_second
         )
         with open_logged_in_page(running) as page:
@@ -87,7 +87,7 @@ def _submit_paused_job(running: service.RunningService) -> str:
         return job.id
 
 
-class _Writer(threading.Thread):
+class _JobEventWriter(threading.Thread):
     """Thread that writes a given number of job events per second."""
 
     def __init__(self, db: Database, job: str, per_second: int) -> None:
@@ -120,7 +120,7 @@ class _Writer(threading.Thread):
             self.written += self._per_second
 
 
-def _print_page_line(browser: CDPSession, minute: int, writer: _Writer) -> float:
+def _print_page_line(browser: CDPSession, minute: int, writer: _JobEventWriter) -> float:
     """Print the browser page's figures, and return its heap in megabytes."""
     time.sleep(60)
     browser.send("HeapProfiler.collectGarbage")

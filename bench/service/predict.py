@@ -69,7 +69,7 @@ BOUNDARY = "predict-bench"
 
 
 @dataclass
-class Bare:
+class BareVersionPredictor:
     """A version's network and its ONNX graph in this process, without the service, for comparison."""
 
     manifest: Manifest
@@ -102,7 +102,7 @@ class Bare:
 
 
 @dataclass
-class Rates:
+class BarePredictionRates:
     """Measures images per second without a service: by torch, by ONNX Runtime, and with decoding."""
 
     torch: list[float] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Rates:
     decoding: list[float] = field(default_factory=list)
 
     def measure_once_more(
-        self, bare: Bare, photos: Sequence[Path], seconds: float = BARE_S
+        self, bare: BareVersionPredictor, photos: Sequence[Path], seconds: float = BARE_S
     ) -> tuple[float, float]:
         """Measure each rate once more; return the two of ONNX Runtime."""
         photos = photos[:BARE_BATCH]
@@ -183,7 +183,7 @@ def measure_image_size(
         wait_for_onnx_runtime(Perennial(key, base_url=running.url), files)
     bare = load_bare_version(running.data_dir, owners[0], folder / f"graph-{size}", options.threads)
     print_prediction_differences(client, bare, files[: options.compared])
-    rates = Rates()
+    rates = BarePredictionRates()
     print(
         "| clients | photos | images/s | p50 ms | p99 ms | ÷ bare ONNX | ÷ ONNX + decoding |\n"
         "| --- | --- | --- | --- | --- | --- | --- |"
@@ -247,7 +247,7 @@ def get_response_engine(answer: object) -> str:
     return str(getattr(answer, "engine", None) or "engine not named")
 
 
-def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bare:
+def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> BareVersionPredictor:
     """Load a version's network from the service's data folder, and build its ONNX graph."""
     settings = Settings(data_dir=data)
     db = Database(settings.resolved_database_url)
@@ -279,10 +279,12 @@ def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bar
         )[0]
         return probabilities
 
-    return Bare(manifest, network, method, run_graph)
+    return BareVersionPredictor(manifest, network, method, run_graph)
 
 
-def print_prediction_differences(client: Perennial, bare: Bare, files: Sequence[Path]) -> None:
+def print_prediction_differences(
+    client: Perennial, bare: BareVersionPredictor, files: Sequence[Path]
+) -> None:
     """Print how far the service's predictions differ from those of the bare network."""
     labels, differences = 0, [0.0]
     classes = list(bare.manifest.classes or [])

@@ -28,7 +28,7 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Sample:
+class ResourceSample:
     """Sampled resources of a process: time, resident memory, open files, threads."""
 
     at: float
@@ -38,7 +38,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Slope:
+class GrowthSlope:
     """Fitted growth of a resource per hour, with its 95 % uncertainty."""
 
     per_hour: float
@@ -51,7 +51,7 @@ class Slope:
         return self.per_hour - self.uncertainty > limit
 
 
-def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
+def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> GrowthSlope:
     """Fit the growth of values over time, with its uncertainty."""
     size = len(at) / BLOCKS
     cuts = [slice(round(b * size), round((b + 1) * size)) for b in range(BLOCKS)]
@@ -62,10 +62,10 @@ def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
     spread = sum((a - statistics.fmean(x)) ** 2 for a in x)
     error = math.sqrt(sum(r * r for r in residuals) / (BLOCKS - 2) / spread)
     ends = (line.intercept + line.slope * x[0], line.intercept + line.slope * x[-1])
-    return Slope(line.slope * 3600, T_95 * error * 3600, *ends)
+    return GrowthSlope(line.slope * 3600, T_95 * error * 3600, *ends)
 
 
-class Watch:
+class ProcessResourceWatch:
     """Samples the resources of all processes under a launcher while the block runs.
 
     Job children are forks of the zygote and come and go: only the worker's own zygote is watched. A
@@ -73,7 +73,7 @@ class Watch:
     """
 
     def __init__(self, launcher: int, period_s: float = 2.0) -> None:
-        self.samples: dict[str, list[Sample]] = {}
+        self.samples: dict[str, list[ResourceSample]] = {}
         self.restarts: dict[str, int] = {}
         self._root = psutil.Process(launcher)
         self._period_s = period_s
@@ -82,7 +82,7 @@ class Watch:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "ProcessResourceWatch":
         self._thread.start()
         return self
 
@@ -111,7 +111,7 @@ class Watch:
         if self._pids.setdefault(name, process.pid) != process.pid:
             self._pids[name] = process.pid
             self.restarts[name] = self.restarts.get(name, 0) + 1
-        found = Sample(
+        found = ResourceSample(
             self.elapsed_seconds(),
             process.memory_info().rss,
             process.num_fds(),

@@ -51,7 +51,7 @@ def main() -> None:
                 seconds = {}
                 for on in (False, True) if pair % 2 else (True, False):
                     name = f"p{pair}-{'on' if on else 'off'}"
-                    with _Scrubbing(settings if on else None) as scrubbing:
+                    with _ScrubThread(settings if on else None) as scrubbing:
                         seconds[on] = _measure_learning_seconds(
                             client, archive, name, options.epochs
                         )
@@ -72,7 +72,7 @@ def main() -> None:
             )
 
 
-class _Scrubbing:
+class _ScrubThread:
     """Thread that scrubs (reads and checks) a store in repeated passes; None: no scrub."""
 
     def __init__(self, settings: Settings | None) -> None:
@@ -83,7 +83,7 @@ class _Scrubbing:
         self.cpu_s = 0.0
         """Processor time of the thread."""
 
-    def __enter__(self) -> "_Scrubbing":
+    def __enter__(self) -> "_ScrubThread":
         self._thread.start()
         return self
 

@@ -46,7 +46,7 @@ _DIGITS = 100_000_000_000
 
 
 @dataclass(frozen=True)
-class Size:
+class GeneratedRowCounts:
     """Numbers of rows to generate: models, tasks per model, owners, keys, full accuracy matrices."""
 
     models: int
@@ -61,9 +61,9 @@ class Size:
         return self.models * self.tasks
 
 
-SMALL = Size(FIRST_OWNERS_MODELS, measured=10)
+SMALL = GeneratedRowCounts(FIRST_OWNERS_MODELS, measured=10)
 """So few models that every first page is just full: what "an empty database" can be compared by."""
-MILLION = Size(10_000)
+MILLION = GeneratedRowCounts(10_000)
 
 SERIES = Table(
     "bench_series",
@@ -106,7 +106,9 @@ def make_owner_name(number: int) -> str:
     return f"owner-{number}"
 
 
-def build_series_statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
+def build_series_statements(
+    dialect: str, size: GeneratedRowCounts, now: float
+) -> Iterator[tuple[str, Any]]:
     """Yield (description, SQL statement) that fill the helper table of numbers."""
     number = column("n", Integer)
     counted = text(_NUMBERS[dialect].format(last=size.task_count - 1)).columns(number).subquery()
@@ -166,7 +168,7 @@ def build_fill_statement(table: Any, source: Any, where: Any, **columns: Any) ->
     )
 
 
-def sql_owner(model: Any, size: Size) -> Any:
+def sql_owner(model: Any, size: GeneratedRowCounts) -> Any:
     """Return the SQL expression for the number of a model's owner."""
     return case((model < FIRST_OWNERS_MODELS, 0), else_=model % size.owners)
 

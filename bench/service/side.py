@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 
 from bench.service.fill import fill_database
 from bench.service.million_files import add_real_files
-from bench.service.series import Size, make_id, make_owner_name
+from bench.service.series import GeneratedRowCounts, make_id, make_owner_name
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.keys import keys
@@ -27,10 +27,10 @@ from tools import service
 
 
 @dataclass
-class Side:
+class DatabaseWithApi:
     """A filled database with an API process on it, to compare with another one."""
 
-    size: Size
+    size: GeneratedRowCounts
     settings: Settings
     url: str = ""
     keys: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,9 @@ class Side:
         return make_id("job", 49 * self.size.models)
 
 
-def create_filled_side(folder: Path, server: str, name: str, size: Size) -> Side:
+def create_filled_side(
+    folder: Path, server: str, name: str, size: GeneratedRowCounts
+) -> DatabaseWithApi:
     """Create and fill a database of a given size, on PostgreSQL or SQLite."""
     data = folder / name
     data.mkdir(parents=True, exist_ok=True)
@@ -76,7 +78,7 @@ def create_filled_side(folder: Path, server: str, name: str, size: Size) -> Side
         store = open_object_store(settings)
         store.create_folder_or_bucket()
         add_real_files(db, store, settings, size)
-    side = Side(size, settings)
+    side = DatabaseWithApi(size, settings)
     nobody = Actor("", None, "admin")
     for who, owner, scope in (
         ("owner", make_owner_name(0), "write"),
@@ -104,7 +106,7 @@ def _create_database(server: str, name: str) -> str:
 
 
 @contextmanager
-def serve_side(side: Side) -> Iterator[None]:
+def serve_side(side: DatabaseWithApi) -> Iterator[None]:
     """Run an API process on a database within the block, without a worker."""
     port = service.find_free_port()
     command = [

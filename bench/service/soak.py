@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import httpx2
 from PIL import Image
 
-from bench.service.resources import Watch, fit_growth_slope
+from bench.service.resources import ProcessResourceWatch, fit_growth_slope
 from tools import service
 
 MB = 1e6
@@ -50,7 +50,7 @@ TASKS = 4
 """Batches per model; then the model is deleted and another made."""
 
 
-class Traffic:
+class MixedRequestTraffic:
     """Mixed requests of many clients to a service, each kind in a thread of its own.
 
     Args:
@@ -275,9 +275,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         with service.run_temporary_service(scratch / "data", {"PERENNIAL_THREADS": "1"}) as running:
-            traffic = Traffic(running.url, running.key, scratch)
+            traffic = MixedRequestTraffic(running.url, running.key, scratch)
             traffic.send_initial_traffic()
-            with Watch(running.process.pid) as watch:
+            with ProcessResourceWatch(running.process.pid) as watch:
                 traffic.send_all_traffic(seconds)
     grown = _report_growth(watch, seconds)
     print(f"answers and jobs: {dict(sorted(traffic.seen.items()))}")
@@ -287,7 +287,7 @@ def main() -> int:
     return 1 if grown or traffic.wrong else 0
 
 
-def _report_growth(watch: Watch, seconds: float) -> list[str]:
+def _report_growth(watch: ProcessResourceWatch, seconds: float) -> list[str]:
     """Print the resource growth of each process, and return what grows too much."""
     wrong = [f"{name}: replaced {count} times" for name, count in watch.restarts.items()]
     print(

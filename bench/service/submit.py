@@ -30,8 +30,8 @@ from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from bench.service.series import Size
-from bench.service.side import Side, create_filled_side, serve_side
+from bench.service.series import GeneratedRowCounts
+from bench.service.side import DatabaseWithApi, create_filled_side, serve_side
 from tools import service
 
 IMAGES = 10
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        size = Size(60, tasks=given.versions, measured=2)
+        size = GeneratedRowCounts(60, tasks=given.versions, measured=2)
         side = create_filled_side(Path(folder), given.database, "submit", size)
         service.link_catalogue_for_tests(side.settings.data_dir)
         connection: dict[str, Any] = {"headers": _build_headers(side), "timeout": 120.0}
@@ -78,7 +78,7 @@ def draw_noise_png(draw: np.random.Generator) -> bytes:
     return out.getvalue()
 
 
-def _build_headers(side: Side) -> dict[str, str]:
+def _build_headers(side: DatabaseWithApi) -> dict[str, str]:
     return {"Authorization": f"Bearer {side.keys['owner']}"}
 
 
@@ -130,7 +130,7 @@ def _print_call_times(
     )
 
 
-def _print_statement_counts(side: Side) -> None:
+def _print_statement_counts(side: DatabaseWithApi) -> None:
     logging.disable(logging.INFO)  # the application's own lines
     with TestClient(create_app(side.settings)) as client:
         client.headers.update(_build_headers(side))

@@ -25,7 +25,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from bench.service.age import Stream
+from bench.service.age import UpdateCostStream
 from core.learning.timm_import import import_timm_models
 from core.packaged import imagenet_base
 
@@ -56,7 +56,7 @@ def main() -> None:
     )
     print("|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
-        stream = Stream(Path(folder), "analytic", "data", SIDE, imagenet_base.NAME)
+        stream = UpdateCostStream(Path(folder), "analytic", "data", SIDE, imagenet_base.NAME)
         try:
             for number in range(1, UPDATES + 1):
                 count = options.images if number in (1, UPDATES) else options.between

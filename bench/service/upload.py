@@ -44,7 +44,7 @@ def main() -> None:
                 "large", architecture="small-cnn"
             )
             api = _find_api_process(running)
-            with _Peak(api) as peak:
+            with _PeakMemorySampler(api) as peak:
                 start = time.perf_counter()
                 with archive.open("rb") as body:
                     answer = httpx2.post(
@@ -101,14 +101,14 @@ def _find_api_process(running: service.RunningService) -> psutil.Process:
     raise RuntimeError("No API process under the launcher.")
 
 
-class _Peak:
+class _PeakMemorySampler:
     """Samples the peak resident memory of a process while the block runs."""
 
     def __init__(self, process: psutil.Process) -> None:
         self.process, self.done = process, threading.Event()
         self.before = self.most = process.memory_info().rss
 
-    def __enter__(self) -> "_Peak":
+    def __enter__(self) -> "_PeakMemorySampler":
         self.thread = threading.Thread(target=self._record_peak_memory, daemon=True)
         self.thread.start()
         return self

@@ -35,7 +35,7 @@ AZURE_KEY = (
 """The key that every Azurite has; it opens nothing else."""
 
 
-class Cloud(NamedTuple):
+class CloudStorageServer(NamedTuple):
     """A cloud storage server to test with: scheme, options, and how to write and remove objects."""
 
     scheme: str
@@ -75,7 +75,7 @@ def write_sample_photos(at: Path) -> None:
             )
 
 
-def compare_bucket_with_folder(cloud: Cloud, photos: Path) -> int:
+def compare_bucket_with_folder(cloud: CloudStorageServer, photos: Path) -> int:
     """Compare the batch from a bucket with that from a folder; return the number of differences."""
     for path in photos.rglob("*.png"):
         cloud.write(f"week 1/{path.relative_to(photos).as_posix()}", path.read_bytes())
@@ -113,14 +113,14 @@ def compare_bucket_with_folder(cloud: Cloud, photos: Path) -> int:
     return failed
 
 
-def print_check_result(cloud: Cloud, what: str, is_right: bool, more: str) -> int:
+def print_check_result(cloud: CloudStorageServer, what: str, is_right: bool, more: str) -> int:
     """Print the result of a check of cloud buckets; return 1 if it failed."""
     print(f"{cloud.scheme}: {what}: {'yes' if is_right else 'NO'}. {more}", flush=True)
     return 0 if is_right else 1
 
 
 @contextmanager
-def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
+def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[CloudStorageServer]:
     """Run the fake Google Cloud Storage server, and yield a bucket in it."""
     from gcsfs.core import GCSFileSystem
 
@@ -152,7 +152,7 @@ def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
     ):
         store = GCSFileSystem(token="anon", endpoint_url=url, use_listings_cache=False)
         store.call("POST", "b", project="p", json={"name": "birds"})
-        yield Cloud(
+        yield CloudStorageServer(
             "gs",
             {"endpoint": url, "anonymous": True},
             lambda key, content: store.pipe_file(f"birds/{key}", content),
@@ -161,7 +161,7 @@ def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
 
 
 @contextmanager
-def serve_azurite_container(program: Path, data: Path) -> Iterator[Cloud]:
+def serve_azurite_container(program: Path, data: Path) -> Iterator[CloudStorageServer]:
     """Run Azurite (a local Azure Blob Storage), and yield a container in it."""
     from azure.storage.blob import BlobServiceClient
 
@@ -185,7 +185,7 @@ def serve_azurite_container(program: Path, data: Path) -> Iterator[Cloud]:
             os.environ["AZURE_STORAGE_CONNECTION_STRING"]
         )
         store.create_container("birds")
-        yield Cloud(
+        yield CloudStorageServer(
             "az",
             {},
             lambda key, content: store.get_blob_client("birds", key).upload_blob(

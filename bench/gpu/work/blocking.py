@@ -21,11 +21,11 @@ from bench.gpu.kit import (
     list_methods_to_run,
     open_torch_device,
 )
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.methods import registry
 
 
-class WarnedCalls:
+class BlockingCallCounter:
     """Counts calls that block on the GPU, of which CUDA warns in its debug mode, by place in the
     code.
     """
@@ -75,10 +75,10 @@ class WarnedCalls:
             torch.cuda.set_sync_debug_mode("warn" if on else "default")
 
 
-def record_blocking_calls(run: StepRun) -> None:
+def record_blocking_calls(run: GpuCheckStepRun) -> None:
     """Record the blocking GPU calls per training step, and their places in the code."""
     device = open_torch_device(run.device)
-    calls = WarnedCalls(device)
+    calls = BlockingCallCounter(device)
     counts = StepCounts(simulated_device.calls if run.device == simulated_device.NAME else calls)
     counts.watch()
     figures: dict[str, Any] = {}

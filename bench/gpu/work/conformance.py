@@ -10,14 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bench.gpu.kit import ROOT
-from bench.gpu.step_run import PROCESSES, StepRun
+from bench.gpu.step_run import PROCESSES, GpuCheckStepRun
 
 FOLDER = Path("tests") / "core" / "learning"
 FEW = "finetune and (growth or stores or resumes)"
 """The checks of a dry run."""
 
 
-def record_conformance_results(run: StepRun) -> None:
+def record_conformance_results(run: GpuCheckStepRun) -> None:
     """Run the conformance tests of methods on the device; record passed and failed ones."""
     empty, results = run.folder / "pytest.ini", run.folder / "results.xml"
     empty.write_text("[pytest]\nmarkers =\n    campaign: longer\n    slow: long\n")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bench.gpu.kit import create_bench, open_torch_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import compute_task_logits
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -20,7 +20,7 @@ TOLERANCE = 1e-3
 """Of float32 against float32: relative distance of logits. With TF32 it is above."""
 
 
-def record_evaluation_differences(run: StepRun) -> None:
+def record_evaluation_differences(run: GpuCheckStepRun) -> None:
     """Record how far logits and predictions on the device differ from those on the CPU.
 
     `evaluate`: by the product, whatever torch's settings are, which must stay below `TOLERANCE`.

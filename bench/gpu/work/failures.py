@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bench.gpu.kit import SMALL, create_bench, open_torch_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.training.failures import classify_job_error
 
 ASK = """
@@ -33,7 +33,7 @@ LEFT_BYTES = 64 << 20
 """Free memory in which a network fits and the libraries' workspaces do not."""
 
 
-def record_absent_device_failure(run: StepRun) -> None:
+def record_absent_device_failure(run: GpuCheckStepRun) -> None:
     """Record the error for an absent device, and which device `auto` chooses."""
     done = subprocess.run(
         [sys.executable, "-c", ASK],
@@ -54,7 +54,7 @@ def record_absent_device_failure(run: StepRun) -> None:
         run.record_problem(f"auto chose {answer['auto']} without a visible device")
 
 
-def record_memory_failures(run: StepRun) -> None:
+def record_memory_failures(run: GpuCheckStepRun) -> None:
     """Record how too large batches and full device memory fail, then check that learning still
     works.
     """

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bench.gpu.kit import SMALL, create_bench, open_torch_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from bench.job_run import fill_in_spec_defaults
 from worker.attempts.child import ForkServer, JobProcess
 from worker.devices.cuda_free import find_open_nvidia_devices
@@ -26,7 +26,7 @@ SHARE = 0.9
 """Of the device's memory, that can be allocated once the children are gone."""
 
 
-def record_jobs_forked(run: StepRun) -> None:
+def record_jobs_forked(run: GpuCheckStepRun) -> None:
     """Check forked jobs on the GPU: run three, kill the second, and check that its memory is free
     again.
     """
@@ -65,7 +65,9 @@ def _list_open_devices(pid: int) -> list[str]:
     return find_open_nvidia_devices(files)
 
 
-def _run_forked_job(zygote: ForkServer, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
+def _run_forked_job(
+    zygote: ForkServer, run: GpuCheckStepRun, number: int, kill: bool
+) -> dict[str, Any]:
     """Run a job in a forked child; with `kill`, kill it when its training begins."""
     small = run.tiny or run.device != "cuda"
     architecture = SMALL["mlp"] if small else {"name": "resnet18"}
@@ -101,7 +103,7 @@ def _describe_child_end(child: JobProcess, kill: bool, last: dict[str, Any]) -> 
     return {"ended": ended, "message": str(last.get("message", ""))[:400]}
 
 
-def _allocate_device_memory(run: StepRun) -> None:
+def _allocate_device_memory(run: GpuCheckStepRun) -> None:
     """Allocate 90 % of the GPU's memory, which fails if ended children still hold it."""
     device = open_torch_device(run.device)
     free, total = torch.cuda.mem_get_info(device)

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from bench.gpu.kit import open_torch_device, wait_for_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 
 PACKAGES = (
     "numpy",
@@ -26,7 +26,7 @@ PACKAGES = (
 ROUNDS = 20
 
 
-def record_machine_limits(run: StepRun) -> None:
+def record_machine_limits(run: GpuCheckStepRun) -> None:
     """Record versions, memory, copy rates and matrix-product rates of the GPU machine."""
     device = open_torch_device(run.device)
     run.record_figure("packages", {name: _get_package_version(name) for name in PACKAGES})
@@ -39,7 +39,7 @@ def record_machine_limits(run: StepRun) -> None:
     _record_product_rates(run, device)
 
 
-def _record_copy_rates(run: StepRun, device: torch.device) -> None:
+def _record_copy_rates(run: GpuCheckStepRun, device: torch.device) -> None:
     """Record GB/s of memory copies on the device and from the host."""
     count, rounds = (1 << 16, 2) if run.tiny else (1 << 30, ROUNDS)  # float32
     source = torch.rand(count, device=device)
@@ -55,7 +55,7 @@ def _record_copy_rates(run: StepRun, device: torch.device) -> None:
         )
 
 
-def _record_product_rates(run: StepRun, device: torch.device) -> None:
+def _record_product_rates(run: GpuCheckStepRun, device: torch.device) -> None:
     """Record TFLOP/s of matrix products in several number formats."""
     side, rounds = (64, 2) if run.tiny else (8192, ROUNDS)
     for dtype in (torch.bfloat16, torch.float32):

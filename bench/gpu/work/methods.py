@@ -20,7 +20,7 @@ from bench.gpu.kit import (
     load_network_tensors,
     open_torch_device,
 )
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.methods import registry
 
 HELD_OUT = 32
@@ -32,7 +32,7 @@ CPU.
 
 
 @dataclass(frozen=True)
-class Case:
+class MethodDeviceCase:
     """A continual-learning method in a scenario, to compare between devices."""
 
     method: str
@@ -45,10 +45,10 @@ class Case:
         return f"{self.method}, {self.scenario}"
 
 
-def record_method_comparison(run: StepRun) -> None:
+def record_method_comparison(run: GpuCheckStepRun) -> None:
     """Record seconds, accuracies and weight distances of each method on GPU and CPU."""
     cases = [
-        Case(name, scenario, run.device)
+        MethodDeviceCase(name, scenario, run.device)
         for name in list_methods_to_run(run.tiny)
         for scenario in registry.get_method(name).scenarios
         if not run.tiny or scenario == "class"
@@ -68,7 +68,7 @@ def record_method_comparison(run: StepRun) -> None:
         run.record_figure("cases", dict(sorted(figures.items())))
 
 
-def compare_method_on_devices(case: Case) -> dict[str, Any]:
+def compare_method_on_devices(case: MethodDeviceCase) -> dict[str, Any]:
     """Learn two tasks with a method on the GPU (two number formats) and on the CPU.
 
     `weights`: ‖device − CPU‖ over ‖CPU‖ of all weights after the second task.
@@ -87,7 +87,7 @@ def compare_method_on_devices(case: Case) -> dict[str, Any]:
         return rows
 
 
-def _learn_two_tasks(case: Case, device: str, folder: Path, precision: str) -> Learned:
+def _learn_two_tasks(case: MethodDeviceCase, device: str, folder: Path, precision: str) -> Learned:
     bench = create_bench(
         folder,
         device,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.kit import Learned, StepClock, create_bench, open_torch_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.kit import Learned, TrainingStepClock, create_bench, open_torch_device
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.methods import registry
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -28,7 +28,7 @@ PRICE_STEPS, PRICE_BATCH, WARM = 50, 128, 10
 
 
 @dataclass(frozen=True)
-class Case:
+class RepeatabilityCase:
     """A method on a network, with deterministic kernels or not, to test repeatability of training."""
 
     method: str
@@ -44,7 +44,7 @@ class Case:
         )
 
 
-def record_repeatability(run: StepRun) -> None:
+def record_repeatability(run: GpuCheckStepRun) -> None:
     """Record for each case if repeated and resumed training gives bit-equal weights.
 
     Equal bits are required wherever the recipe does not give them up.
@@ -52,7 +52,7 @@ def record_repeatability(run: StepRun) -> None:
     methods = ("finetune", "der++") if run.tiny else tuple(METHODS)
     networks = ("small-cnn",) if run.tiny else NETWORKS
     cases = [
-        Case(method, network, run.device, kind)
+        RepeatabilityCase(method, network, run.device, kind)
         for kind in (True, False)
         for method in methods
         for network in networks
@@ -74,7 +74,7 @@ def _is_network_accepted(method: str, network: str) -> bool:
     return network != "dne" if accepted is None else network in accepted
 
 
-def repeat_and_resume_case(case: Case) -> dict[str, Any]:
+def repeat_and_resume_case(case: RepeatabilityCase) -> dict[str, Any]:
     """Learn a task three times, twice uninterrupted and once killed and resumed, and compare
     weights.
     """
@@ -111,7 +111,7 @@ def _compare_repeated_runs(second: Learned, again: Learned, resumed: Learned) ->
     }
 
 
-def record_determinism_cost(run: StepRun) -> None:
+def record_determinism_cost(run: GpuCheckStepRun) -> None:
     """Record milliseconds per training step with and without deterministic kernels."""
     device = open_torch_device(run.device)
     warm, steps, batch = (1, 2, BATCH) if run.tiny else (WARM, PRICE_STEPS, PRICE_BATCH)
@@ -123,7 +123,7 @@ def record_determinism_cost(run: StepRun) -> None:
         )
         took = {}
         for deterministic in (True, False):
-            clock = StepClock(device, warm, steps)
+            clock = TrainingStepClock(device, warm, steps)
             spec = bench.spec(
                 1,
                 None,

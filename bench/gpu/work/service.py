@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.packaged.sample_pictures import BATCHES, locate_packaged_sample_archive
 from perennial import Perennial
 from perennial.types import Job
@@ -28,7 +28,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def record_service_updates(run: StepRun) -> None:
+def record_service_updates(run: GpuCheckStepRun) -> None:
     """Record time, device and accuracy of updates through a running service on the GPU."""
     device = "cpu" if run.device == "sim" else run.device
     start = time.monotonic()
@@ -45,7 +45,7 @@ def record_service_updates(run: StepRun) -> None:
 
 
 def _learn_sample_batches(
-    run: StepRun, client: Perennial, title: str, settings: dict[str, Any]
+    run: GpuCheckStepRun, client: Perennial, title: str, settings: dict[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Submit sample batches one after the other; yield each with its figures once it is learned."""
     name = title.replace(" ", "-").replace("+", "p")

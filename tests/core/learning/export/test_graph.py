@@ -25,7 +25,7 @@ from bench.service.exported_networks import (
     NORMALISE,
     QUICK,
     SMALL_CNN,
-    Case,
+    ExportCase,
     build_analytic_case,
     build_method_with_state,
     build_nearest_mean_case,
@@ -77,7 +77,7 @@ def exported(
     return lambda name: (OFTEN[name].build_answers(), write(name))
 
 
-def check_graph(path: Path, case: Case) -> ExportCheckResult:
+def check_graph(path: Path, case: ExportCase) -> ExportCheckResult:
     """Show that it answers alike, in batches of 1, 3 and 17 images."""
     found = compare_graph_with_version(
         path, case.build_answers(), (case.size, CHANNELS), {}, threads=1
@@ -92,7 +92,7 @@ def test_a_graph_answers_as_the_version_does(name: str, exported) -> None:
     check_graph(exported(name)[1], OFTEN[name])
 
 
-def write_and_check(case: Case, folder: Path) -> ExportCheckResult:
+def write_and_check(case: ExportCase, folder: Path) -> ExportCheckResult:
     (name,) = graph.write_onnx_graph(case.build_answers(), CHANNELS, case.size, folder)
     return check_graph(folder / name, case)
 
@@ -111,7 +111,7 @@ def test_every_kind_of_version_is_exported(name: str, tmp_path: Path) -> None:
     check_bytes(EVERYTHING[name], tmp_path / "model.onnx", tmp_path)
 
 
-def check_bytes(case: Case, path: Path, folder: Path) -> None:
+def check_bytes(case: ExportCase, path: Path, folder: Path) -> None:
     data = path.read_bytes()
     (again,) = graph.write_onnx_graph(case.build_answers(), CHANNELS, case.size, folder)
     assert (folder / again).read_bytes() == data
