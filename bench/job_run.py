@@ -22,10 +22,10 @@ def run_completed_spec(
     Raises:
         Exception: as `core.learning.training.job.learn_task`.
     """
-    job.learn_task(fill_in_spec_defaults(spec), lambda event: emit(event.to_json()), control, hook)
+    job.learn_task(complete_job_spec(spec), lambda event: emit(event.to_json()), control, hook)
 
 
-def fill_in_spec_defaults(spec: Mapping[str, Any]) -> JobSpec:
+def complete_job_spec(spec: Mapping[str, Any]) -> JobSpec:
     """Fill in the omitted fields of a job specification's manifests and history."""
     model = {name: spec[name] for name in ("architecture", "image", "scenario")}
     versions = {

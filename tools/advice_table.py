@@ -364,7 +364,7 @@ def render_advice_table() -> str:
             f"`{one.code}`",
             one.when,
             *map(_escape_table_cell, forms),
-            _format_test_name(one.test),
+            _format_test_link(one.test),
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join([HEAD, *rows, ""])
@@ -396,7 +396,7 @@ def _escape_table_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _format_test_name(test: str) -> str:
+def _format_test_link(test: str) -> str:
     file, _, name = test.partition("::")
     return test if not name else f"[`{name}`](../../{file})"
 
@@ -408,7 +408,7 @@ def find_advice_functions() -> set[str]:
         for place in PLACES
         for path in sorted((ROOT / place).rglob("*.py"))
         for function in _iterate_functions(ast.parse(path.read_text()))
-        if _gives_advice(function)
+        if _does_function_give_advice(function)
     } - NO_ADVICE
 
 
@@ -418,7 +418,7 @@ def _iterate_functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
             yield node
 
 
-def _gives_advice(function: ast.FunctionDef) -> bool:
+def _does_function_give_advice(function: ast.FunctionDef) -> bool:
     # A docstring may quote a request without advising it.
     docstring = ast.get_docstring(function, clean=False)
     # Texts of inner functions belong to those, which are examined by themselves.

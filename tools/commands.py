@@ -255,7 +255,7 @@ def compare_methods(
     _exit_on_unsupported_platform()
     from tools.compare_methods.base import BASES
     from tools.compare_methods.comparison import ComparisonOptions, run_comparison
-    from tools.compare_methods.errors import CannotCompare
+    from tools.compare_methods.errors import ComparisonImpossible
     from tools.compare_methods.split import SplitSettings
     from tools.service import ServiceNotReady
 
@@ -275,7 +275,7 @@ def compare_methods(
             ),
             json_file,
         )
-    except (CannotCompare, ServiceNotReady) as error:
+    except (ComparisonImpossible, ServiceNotReady) as error:
         raise click.ClickException(str(error)) from error
     return 0
 

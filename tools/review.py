@@ -131,7 +131,7 @@ def build_version_network(version: DownloadedVersion) -> Network:
     return network.eval()
 
 
-def find_tensors_at_interpolation_end(
+def build_interpolation_end_weights(
     old: DownloadedVersion, new: DownloadedVersion
 ) -> dict[str, Tensor]:
     """Return the weights at the end of the interpolation, made from the older version's ones.
@@ -291,7 +291,7 @@ def main(arguments: list[str]) -> None:
     try:
         old, new = read_downloaded_version(chosen.old), read_downloaded_version(chosen.new)
         network = build_version_network(new)
-        end = find_tensors_at_interpolation_end(old, new)
+        end = build_interpolation_end_weights(old, new)
         image = ImageSpec.parse_image_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:
             sets = [

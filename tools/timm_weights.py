@@ -43,7 +43,7 @@ def build_weights_table(part: int, parts: int) -> dict[str, Any]:
         # Weights of one architecture and size share a network, which is built only once.
         key = name.partition(".")[0], height
         if key not in networks:
-            networks[key] = _try_probe_network(name, height)
+            networks[key] = _try_measure_timm_network(name, height)
             print(key[0], height, networks[key], sep="\t", file=sys.stderr, flush=True)
         network = networks[key]
         if isinstance(network, str):
@@ -53,7 +53,7 @@ def build_weights_table(part: int, parts: int) -> dict[str, Any]:
     return {"weights": weights, "refused": refused}
 
 
-def _try_probe_network(name: str, size: int) -> TimmNetworkProperties | str:
+def _try_measure_timm_network(name: str, size: int) -> TimmNetworkProperties | str:
     """Build a timm network to measure its properties; return them, or why it cannot be used."""
     try:
         return measure_timm_network(name, size)

@@ -40,7 +40,7 @@ class NpmPackage:
     files: dict[str, tuple[str, str]]
 
 
-class VendoredBytesDiffer(Exception):
+class VendoredDigestMismatch(Exception):
     """The bytes of a vendored file differ from the listed digest."""
 
 
@@ -64,7 +64,7 @@ def main() -> None:
                 f"{package.name} {package.version} ({package.licence}): {len(package.files)} files"
             )
         problems = list(find_faults_of_vendored_files())
-    except VendoredBytesDiffer as error:
+    except VendoredDigestMismatch as error:
         problems = [str(error)]
     if problems:
         sys.exit("\n".join(problems))
@@ -128,7 +128,7 @@ def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
             # npm packs all files below `package/`.
             member = archive.extractfile(f"package/{path}")
             if member is None:
-                raise VendoredBytesDiffer(f"{package.tarball} has no file {path}.")
+                raise VendoredDigestMismatch(f"{package.tarball} has no file {path}.")
             text = member.read()
             _require_content_digest(f"{path} of {package.tarball}", text, digest)
             target = package.folder / into
@@ -138,7 +138,7 @@ def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
 
 def _require_content_digest(what: str, content: bytes, digest: str) -> None:
     if _hash_content(content) != digest:
-        raise VendoredBytesDiffer(
+        raise VendoredDigestMismatch(
             f"{what} has the sha256 {_hash_content(content)}, and the list says {digest}."
         )
 

@@ -76,7 +76,7 @@ class EditChoice:
         return bool(self.names) and (self.what == "drop" or bool(self.to))
 
     @property
-    def query(self) -> str:
+    def url_query(self) -> str:
         """The choices of an edit as a URL query."""
         values: dict[str, object] = {"what": self.what or "", "to": self.to}
         if self.task is not None:
@@ -313,7 +313,7 @@ async def plan_edit_of_ticked_rows(
     is_image = inputs.get("what") in ("relabel", "remove")
     chosen = {"images": ",".join(ticked)} if is_image else {"names": json.dumps(ticked)}
     choice = parse_edit_choice({**inputs, **chosen})
-    where = f"{get_root_path(request.scope)}/ui/models/{model}/edits/plan?{choice.query}"
+    where = f"{get_root_path(request.scope)}/ui/models/{model}/edits/plan?{choice.url_query}"
     return RedirectResponse(where, 303)
 
 

@@ -90,8 +90,8 @@ def show_submit_form(
         form.errors["recipe"] = (
             "The link to this page names a recipe that is none: nothing is filled in."
         )
-    elif form.unknown:
-        left_out = ", ".join(form.unknown[:10])
+    elif form.unknown_input_names:
+        left_out = ", ".join(form.unknown_input_names[:10])
         form.errors["recipe"] = (
             f"The link to this page names settings that do not exist: {left_out}."
         )
@@ -335,7 +335,7 @@ def _build_equivalent_commands(
     request: Request, shown: _SubmitPageContent, files: list[str], name: str
 ) -> tuple[str, str]:
     """Return the commands of the command line and of curl that do the same as the batch form."""
-    model, patch = shown.model["name"], shown.form.json
+    model, patch = shown.model["name"], shown.form.patch_json
     recipe = f" --recipe {shlex.quote(patch)}" if shown.form.patch else ""
     header = f" \\\n  -H {shlex.quote(f'Perennial-Recipe: {patch}')}" if shown.form.patch else ""
     base = f"{request.url.scheme}://{request.url.netloc}{get_root_path(request.scope)}"
@@ -347,11 +347,11 @@ def _build_equivalent_commands(
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
         commands.append(
-            f"perennial submit {model} {shlex.quote(file)}{named}{recipe}{shown.trials.options}"
+            f"perennial submit {model} {shlex.quote(file)}{named}{recipe}{shown.trials.command_line_options}"
         )
         query = (
             f"?name={quote(label or FORMATS.strip_archive_ending(PurePath(file).name), safe='')}"
-            f"{shown.trials.query}"
+            f"{shown.trials.url_query}"
         )
         curl_commands.append(
             f'curl -H "Authorization: Bearer $PERENNIAL_API_KEY" -H \'Content-Type: '

@@ -74,7 +74,7 @@ class GpuCheckOptions:
     again: bool = False
 
 
-def get_time_factor(device: Device) -> int:
+def get_time_limit_factor(device: Device) -> int:
     """Return the factor by which time limits grow on a device that is slower than a GPU."""
     return 1 if device == "cuda" else SLOWDOWN
 
@@ -118,7 +118,7 @@ def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
         return 0
     if arguments.resume is not None and arguments.resume.exists() and not arguments.out.exists():
         write_result_file(arguments.out, read_result_file(arguments.resume))
-    budget_s = arguments.budget or BUDGETS_S[program] * get_time_factor(arguments.device)
+    budget_s = arguments.budget or BUDGETS_S[program] * get_time_limit_factor(arguments.device)
     options = GpuCheckOptions(
         arguments.device, arguments.tiny, arguments.out, budget_s, arguments.again
     )
@@ -150,7 +150,7 @@ def run_steps_within_budget(
             print(f"{step.name:16} no time left", flush=True)
             continue
         outcome = run_step_with_limit(
-            step, options, min(step.limit_s * get_time_factor(options.device), left_s)
+            step, options, min(step.limit_s * get_time_limit_factor(options.device), left_s)
         )
         result = result.copy_with_step(step.name, outcome)
         write_result_file(options.out, result)

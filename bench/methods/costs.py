@@ -131,7 +131,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_two_task_datasets(Path(folder), options.data, options.images)
         bench = MethodCostBench(Path(folder), options)
-        cases = list(list_cases(options.methods))
+        cases = list(list_cost_cases(options.methods))
         for case in cases:
             bench.learn_first_task(case)
             bench.measure_step_memory(case)
@@ -147,7 +147,7 @@ def main() -> None:
     print_cost_table(cases, options.batch)
 
 
-def list_cases(names: list[str]) -> Iterator[MethodCostCase]:
+def list_cost_cases(names: list[str]) -> Iterator[MethodCostCase]:
     """Yield the methods and networks to measure, with the fine-tuning runs they are compared with."""
     wanted = [_build_case(name) for name in names if name != "finetune"] or [
         _build_case("finetune")
@@ -363,7 +363,7 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
     """Write dataset files of two tasks with random images of 32 pixels a side."""
     for task in (1, 2):
         if data is None:
-            images, labels = _draw_made_up_images(task, 5000)
+            images, labels = _draw_random_class_images(task, 5000)
         else:
             archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
             options = IngestOptions(32, 3, Limits.from_settings(Settings()))
@@ -376,7 +376,7 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
             write_dataset(file, labels[rows], (32, 32, 3), [np.ascontiguousarray(images[rows])])
 
 
-def _draw_made_up_images(seed: int, n: int) -> tuple[Any, Any]:
+def _draw_random_class_images(seed: int, n: int) -> tuple[Any, Any]:
     """Return random images in which a bright row shows the class, with their labels."""
     random = np.random.default_rng(100 + seed)
     labels = np.arange(n, dtype=np.int64) % CLASSES

@@ -94,7 +94,7 @@ class DneTrainingStep:
         with use_training_precision(self.x.device):
             return self.network.compute_older_features(self.x, packed)
 
-    def compute_step_shared(self) -> None:
+    def run_step_with_shared_pass(self) -> None:
         """Run a DNE training step in which student and teacher share the pass through older
         experts.
         """
@@ -108,7 +108,7 @@ class DneTrainingStep:
                 )
             self._run_backward(torch.cat([*old.features, newest], 1), newest, teacher)
 
-    def compute_step_naively(self) -> None:
+    def run_step_with_separate_passes(self) -> None:
         """Run a DNE training step with separate passes for student and teacher."""
         with (
             mock.patch.object(TaskAttention, "forward", compute_naive_attention),
@@ -181,7 +181,7 @@ def main() -> None:
         )
         _print_alternating_seconds(
             "naive step over ours",
-            (step.compute_step_naively, step.compute_step_shared),
+            (step.run_step_with_separate_passes, step.run_step_with_shared_pass),
             options.rounds,
             device,
         )

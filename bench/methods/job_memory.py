@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from bench.job_run import fill_in_spec_defaults
+from bench.job_run import complete_job_spec
 from core.admission.admission import JobWorkload, estimate_memory
 from core.admission.network_size import find_network_size
 from core.contract.catalogue import Catalogue
@@ -75,7 +75,7 @@ def measure_and_estimate_memory(
         }
         path = folder / f"spec-{number}.json"
         path.write_text(
-            json.dumps(fill_in_spec_defaults({**spec, "threads": 2, "device": "cpu"}).to_json())
+            json.dumps(complete_job_spec({**spec, "threads": 2, "device": "cpu"}).to_json())
         )
         peak, result = _run_job_in_child(zygote, path)
         parent = _build_parent_version(number, Path(result))

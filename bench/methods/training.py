@@ -74,7 +74,9 @@ def main() -> None:
             }
             for _ in range(options.rounds):
                 for (precision, side), seen in rates.items():
-                    seen.append(_run_side(side, precision, name, file, options.threads))
+                    seen.append(
+                        _run_measurement_process(side, precision, name, file, options.threads)
+                    )
             for precision in precisions:
                 _print_rate_row(
                     name, precision, case["goal"], {side: rates[precision, side] for side in SIDES}
@@ -212,7 +214,9 @@ def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: 
     return float(case["epochs"] * count / (clock.end - clock.warm))
 
 
-def _run_side(side: str, precision: str, case: str, file: Path, threads: int) -> float:
+def _run_measurement_process(
+    side: str, precision: str, case: str, file: Path, threads: int
+) -> float:
     from worker.attempts.child import MALLOC
 
     environment = {**os.environ, **({} if side == "stock" else MALLOC)}

@@ -103,9 +103,9 @@ def main() -> None:
         print(f"\n{base}", flush=True)
         said = {name: predict_held_out(of_stream) for name, of_stream in found.items()}
         print_calibration_errors(said)
-        print_kept_promises(said)
+        print_precision_on_unseen_halves(said)
         print_unknown_detection(found, backbone, options.unknown)
-        print_effect_of_six(found)
+        print_effect_of_new_class_images(found)
 
 
 def predict_held_out(found: DataSetFeatures) -> HeldOutPredictions:
@@ -119,7 +119,9 @@ def predict_held_out(found: DataSetFeatures) -> HeldOutPredictions:
 
 def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
     """Print calibration errors before and after temperature scaling."""
-    print_table_head("stream | images | accuracy | temperature | error before | error after")
+    print_markdown_table_head(
+        "stream | images | accuracy | temperature | error before | error after"
+    )
     for name, said in streams.items():
         after = measure_calibration(
             HeldOutLogits(said.logits.float(), said.targets), said.fitted_temperature
@@ -127,7 +129,7 @@ def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
         assert after is not None, "50 images are held out"
         before = compute_calibration_error(*said.compute_answer_probabilities(1.0))
         right = said.compute_answer_probabilities(1.0)[1].mean()
-        print_table_row(
+        print_markdown_table_row(
             name,
             len(said.targets),
             f"{right:.3f}",
@@ -137,9 +139,9 @@ def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
         )
 
 
-def print_effect_of_six(streams: dict[str, DataSetFeatures]) -> None:
+def print_effect_of_new_class_images(streams: dict[str, DataSetFeatures]) -> None:
     """Print how much six images of a new class change the probabilities of other classes."""
-    print_table_head(
+    print_markdown_table_head(
         "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
     )
     for name, found in streams.items():
@@ -148,7 +150,9 @@ def print_effect_of_six(streams: dict[str, DataSetFeatures]) -> None:
             before, after = (predict_with_few_images(found, c, few) for few in (0, SIX))
             for scaled in moved:
                 moved[scaled].append(compute_mean_probability_change(before, after, c, scaled))
-        print_table_row(name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True)))
+        print_markdown_table_row(
+            name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True))
+        )
 
 
 def predict_with_few_images(found: DataSetFeatures, rare: int, few: int) -> HeldOutPredictions:
@@ -186,18 +190,18 @@ def compute_mean_probability_change(
     return float((first - then).abs().mean())
 
 
-def print_kept_promises(streams: dict[str, HeldOutPredictions]) -> None:
+def print_precision_on_unseen_halves(streams: dict[str, HeldOutPredictions]) -> None:
     """Print how often the promised precision is kept on images that did not set the threshold."""
-    print_table_head(
+    print_markdown_table_head(
         "stream | promised | halves with a threshold | promise reached in | broken in | mean "
         "coverage"
     )
     for name, said in streams.items():
         for promise in PROMISES:
-            shares, covers = measure_promise_on_halves(said, promise)
+            shares, covers = measure_precision_on_halves(said, promise)
             reached = sum(share >= promise for share in shares)
             cover = f"{np.mean(covers):.2f}" if covers else "–"
-            print_table_row(
+            print_markdown_table_row(
                 name,
                 promise,
                 len(shares),
@@ -207,7 +211,7 @@ def print_kept_promises(streams: dict[str, HeldOutPredictions]) -> None:
             )
 
 
-def measure_promise_on_halves(
+def measure_precision_on_halves(
     said: HeldOutPredictions, promise: float
 ) -> tuple[list[float], list[float]]:
     """Measure precision and coverage on random halves whose other half set the threshold."""
@@ -252,7 +256,9 @@ def print_unknown_detection(
         kinds[folder.name] = compute_image_features(
             [(path.read_bytes(), 0) for path in chosen], backbone
         )
-    print_table_head("stream | unknown | AUROC of the probability | of the Mahalanobis distance")
+    print_markdown_table_head(
+        "stream | unknown | AUROC of the probability | of the Mahalanobis distance"
+    )
     for name, found in streams.items():
         taught = found.labels % UNKNOWN != 0
         known = found.expected % UNKNOWN != 0
@@ -266,7 +272,7 @@ def print_unknown_detection(
         far = make_distance_score(found.train[taught], labels, len(names))
         sure = make_confidence_score(scores, temperature)
         for kind, unknown in {"classes never taught": found.held_out[~known], **kinds}.items():
-            print_table_row(
+            print_markdown_table_row(
                 name, kind, *(f"{compute_auroc(by(inside), by(unknown)):.2f}" for by in (sure, far))
             )
 
@@ -311,13 +317,13 @@ def format_calibration(found: Calibration) -> str:
     return f"{found.error:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
-def print_table_head(columns: str) -> None:
+def print_markdown_table_head(columns: str) -> None:
     """Print the heading of a Markdown table."""
     names = columns.split(" | ")
     print("\n| " + columns + " |\n| " + " | ".join(["---"] * len(names)) + " |", flush=True)
 
 
-def print_table_row(*cells: object) -> None:
+def print_markdown_table_row(*cells: object) -> None:
     """Print a row of a Markdown table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 

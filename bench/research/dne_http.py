@@ -207,8 +207,8 @@ def learn_and_compare_models(
         [client.versions.retrieve(m, one.number) for one in list(client.versions.list(m))[1:]]
         for m in (undisturbed, killed)
     )
-    require_equal_models(stream, versions, others)
-    require_experts_unchanged(versions)
+    exit_unless_models_equal(stream, versions, others)
+    exit_unless_experts_unchanged(versions)
     metrics, other = (client.metrics.retrieve(m) for m in (undisturbed, killed))
     exit_unless_true(
         metrics.accuracy_matrix == other.accuracy_matrix,
@@ -307,7 +307,7 @@ def print_resumed_snapshots(handle: JobHandle, job: types.Job, stages: tuple[str
     print(f"  task {job.task}: {job.state} at attempt {job.attempt}")
 
 
-def require_equal_models(
+def exit_unless_models_equal(
     stream: ProbedTaskStream, versions: list[types.Version], others: list[types.Version]
 ) -> None:
     """Exit with an error unless both models have equal parts and predictions."""
@@ -332,7 +332,7 @@ def require_equal_models(
     )
 
 
-def require_experts_unchanged(versions: list[types.Version]) -> None:
+def exit_unless_experts_unchanged(versions: list[types.Version]) -> None:
     """Exit with an error unless every version contains the earlier experts unchanged."""
     for before, after in pairwise(versions):
         number, known = after.number, read_part_digests(after)

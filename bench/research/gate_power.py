@@ -230,26 +230,30 @@ Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
 
 
 def _fit_ridge_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    weight = ridge.choose_ridge_strength(_sums(h, labels, classes))[1]
+    weight = ridge.choose_ridge_strength(_accumulate_feature_sums(h, labels, classes))[1]
     return lambda features: features @ weight, "ridge"
 
 
 def _fit_lda_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    head = discriminant.solve_discriminant(_sums(h, labels, classes).drop_last_feature())
+    head = discriminant.solve_discriminant(
+        _accumulate_feature_sums(h, labels, classes).drop_last_feature()
+    )
     return lambda features: head(features[:, :-1]), "lda"
 
 
-def _fit_auto(h: Tensor, labels: Tensor, classes: int, current: str | None) -> tuple[Head, str]:
+def _fit_auto_head(
+    h: Tensor, labels: Tensor, classes: int, current: str | None
+) -> tuple[Head, str]:
     name = closed_forms.choose_better_head(h[:, :-1].float(), labels, classes, current)
     head = closed_forms.HEADS[name](h[:, :-1].float(), labels, classes)
     return lambda features: head(features[:, :-1].float()), name
 
 
 HEADS: dict[str, Learn] = {"ridge": _fit_ridge_head, "lda": _fit_lda_head}
-AUTO: dict[str, Learn] = {"auto": _fit_auto}
+AUTO: dict[str, Learn] = {"auto": _fit_auto_head}
 
 
-def _sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
+def _accumulate_feature_sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
     sums = FeatureSums.make_empty_sums(features.shape[1], classes)
     sums.add_examples(features, labels)
     return sums
@@ -273,7 +277,7 @@ def _print_false_alarms(
         for head, learn in heads.items():
             held: dict[int, Counter[str]] = {images: Counter() for images in HELD_OUT}
             for _ in range(splits):
-                for images, judged in _judge_equal_halves(data, learn, generator):
+                for images, judged in _judge_updates_without_loss(data, learn, generator):
                     for update, checks in zip(UPDATES, judged, strict=True):
                         held[images][update] += not all(check["passed"] for check in checks)
             for images, counts in held.items():
@@ -283,7 +287,7 @@ def _print_false_alarms(
     print(f"all: {dict(total)} of {splits * len(streams) * len(heads) * len(HELD_OUT)} each")
 
 
-def _judge_equal_halves(
+def _judge_updates_without_loss(
     data: GateStudyFeatures, learn: Learn, generator: torch.Generator
 ) -> Iterator[tuple[int, list[list[GateCheck]]]]:
     """Judge updates without a true loss, to count the gate's false alarms.
@@ -291,7 +295,10 @@ def _judge_equal_halves(
     Yields the checks of each update for each number of held-out images.
     """
     classes = torch.randperm(data.class_count, generator=generator)[:10]
-    rows = [_draw_rows(_find_rows_of_class(data.train[1], int(c)), 40, generator) for c in classes]
+    rows = [
+        _draw_random_rows(_find_rows_of_class(data.train[1], int(c)), 40, generator)
+        for c in classes
+    ]
     place_of = {int(c): i for i, c in enumerate(classes)}
     all_held = torch.cat([_find_rows_of_class(data.test[1], int(c)) for c in classes])
 
@@ -305,14 +312,20 @@ def _judge_equal_halves(
     before, name = fit_part(slice(0, None, 2))
     updates = [fit_part(slice(0, None, 1), name)[0], fit_part(slice(1, None, 2), name)[0]]
     for images in HELD_OUT:
-        held = _draw_rows(all_held, images, generator)
+        held = _draw_random_rows(all_held, images, generator)
         truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
         old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
         tasks = [_JudgedTask(1, truth, old, new, new, new < 0) for new in answers]
-        yield images, [_judge_by_gate([task], [_build_drift(task, 1)], None) for task in tasks]
+        yield (
+            images,
+            [
+                _judge_losses_by_gate([task], [_build_gate_task_comparison(task, 1)], None)
+                for task in tasks
+            ],
+        )
 
 
-def _draw_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+def _draw_random_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
     return rows[torch.randperm(len(rows), generator=generator)[:most]]
 
 
@@ -332,7 +345,9 @@ class _JudgedTask:
     is_new: Tensor
 
 
-def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> GateComparison:
+def _count_changed_predictions(
+    tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
+) -> GateComparison:
     """Count the images that lost or gained a correct prediction, by class."""
     truth, before, negative, positive = (torch.cat(column) for column in zip(*tasks, strict=True))
     classes = [
@@ -357,7 +372,7 @@ def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Gat
     }
 
 
-def _build_drift(task: _JudgedTask, against: int) -> GateTaskComparison:
+def _build_gate_task_comparison(task: _JudgedTask, against: int) -> GateTaskComparison:
     right, kept = task.old == task.truth, task.best == task.truth
     return GateTaskComparison(
         task=task.number,
@@ -368,7 +383,7 @@ def _build_drift(task: _JudgedTask, against: int) -> GateTaskComparison:
     )
 
 
-def _judge_by_gate(
+def _judge_losses_by_gate(
     tasks: Sequence[_JudgedTask],
     drifts: list[GateTaskComparison],
     new: tuple[int, int] | None,
@@ -396,9 +411,9 @@ def _judge_by_gate(
     correct, images = new or (0, 0)
     learned: GateComparison = {**missing, "missing": None, "images": images, "positive": correct}
     losses: GateComparisons = {
-        "forgotten": _count_losses(forgotten),
-        "confused": _count_losses(confused),
-        "class_lost": _count_losses(lost),
+        "forgotten": _count_changed_predictions(forgotten),
+        "confused": _count_changed_predictions(confused),
+        "class_lost": _count_changed_predictions(lost),
         "drifted": drifted,
         "new": learned if new else missing,
         "known": missing,
@@ -467,7 +482,7 @@ def _learn_stream_of_batches(
         known = number * size
         for row in range(known - size, known):
             rows = _find_rows_of_class(data.train[1], classes[row])
-            rows = _draw_rows(rows, stream.train_per_class, generator)
+            rows = _draw_random_rows(rows, stream.train_per_class, generator)
             seen.append((rows, torch.full((len(rows),), row)))
         picked, labels = (torch.cat(column) for column in zip(*seen, strict=True))
         head, current = learn(data.train[0][picked], labels, known, current)
@@ -475,11 +490,11 @@ def _learn_stream_of_batches(
         if number > 1:
             yield _compare_heads_on_task(data, classes, size, heads, best)
         for task in range(1, number + 1):
-            features, _ = _task_images(data, classes, size, task)
+            features, _ = _select_task_images(data, classes, size, task)
             best.setdefault(task, []).append((known, heads[-1][1](features).argmax(1)))
 
 
-def _task_images(
+def _select_task_images(
     data: GateStudyFeatures, classes: list[int], size: int, task: int
 ) -> tuple[Tensor, Tensor]:
     rows = [_find_rows_of_class(data.test[1], c) for c in classes[(task - 1) * size : task * size]]
@@ -497,7 +512,7 @@ def _compare_heads_on_task(
     (before, old), (_, new) = heads[-2:]
     number, tasks, drifts = len(heads), [], []
     for task in range(1, number):
-        features, truth = _task_images(data, classes, size, task)
+        features, truth = _select_task_images(data, classes, size, task)
         scores = new(features)
         now = scores.argmax(1)
         answered = old(features).argmax(1)
@@ -508,14 +523,16 @@ def _compare_heads_on_task(
             continue  # as the service, which asks for two classes
         known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
         drifts.append(
-            _build_drift(
+            _build_gate_task_comparison(
                 _JudgedTask(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1
             )
         )
-    features, truth = _task_images(data, classes, size, number)
+    features, truth = _select_task_images(data, classes, size, number)
     right = int((new(features).argmax(1) == truth).sum())
     learned = (right, len(truth))
-    return _judge_by_gate(tasks, drifts, learned), _judge_by_gate(tasks, drifts, learned, STRICT)
+    return _judge_losses_by_gate(tasks, drifts, learned), _judge_losses_by_gate(
+        tasks, drifts, learned, STRICT
+    )
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def main() -> None:
             client, client.methods.list().items, tasks=options.tasks, recipe=recipe
         )
         seconds = time.monotonic() - begun
-        said = render_service_answers(client, recipe=recipe)
+        said = render_service_responses(client, recipe=recipe)
     print(render_summary_table(found), render_accuracy_matrices(found), said, sep="\n\n")
     print(f"\n{len(found)} methods in {seconds:.0f} s")
 
@@ -158,7 +158,7 @@ def render_accuracy_matrices(found: list[tuple[types.Model, types.Metrics]]) -> 
     return "\n".join(lines)
 
 
-def render_service_answers(
+def render_service_responses(
     client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn"
 ) -> str:
     """Render the service's responses to weak and impossible settings, in Markdown.

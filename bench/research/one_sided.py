@@ -27,7 +27,7 @@ import sklearn.datasets
 import torch
 from torch import Tensor
 
-from bench.job_run import fill_in_spec_defaults
+from bench.job_run import complete_job_spec
 from bench.research import closed_forms
 from bench.research.new_user import encode_photo_as_jpeg
 from core.contract.manifest import PER_TASK, REST
@@ -309,7 +309,7 @@ class BatchLearner:
 
         known = self._known if self._is_backbone_frozen else None
         learning = LearningJob(
-            fill_in_spec_defaults(spec),
+            complete_job_spec(spec),
             lambda event: None,
             NoLoopControl(),
             record_accuracy,

@@ -57,13 +57,13 @@ def main() -> None:
     )
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    data = load_images(asked.data, asked.out / "images.npz")
+    data = load_cifar_images(asked.data, asked.out / "images.npz")
     BaseTraining(data, asked.out, asked.epochs, asked.width).train_until(
         time.monotonic() + asked.minutes * 60
     )
 
 
-def load_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
+def load_cifar_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
     """Load the training and test images of 60 CIFAR-100 classes with labels."""
     if not cache.exists():
         found: dict[str, list[Any]] = {

@@ -115,17 +115,17 @@ def write_photo_folders(source: Path, folder: Path) -> None:
             week = folder / f"week-{31 + place // CLASSES}"
             for part, count in (("train", TO_LEARN), ("test", HELD_OUT)):
                 for number, name in enumerate(files[label, part][:count]):
-                    write_file(
+                    write_file_with_folders(
                         week / part / label / f"{number:03}.jpg",
                         encode_photo_as_jpeg(archive.read(name), SIZE),
                     )
-            write_file(
+            write_file_with_folders(
                 folder / "new" / f"{label}.jpg",
                 encode_photo_as_jpeg(archive.read(files[label, "test"][HELD_OUT]), SIZE),
             )
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file_with_folders(path: Path, content: bytes) -> None:
     """Write a file, and create its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

@@ -72,12 +72,14 @@ def main() -> None:
             outcomes = [
                 outcome
                 for name, batches in read_streams(options.data, options.per_class)
-                for outcome in run_stream(client, f"{source}-{name}", batches, options.epochs)
+                for outcome in submit_stream_with_trials(
+                    client, f"{source}-{name}", batches, options.epochs
+                )
             ]
-            print_summary(outcomes)
+            print_mean_regrets(outcomes)
 
 
-def run_stream(
+def submit_stream_with_trials(
     client: Perennial, name: str, batches: list[bytes], epochs: int
 ) -> Iterator[RecipeChoiceOutcome]:
     """Submit a stream's batches with trials, and print a line for each."""
@@ -106,7 +108,7 @@ def run_stream(
         yield outcome
 
 
-def print_summary(outcomes: list[RecipeChoiceOutcome]) -> None:
+def print_mean_regrets(outcomes: list[RecipeChoiceOutcome]) -> None:
     """Print the mean regret of the trials' choice, of the first and of the worst candidate."""
     first = [max(one.accuracies) - one.accuracies[0] for one in outcomes]
     worst = [max(one.accuracies) - min(one.accuracies) for one in outcomes]

@@ -118,11 +118,11 @@ class UpdateCostStream:
         answer = self._client.post("/v1/models", json=model)
         assert answer.status_code == 201, answer.text
 
-    def learn_made_up_batch(self, number: int) -> UpdateCost:
+    def learn_random_batch(self, number: int) -> UpdateCost:
         """Submit a batch of random images and learn it; return the update's cost."""
-        return self.learn_sent_batch(make_random_npz(number, self._scenario, self._side))
+        return self.learn_given_batch(make_random_npz(number, self._scenario, self._side))
 
-    def learn_sent_batch(self, archive: bytes) -> UpdateCost:
+    def learn_given_batch(self, archive: bytes) -> UpdateCost:
         """Submit a batch and learn it; return the update's cost."""
         answer = self._client.post(
             "/v1/models/aging/tasks",
@@ -132,7 +132,7 @@ class UpdateCostStream:
         assert answer.status_code == 202, answer.text
         return self._run_waiting_job()
 
-    def make_edit_version(self, operations: list[dict[str, Any]]) -> UpdateCost:
+    def learn_edit_as_version(self, operations: list[dict[str, Any]]) -> UpdateCost:
         """Submit an edit and make its version; return the cost."""
         answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
         assert answer.status_code == 202, answer.text
@@ -225,7 +225,7 @@ def run_and_print_stream(method: str, scenario: str, updates: int, side: int) ->
         stream = UpdateCostStream(Path(folder), method, scenario, side)
         try:
             for number in range(1, updates + 1):
-                one = stream.learn_made_up_batch(number)
+                one = stream.learn_random_batch(number)
                 seen.append(one)
                 if number in SHOWN or number % 10 == 0 or number == updates:
                     print(

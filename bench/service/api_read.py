@@ -32,7 +32,10 @@ def main() -> None:
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        with service.run_temporary_service(data) as running, _bare(data / "perennial.db") as bare:
+        with (
+            service.run_temporary_service(data) as running,
+            _BareServer(data / "perennial.db") as bare,
+        ):
             client = Perennial(running.key, base_url=running.url)
             archives = digits.build_digit_archives()
             client.models.create("polled", recipe={"epochs": 1}, architecture="small-cnn")
@@ -77,7 +80,7 @@ def _format_load_figures(seen: load.RequestLoadResult) -> str:
     return f"{seen.per_s:.0f} ({seen.p50_ms:.1f} / {seen.p99_ms:.1f})"
 
 
-class _bare:
+class _BareServer:
     """Run the reference server within the block, and yield its URL."""
 
     def __init__(self, database: Path) -> None:

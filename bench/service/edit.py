@@ -31,14 +31,14 @@ def main() -> None:
         stream = UpdateCostStream(Path(folder), "analytic", "class", asked.side)
         try:
             for number in range(1, asked.tasks + 1):
-                last = stream.learn_made_up_batch(number)
+                last = stream.learn_random_batch(number)
             classes = asked.tasks * asked.classes
             print(f"{asked.tasks} tasks, {classes * asked.per_class:,} images, {classes:,} classes")
             print("| step | s | job CPU s | worker CPU s | SQL | requests | new bytes |")
             print("|---|---:|---:|---:|---:|---:|---:|")
             print_edit_row("last update", last)
             for name, operations in list_edits_to_measure(asked.tasks, asked.classes).items():
-                print_edit_row(name, stream.make_edit_version(operations))
+                print_edit_row(name, stream.learn_edit_as_version(operations))
         finally:
             stream.close()
 

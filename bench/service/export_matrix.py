@@ -93,7 +93,7 @@ WAYS = {
 """Name → way."""
 
 
-def explain_impossible_export(architecture: str, way: str) -> str | None:
+def explain_unexportable_architecture(architecture: str, way: str) -> str | None:
     """Explain why no version of an architecture predicts in a given way; None if one does.
 
     A recipe with such a method is refused before anything is learned, so that there is nothing to
@@ -115,5 +115,5 @@ def list_exportable_cases() -> dict[str, ExportCase]:
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])
         for way in WAYS
         for architecture in ARCHITECTURES
-        if explain_impossible_export(architecture, way) is None
+        if explain_unexportable_architecture(architecture, way) is None
     }

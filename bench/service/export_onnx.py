@@ -27,7 +27,7 @@ import torch
 from bench.service.export_matrix import (
     ARCHITECTURES,
     WAYS,
-    explain_impossible_export,
+    explain_unexportable_architecture,
     list_exportable_cases,
 )
 from bench.service.exported_networks import CHANNELS, MORE, QUICK, ExportCase
@@ -92,7 +92,7 @@ def _read_export_measurements(path: Path) -> dict[str, ExportMeasurement]:
 
 
 def _measure_export(name: str, case: ExportCase) -> ExportMeasurement:
-    answers = case.build_answers()
+    answers = case.build_prediction_module()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         try:
@@ -133,7 +133,7 @@ def _render_export_table(measured: dict[str, ExportMeasurement]) -> list[str]:
         "| --- | --- |",
     ]
     none = {
-        name: [reason for way in WAYS if (reason := explain_impossible_export(name, way))]
+        name: [reason for way in WAYS if (reason := explain_unexportable_architecture(name, way))]
         for name in ARCHITECTURES
     }
     for reasons, group in groupby(

@@ -53,7 +53,7 @@ class ExportCase:
     size: int
     build: Callable[[], tuple[Network, Method]]
 
-    def build_answers(self) -> ProbabilityModule:
+    def build_prediction_module(self) -> ProbabilityModule:
         """Build the module that is exported, which computes predictions."""
         network, method = self.build()
         return ProbabilityModule(network.eval(), method, NORMALISE, CHANNELS)

@@ -175,7 +175,7 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
             _insert_next_task(db, size, last[size])
             claim = claims.claim_job(db, "bench", 600.0)
             assert claim is not None
-            _make_up_job_result(folder, last[size], most)
+            _write_random_job_result(folder, last[size], most)
             began = time.perf_counter()
             publish_result(db, store, claim, folder)
             if turn:
@@ -190,7 +190,7 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
         print(f"{told}, {median / first:.2f} times the first")
 
 
-def _make_up_job_result(folder: Path, task: int, most: int) -> None:
+def _write_random_job_result(folder: Path, task: int, most: int) -> None:
     """Write a made-up job result for a task, measured on at most `most` earlier tasks."""
     tasks = range(max(1, task - most + 1), task + 1)
     shutil.rmtree(folder, ignore_errors=True)

@@ -33,7 +33,7 @@ from api.app import create_app
 from bench.service import load
 from bench.service.million_files import ANYTIME_JOB, BASE
 from bench.service.series import MILLION, SMALL
-from bench.service.side import DatabaseWithApi, create_filled_side, serve_side
+from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from core.database.session import Database
 from core.scheduling import claim as claims
 from core.settings import Settings
@@ -179,14 +179,14 @@ def main() -> int:
     with ExitStack() as stack:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            create_filled_side(folder, given.database, name, size)
+            create_filled_database(folder, given.database, name, size)
             for name, size in (("small", SMALL), ("million", MILLION))
         ]
         missing = list_get_routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
         if missing:
             raise SystemExit(f"Neither asked nor left out: {sorted(missing)}")
         for side in sides:
-            stack.enter_context(serve_side(side))
+            stack.enter_context(serve_database_by_api(side))
         print(
             f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
             f"{given.seconds} s each"

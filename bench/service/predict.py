@@ -109,7 +109,7 @@ class BarePredictionRates:
     onnx: list[float] = field(default_factory=list)
     decoding: list[float] = field(default_factory=list)
 
-    def measure_once_more(
+    def measure_rates_once_more(
         self, bare: BareVersionPredictor, photos: Sequence[Path], seconds: float = BARE_S
     ) -> tuple[float, float]:
         """Measure each rate once more; return the two of ONNX Runtime."""
@@ -163,7 +163,7 @@ def measure_image_size(
     owners = [f"first-{size}", f"second-{size}"]
     admin = Perennial(running.key, base_url=running.url)
     keys = [admin.keys.create("bench", owner=owner).secret for owner in owners]
-    archive = write_photo_archive(choose_photos_to_learn(photos), folder / f"{size}.zip")
+    archive = write_photo_archive(choose_training_photos(photos), folder / f"{size}.zip")
     for key in keys:
         client = Perennial(key, base_url=running.url)
         client.models.create(
@@ -190,7 +190,7 @@ def measure_image_size(
     )
     for clients in options.clients:
         for count in options.photos_per_request:
-            before = rates.measure_once_more(bare, files)
+            before = rates.measure_rates_once_more(bare, files)
             # 64 are more than one owner may have under way.
             used = keys if clients > 16 else keys[:1]
             elapsed, taken = measure_client_load(
@@ -198,7 +198,7 @@ def measure_image_size(
             )
             onnx, decoding = (
                 mean(pair)
-                for pair in zip(before, rates.measure_once_more(bare, files), strict=True)
+                for pair in zip(before, rates.measure_rates_once_more(bare, files), strict=True)
             )
             rate = len(taken) * count / elapsed
             p50, p99 = np.percentile(taken, (50, 99)) * 1000
@@ -214,7 +214,7 @@ def measure_image_size(
     print_two_owner_rates(running, keys, files, folder, options.seconds)
 
 
-def choose_photos_to_learn(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+def choose_training_photos(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     """Choose the photos of each class to learn; the others are predicted."""
     labels = sorted({label for label, _ in photos})
     return [

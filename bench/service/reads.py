@@ -21,7 +21,7 @@ from sqlalchemy import update
 
 from bench.service.million import CLIENTS, GOAL, OF_TASK, MeasuredRequest, print_slow_reads
 from bench.service.series import FIRST_OWNERS_MODELS, SMALL, GeneratedRowCounts, make_id
-from bench.service.side import DatabaseWithApi, create_filled_side, serve_side
+from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from core.database.session import Database
 from core.database.tables import Task
 from core.ingest.dataset import write_dataset
@@ -79,12 +79,12 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            create_filled_side(folder, given.database, name, size)
+            create_filled_database(folder, given.database, name, size)
             for name, size in (("small", SMALL), (f"reads_{large.task_count}", large))
         ]
         for side in sides:
             _add_held_out_images(side)
-            stack.enter_context(serve_side(side))
+            stack.enter_context(serve_database_by_api(side))
         print(
             f"{SMALL.task_count:,} and {large.task_count:,} tasks; load average {os.getloadavg()[0]:.1f}; "
             f"{CLIENTS} clients, {given.rounds} rounds of {given.seconds} s each"

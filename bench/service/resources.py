@@ -46,7 +46,7 @@ class GrowthSlope:
     first: float
     last: float
 
-    def is_surely_above(self, limit: float) -> bool:
+    def is_significantly_above(self, limit: float) -> bool:
         """Return True if the growth is significantly above `limit`."""
         return self.per_hour - self.uncertainty > limit
 

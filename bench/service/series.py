@@ -168,33 +168,33 @@ def build_fill_statement(table: Any, source: Any, where: Any, **columns: Any) ->
     )
 
 
-def sql_owner(model: Any, size: GeneratedRowCounts) -> Any:
+def build_owner_number_sql(model: Any, size: GeneratedRowCounts) -> Any:
     """Return the SQL expression for the number of a model's owner."""
     return case((model < FIRST_OWNERS_MODELS, 0), else_=model % size.owners)
 
 
-def sql_text(prefix: str, value: Any) -> Any:
+def build_concatenation_sql(prefix: str, value: Any) -> Any:
     """Return the SQL expression that concatenates a prefix and a value."""
     return literal(prefix, String()) + cast(value, String)
 
 
-def sql_id(prefix: str, number: Any) -> Any:
+def build_row_id_sql(prefix: str, number: Any) -> Any:
     """Return the SQL expression for the id of a row, as `make_id` computes it."""
     return literal(f"{prefix}_" + "0" * 15, String()) + func.substr(
         cast(literal(_DIGITS, BigInteger()) + number, String), 2
     )
 
 
-def sql_owner_id(number: Any) -> Any:
+def build_owner_id_sql(number: Any) -> Any:
     """Return the SQL expression for the id of an owner, by its number."""
-    return sql_id("own", number)
+    return build_row_id_sql("own", number)
 
 
-def sql_digest(kind: str, number: Any) -> Any:
+def build_digest_sql(kind: str, number: Any) -> Any:
     """Return the SQL expression for a made-up SHA-256 by kind and number."""
     return literal(kind * 52, String()) + cast(literal(_DIGITS, BigInteger()) + number, String)
 
 
-def sql_json(value: Any) -> Any:
+def build_json_sql(value: Any) -> Any:
     """Return the SQL expression for a constant JSON value."""
     return literal(value, JSON())

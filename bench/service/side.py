@@ -60,7 +60,7 @@ class DatabaseWithApi:
         return make_id("job", 49 * self.size.models)
 
 
-def create_filled_side(
+def create_filled_database(
     folder: Path, server: str, name: str, size: GeneratedRowCounts
 ) -> DatabaseWithApi:
     """Create and fill a database of a given size, on PostgreSQL or SQLite."""
@@ -106,7 +106,7 @@ def _create_database(server: str, name: str) -> str:
 
 
 @contextmanager
-def serve_side(side: DatabaseWithApi) -> Iterator[None]:
+def serve_database_by_api(side: DatabaseWithApi) -> Iterator[None]:
     """Run an API process on a database within the block, without a worker."""
     port = service.find_free_port()
     command = [

@@ -312,7 +312,7 @@ def _report_growth(watch: ProcessResourceWatch, seconds: float) -> list[str]:
             ("memory", memory, MEMORY_PER_HOUR), ("descriptors", fds, FDS_PER_HOUR),
             ("threads", threads, THREADS_PER_HOUR),
         ):  # fmt: skip
-            if found.is_surely_above(limit):
+            if found.is_significantly_above(limit):
                 wrong.append(
                     f"{name}: {what} grow by {found.per_hour:.3g} ± {found.uncertainty:.2g} per "
                     f"hour"

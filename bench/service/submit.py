@@ -31,7 +31,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from bench.service.series import GeneratedRowCounts
-from bench.service.side import DatabaseWithApi, create_filled_side, serve_side
+from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from tools import service
 
 IMAGES = 10
@@ -50,10 +50,10 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         size = GeneratedRowCounts(60, tasks=given.versions, measured=2)
-        side = create_filled_side(Path(folder), given.database, "submit", size)
+        side = create_filled_database(Path(folder), given.database, "submit", size)
         service.link_catalogue_for_tests(side.settings.data_dir)
         connection: dict[str, Any] = {"headers": _build_headers(side), "timeout": 120.0}
-        with serve_side(side), httpx2.Client(base_url=side.url, **connection) as client:
+        with serve_database_by_api(side), httpx2.Client(base_url=side.url, **connection) as client:
             process = psutil.Process(side.process)
             client.post("/v1/models", json={"name": "sent", **MODEL}).raise_for_status()
             _measure_submits(client, process, given.submits)

@@ -62,10 +62,10 @@ def main() -> None:
                 count = options.images if number in (1, UPDATES) else options.between
                 batch, photos = photos[:count], photos[count:]
                 if count != options.images:
-                    stream.learn_sent_batch(_pack_photos_as_zip(batch))
+                    stream.learn_given_batch(_pack_photos_as_zip(batch))
                     continue
                 before = _measure_pass_seconds(batch)
-                update = stream.learn_sent_batch(_pack_photos_as_zip(batch))
+                update = stream.learn_given_batch(_pack_photos_as_zip(batch))
                 bare = (before + _measure_pass_seconds(batch)) / 2
                 ratio = (update.job_cpu_s + update.worker_cpu_s) / bare
                 print(

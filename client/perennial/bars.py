@@ -40,7 +40,7 @@ def open_transfer_bar(title: str, progress: bool | Progress | None) -> Iterator[
 
 
 @runtime_checkable
-class ShownJob(Protocol):
+class JobProgressDisplay(Protocol):
     """Protocol of a progress display for a job: called with the job whenever it has changed."""
 
     def __call__(self, job: Job) -> None:
@@ -51,19 +51,21 @@ class ShownJob(Protocol):
 
 
 @contextmanager
-def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
+def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[JobProgressDisplay]:
     """Open a progress display for a job; yield the object to call with the changed job."""
     if not isinstance(progress, bool):
-        yield progress if isinstance(progress, ShownJob) else _CallbackBar(progress)
+        yield (
+            progress if isinstance(progress, JobProgressDisplay) else _CallbackJobDisplay(progress)
+        )
         return
     if progress and _runs_in_notebook():
-        yield _CallbackBar(_make_notebook_job_bar())
+        yield _CallbackJobDisplay(_make_notebook_job_bar())
         return
     with _open_terminal_bars(progress, is_bytes=False) as bars:
-        yield _CallbackBar(lambda job: None) if bars is None else _JobBar(bars)
+        yield _CallbackJobDisplay(lambda job: None) if bars is None else _JobProgressBar(bars)
 
 
-class _CallbackBar:
+class _CallbackJobDisplay:
     """Adapter that makes a plain function the progress display of a job."""
 
     def __init__(self, show: Callable[[Job], None]) -> None:
@@ -76,7 +78,7 @@ class _CallbackBar:
         """Do nothing: a plain function has no way to show an outage."""
 
 
-class _JobBar:
+class _JobProgressBar:
     """Progress bar of a job on a terminal; prints once why the job waits."""
 
     def __init__(self, bars: Bars) -> None:
@@ -196,7 +198,7 @@ def _make_notebook_transfer_bar(title: str) -> Progress:
     from perennial.notebook import LiveHtml, render_transfer_bar
 
     place = LiveHtml()
-    return lambda done, total: place.update_shown_html(
+    return lambda done, total: place.replace_displayed_html(
         render_transfer_bar(title, done, total), is_last=done == total
     )
 
@@ -205,7 +207,7 @@ def _make_notebook_job_bar() -> Callable[[Job], None]:
     from perennial.notebook import LiveHtml, render_response_as_html
 
     place = LiveHtml()
-    return lambda job: place.update_shown_html(
+    return lambda job: place.replace_displayed_html(
         render_response_as_html(job) or "", is_last=job.is_terminal
     )
 

@@ -82,7 +82,7 @@ class LiveHtml:
         self._handle: Any = None
         self._drawn = 0.0
 
-    def update_shown_html(self, content: str, *, is_last: bool = False) -> None:
+    def replace_displayed_html(self, content: str, *, is_last: bool = False) -> None:
         """Replace the HTML shown in a notebook, at most a few times per second."""
         now = time.monotonic()
         # Each drawing is a message from the kernel to the browser,

@@ -21,7 +21,7 @@ _ORIENTATION = 0x0112
 _TAKEN = "files, their bytes, opened files, PIL images, or arrays of numbers from 0 to 255"
 
 
-def read_form_parts(images: Images) -> list[Part] | None:
+def convert_images_to_form_parts(images: Images) -> list[Part] | None:
     """Convert images to predict into parts of a multipart form; None if they are arrays.
 
     Raises:

@@ -115,7 +115,10 @@ def describe_held_version(
         if entry and entry.actions
         else _suggest_retry_command(job)
     )
-    reasons = [*describe_failed_checks(version), *locate_lost_images(url, model.name, version)]
+    reasons = [
+        *describe_failed_checks(version),
+        *locate_page_of_lost_images(url, model.name, version),
+    ]
     return "\n".join([first, *(f"  {reason}" for reason in reasons), *next_steps])
 
 
@@ -162,7 +165,7 @@ def describe_failed_checks(version: Version) -> Iterator[str]:
             )
 
 
-def locate_lost_images(url: str, model: str, version: Version) -> Iterator[str]:
+def locate_page_of_lost_images(url: str, model: str, version: Version) -> Iterator[str]:
     """Yield the URL of the page that shows the images on which failed checks lost, if any."""
     if version.parent and any(check.pictures for check in version.gate.checks):
         page = f"{url}/ui/models/{quote(model, safe='')}/compare"

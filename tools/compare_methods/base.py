@@ -15,7 +15,7 @@ from core.learning.networks.backbones.timm_names import find_pretrained_weights
 from core.learning.precision import InputNormaliser, move_network_to_device
 from core.packaged import imagenet_base, packaged_base
 from core.processes import helper_process
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 
 BASES = (imagenet_base.NAME, packaged_base.PACKAGED)
 CONVERT_TIMEOUT_S = 300.0
@@ -65,7 +65,7 @@ def load_base(name: str, scratch: Path) -> ComparisonBase:
         scratch: a folder for the converted weights.
 
     Raises:
-        CannotCompare: the package of the weights is missing, or the weights cannot be converted.
+        ComparisonImpossible: the package of the weights is missing, or the weights cannot be converted.
     """
     return _load_imagenet_base(scratch) if name == imagenet_base.NAME else _load_packaged_base(name)
 
@@ -112,8 +112,8 @@ def _load_imagenet_base(scratch: Path) -> ComparisonBase:
     )
 
 
-def _build_base_error(why: str) -> CannotCompare:
-    return CannotCompare(
+def _build_base_error(why: str) -> ComparisonImpossible:
+    return ComparisonImpossible(
         f"The base {imagenet_base.NAME} cannot be had here: {why}. Mend that, or start from "
         f"another with --base {packaged_base.PACKAGED}."
     )

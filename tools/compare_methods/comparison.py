@@ -24,7 +24,7 @@ from perennial.cli.output import print_notice, print_table
 from tools import service
 from tools.compare_methods.base import ComparisonBase, load_base
 from tools.compare_methods.by_service import ROW, learn_batches_by_service
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.folder import LabelledPhotos, list_folder_images
 from tools.compare_methods.outcome import (
     COLUMNS,
@@ -35,7 +35,7 @@ from tools.compare_methods.outcome import (
 )
 from tools.compare_methods.pixels import SplitPixels, decode_split_images
 from tools.compare_methods.split import SplitSettings, draw_batch_split
-from tools.compare_methods.today import UsualUpdates
+from tools.compare_methods.today import BaselineUpdates
 from tools.compare_methods.training import measure_feature_seconds, measure_training_seconds
 
 Say = Callable[[str], None]
@@ -119,7 +119,7 @@ def run_comparison(folder: Path, options: ComparisonOptions, json_file: Path | N
     Progress is printed on standard error.
 
     Raises:
-        CannotCompare: see `compare_methods`.
+        ComparisonImpossible: see `compare_methods`.
     """
     torch.set_num_threads(count_usable_cores())
     with _raise_on_sigterm():
@@ -155,7 +155,7 @@ def compare_methods(
         serve: starts the service for Perennial's row.
 
     Raises:
-        CannotCompare: the folder, the options or missing packages prevent it; the message says what
+        ComparisonImpossible: the folder, the options or missing packages prevent it; the message says what
             to do.
     """
     begun = time.perf_counter()
@@ -193,11 +193,11 @@ def _run_compared_methods(
     say: Say,
     serve: Serve,
 ) -> list[UpdateOutcome]:
-    today = UsualUpdates(data, base, options.epochs, options.sample.seed, say)
+    today = BaselineUpdates(data, base, options.epochs, options.sample.seed, say)
     runs: dict[str, Callable[[], UpdateOutcome]] = {
         "lda": today.fit_discriminant_analysis,
         "logistic": today.fit_logistic_regression,
-        "finetune": today.train_on_last_batch,
+        "finetune": today.finetune_on_each_batch,
         "full": today.retrain_on_all_batches,
     }
     outcomes = [run() for row, run in runs.items() if row in options.rows]
@@ -210,14 +210,14 @@ def _run_compared_methods(
 
 def _require_libraries_of_compared_rows(rows: tuple[str, ...]) -> None:
     if not rows:
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"Every row is left out. A comparison needs at least one of {', '.join(WORDS)}. Send "
             f"fewer --without."
         )
     needing = [row for row in ("lda", "logistic") if row in rows]
     if needing and find_spec("sklearn") is None:
         without = " ".join(f"--without {row}" for row in needing)
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"scikit-learn is not installed, and {' and '.join(needing)} need it. Install it with "
             f"pip install '{EXTRA}', or leave them out: {without}."
         )

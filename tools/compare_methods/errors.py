@@ -1,7 +1,7 @@
 """The error of a comparison that cannot be made."""
 
 
-class CannotCompare(ValueError):
+class ComparisonImpossible(ValueError):
     """The comparison of update methods cannot be made.
 
     The message says what is wrong, what is allowed and what to do.

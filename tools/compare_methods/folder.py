@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from perennial.pack import PackError
-from perennial.pack.errors import LeavesFolder
+from perennial.pack.errors import PathOutsideFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.kinds import ARCHIVE, KINDS, detect_source_kind
 from perennial.pack.labels import require_valid_labels
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 
 
 class LabelledPhotos:
@@ -39,12 +39,12 @@ def list_folder_images(folder: Path) -> LabelledPhotos:
     """List the labelled images of a folder without reading them.
 
     Raises:
-        CannotCompare: the folder has no layout that the client can submit.
+        ComparisonImpossible: the folder has no layout that the client can submit.
     """
     try:
         kind = detect_source_kind(folder)
         if kind == ARCHIVE:
-            raise CannotCompare(
+            raise ComparisonImpossible(
                 f"{folder} is an archive. A comparison takes a folder with a folder of images for "
                 "each class: unpack the archive and name its folder."
             )
@@ -52,11 +52,11 @@ def list_folder_images(folder: Path) -> LabelledPhotos:
         # Removes images that cannot be read, so that they are not drawn into the split.
         images.collect_image_sizes()
         require_valid_labels(images.rows, images.origin)
-    except LeavesFolder as error:
-        raise CannotCompare(
+    except PathOutsideFolder as error:
+        raise ComparisonImpossible(
             f"{error.found} A comparison reads only what is in the folder: replace links by copies "
             f"of their files."
         ) from error
     except PackError as error:
-        raise CannotCompare(str(error)) from error
+        raise ComparisonImpossible(str(error)) from error
     return LabelledPhotos(images)

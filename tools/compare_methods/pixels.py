@@ -14,7 +14,7 @@ from core.ingest.images import decode_image
 from core.settings import Settings
 from perennial.pack import PackError
 from tools.compare_methods.base import CHANNELS, ComparisonBase
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.folder import LabelledPhotos
 from tools.compare_methods.split import BatchSplit
 
@@ -32,7 +32,7 @@ class DecodedImagePart:
 
 
 @dataclass(frozen=True)
-class PixelRows:
+class SelectedPixelRows:
     """Selected images of decoded data, which are read from disk on access.
 
     Attributes:
@@ -71,15 +71,15 @@ class SplitPixels:
     decode_s: float
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def get_batch_images(self, batches: slice) -> PixelRows:
+    def get_batch_images(self, batches: slice) -> SelectedPixelRows:
         """Return the training images of some of the batches."""
         labels = [label for batch in self.batches[batches] for label in batch]
-        return PixelRows(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
+        return SelectedPixelRows(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
 
     @property
-    def all_held_out_images(self) -> PixelRows:
+    def all_held_out_images(self) -> SelectedPixelRows:
         """All held-out images of the comparison."""
-        return PixelRows(self.held_out, np.arange(len(self.held_out.labels)))
+        return SelectedPixelRows(self.held_out, np.arange(len(self.held_out.labels)))
 
 
 def decode_split_images(
@@ -99,7 +99,7 @@ def decode_split_images(
         progress: called with the images done and all images.
 
     Raises:
-        CannotCompare: a class has no readable image to learn from or to be measured on.
+        ComparisonImpossible: a class has no readable image to learn from or to be measured on.
     """
     classes = split.classes
     skipped: list[tuple[str, str]] = []
@@ -173,7 +173,7 @@ def _require_readable_images(
         counts = Counter(part.labels.tolist())
         empty = [name for label, name in enumerate(classes) if not counts[label]]
         if empty:
-            raise CannotCompare(
+            raise ComparisonImpossible(
                 f"Of {', '.join(empty[:5])} no image {purpose} can be read. Each class needs one "
                 "at least. Replace the damaged files, or move the folders of these classes away."
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perennial.pack.images import SourceImage
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 
 LEAST_IMAGES = 10
 """Least images of a class; with fewer, one held-out image is a third of the class's accuracy."""
@@ -64,7 +64,7 @@ def draw_batch_split(rows: Sequence[SourceImage], sample: SplitSettings) -> Batc
     out.
 
     Raises:
-        CannotCompare: there are fewer than two classes, a class has too few images, or there are
+        ComparisonImpossible: there are fewer than two classes, a class has too few images, or there are
             too many batches.
     """
     pools: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -94,7 +94,7 @@ def _require_enough_images(counts: dict[str, int]) -> None:
     if few:
         named = ", ".join(f"{label} ({counts[label]})" for label in few[:SHOWN])
         more = f" and {len(few) - SHOWN} more" if len(few) > SHOWN else ""
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"Too few images: {named}{more}. Each class needs at least {LEAST_IMAGES}, to learn "
             "from and to be measured on. Add images, or move the folders of these classes away."
         )
@@ -102,13 +102,13 @@ def _require_enough_images(counts: dict[str, int]) -> None:
 
 def _require_enough_classes(classes: list[str], batches: int | None) -> None:
     if len(classes) < 2:
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"The folder has images of {len(classes)} class{'' if len(classes) == 1 else 'es'}. A "
             "comparison needs at least two, since each batch brings new classes. Name the folder "
             "that holds a folder for each class."
         )
     if batches is not None and not 2 <= batches <= len(classes):
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"{len(classes)} classes cannot be dealt into {batches} batches. Between 2 and "
             f"{len(classes)} are "
             "possible, so that each batch has a new class. Change --batches."

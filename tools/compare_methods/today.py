@@ -23,7 +23,7 @@ ALL = slice(None)
 
 
 @dataclass
-class UsualUpdates:
+class BaselineUpdates:
     """Trains a classifier in the usual ways, as baselines to compare Perennial with.
 
     Attributes:
@@ -60,7 +60,7 @@ class UsualUpdates:
             "logistic", make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
         )
 
-    def train_on_last_batch(self) -> UpdateOutcome:
+    def finetune_on_each_batch(self) -> UpdateOutcome:
         """Baseline: fine-tune the network on each new batch alone."""
         network, seconds = self._build_network(), 0.0
         for number in range(len(self.data.batches)):

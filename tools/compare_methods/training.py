@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
-from tools.compare_methods.pixels import Labels, PixelRows, Pixels
+from tools.compare_methods.pixels import Labels, Pixels, SelectedPixelRows
 
 BATCH = 32
 LEARNING_RATE = 5e-4
@@ -75,7 +75,7 @@ def count_epoch_batches(count: int) -> int:
 
 
 def train_all_weights(
-    network: Network, inputs: InputNormaliser, images: PixelRows, epochs: int, seed: int
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows, epochs: int, seed: int
 ) -> None:
     """Train all weights of a network on images for some epochs."""
     trainer = Trainer(network, inputs, epochs, count_epoch_batches(len(images)), seed)
@@ -85,7 +85,9 @@ def train_all_weights(
             trainer.train_on_batch(*images.copy_selected_rows(np.sort(index.numpy())))
 
 
-def extract_features(network: Network, inputs: InputNormaliser, images: PixelRows) -> Tensor:
+def extract_features(
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+) -> Tensor:
     """Compute a network's features of images, float32 [N, width]."""
     network.eval()
     with torch.inference_mode():
@@ -96,7 +98,7 @@ def extract_features(network: Network, inputs: InputNormaliser, images: PixelRow
     return torch.cat(parts).float()
 
 
-def predict_labels(network: Network, inputs: InputNormaliser, images: PixelRows) -> Labels:
+def predict_labels(network: Network, inputs: InputNormaliser, images: SelectedPixelRows) -> Labels:
     """Predict the label of each image by a network, int64 [N]."""
     network.eval()
     with torch.inference_mode():
@@ -108,7 +110,9 @@ def predict_labels(network: Network, inputs: InputNormaliser, images: PixelRows)
     return labels
 
 
-def measure_training_seconds(network: Network, inputs: InputNormaliser, images: PixelRows) -> float:
+def measure_training_seconds(
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+) -> float:
     """Measure the seconds per image of a training step, after a warm-up step."""
     pixels, labels = images.copy_selected_rows(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
@@ -118,15 +122,17 @@ def measure_training_seconds(network: Network, inputs: InputNormaliser, images: 
     return (time.perf_counter() - begun) / len(labels)
 
 
-def measure_feature_seconds(network: Network, inputs: InputNormaliser, images: PixelRows) -> float:
+def measure_feature_seconds(
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+) -> float:
     """Measure the seconds per image of feature extraction, after a warm-up pass."""
-    part = PixelRows(images.part, images.rows[:BATCH])
+    part = SelectedPixelRows(images.part, images.rows[:BATCH])
     extract_features(network, inputs, part)
     begun = time.perf_counter()
     extract_features(network, inputs, part)
     return (time.perf_counter() - begun) / len(part)
 
 
-def _iterate_pixel_blocks(images: PixelRows) -> Iterator[Pixels]:
+def _iterate_pixel_blocks(images: SelectedPixelRows) -> Iterator[Pixels]:
     for start in range(0, len(images), BATCH):
         yield images.copy_selected_rows(slice(start, start + BATCH))[0]

@@ -17,7 +17,7 @@ Rng = np.random.Generator
 LATTICE = 16
 
 
-class Noise:
+class SmoothNoise:
     """Smooth 3-D noise for textures: values in [0, 1] interpolated on a repeating lattice.
 
     Args:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tools.sample_pictures.geometry import (
-    Noise,
     Points,
     Rng,
+    SmoothNoise,
     Solid,
     Values,
     compute_vector_lengths,
@@ -90,7 +90,7 @@ def _choose_camera_view(thing: ColouredSolid, rng: Rng) -> SceneView:
 
 def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
     """Choose a random table surface; return its colours as a function of points."""
-    noise, kind = Noise(rng), rng.choice(("wood", "cloth", "stone", "plain"))
+    noise, kind = SmoothNoise(rng), rng.choice(("wood", "cloth", "stone", "plain"))
     base = convert_to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
     if kind == "wood":
         base = convert_to_floats(rng.uniform(0.55, 1.0) * convert_to_floats((0.72, 0.5, 0.3)))

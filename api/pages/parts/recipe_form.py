@@ -63,31 +63,31 @@ class RecipeForm:
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def json(self) -> str:
+    def patch_json(self) -> str:
         """The changes that the form makes to the model's recipe, as JSON in plain ASCII for a
         header.
         """
         return json.dumps(self.patch)
 
     @property
-    def paths(self) -> set[str]:
+    def input_names(self) -> set[str]:
         """Names of the form's inputs, other than the choice of method or preset."""
         return set(iterate_form_input_names((*self.method_fields, *self.fields)))
 
     @property
     def is_filled_in(self) -> bool:
         """True if any form input other than the choice of method or preset has a value."""
-        return any(self.inputs.get(path) for path in self.paths)
+        return any(self.inputs.get(path) for path in self.input_names)
 
     @property
-    def unknown(self) -> list[str]:
+    def unknown_input_names(self) -> list[str]:
         """Names of submitted values for which the form has no input."""
-        names = {CHOICE, *self.paths}
+        names = {CHOICE, *self.input_names}
         return [path for path in self.inputs if path not in names]
 
     def add_service_errors(self, error: InvalidRecipe) -> None:
         """Add the service's validation errors of a recipe to the form inputs that they concern."""
-        names = {CHOICE, *self.paths}
+        names = {CHOICE, *self.input_names}
         for one in error.fields:
             path = one["field"].removeprefix("recipe.")
             self.errors[

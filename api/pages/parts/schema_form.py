@@ -42,7 +42,7 @@ class FormField:
     fields: tuple["FormField", ...] = ()
 
     @property
-    def shown(self) -> str:
+    def displayed_text(self) -> str:
         """The field's current value as it is shown in the form."""
         if self.kind == "group":
             return OFF if self.current is None else ON

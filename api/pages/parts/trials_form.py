@@ -26,14 +26,14 @@ class TrialsForm:
     asked: TrialsRequest | None = None
 
     @property
-    def json(self) -> str:
+    def request_json(self) -> str:
         """The requested trials as JSON fields of the API's request."""
         if self.asked is None:
             return "{}"
         return json.dumps({"trials": self.asked.recipes, "choose": self.asked.choose})
 
     @property
-    def options(self) -> str:
+    def command_line_options(self) -> str:
         """The requested trials as options of `perennial submit`, after a space; empty without
         trials.
         """
@@ -43,7 +43,7 @@ class TrialsForm:
         return f" --trials {shlex.quote(self._format_recipes())}{choose}"
 
     @property
-    def query(self) -> str:
+    def url_query(self) -> str:
         """The requested trials as URL query parameters, after an ampersand; empty without trials."""
         if self.asked is None:
             return ""

@@ -14,7 +14,7 @@ import torch
 
 from bench.gpu.kit import SMALL, create_bench, open_torch_device
 from bench.gpu.step_run import GpuCheckStepRun
-from bench.job_run import fill_in_spec_defaults
+from bench.job_run import complete_job_spec
 from worker.attempts.child import ForkServer, JobProcess
 from worker.devices.cuda_free import find_open_nvidia_devices
 
@@ -80,7 +80,7 @@ def _run_forked_job(
     spec = bench.spec(1, None, method="finetune", epochs=400 if kill else 2)
     Path(spec["out"]).mkdir(parents=True, exist_ok=True)
     file = bench.folder / "spec.json"
-    file.write_text(json.dumps(fill_in_spec_defaults(spec).to_json()))
+    file.write_text(json.dumps(complete_job_spec(spec).to_json()))
     start = time.monotonic()
     child = zygote.fork_child(file)
     first_step_s, last = None, {"event": "nothing", "message": ""}

@@ -11,7 +11,7 @@ MAX_BAD = ReadingOptions().max_bad
 _LISTED = 5
 
 
-class BadEntries:
+class BadEntryCollector:
     """Collects unusable entries of a source (images, rows, boxes), and limits their share.
 
     If the allowed share is above 0, one bad entry is always allowed, however small the batch.

@@ -13,7 +13,7 @@ class ExtraMissing(PackError):
     """A library needed for a source is not installed; the message names the install command."""
 
 
-class LeavesFolder(PackError):
+class PathOutsideFolder(PackError):
     """A path or link in the source leads out of its folder.
 
     Attributes:

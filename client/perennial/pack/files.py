@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from perennial.pack.errors import LeavesFolder, PackError, SourceChanged
+from perennial.pack.errors import PackError, PathOutsideFolder, SourceChanged
 from perennial.pack.images import ImageSource
 from perennial.pack.text import quote_name
 
@@ -28,18 +28,18 @@ class SourceFolder:
         self.hidden: list[str] = []  # the first hidden folders left out by a walk
 
     def resolve_named_path(self, relative: str, said_by: str = "") -> str:
-        """Resolve a path named in a source's file against the folder. Raises LeavesFolder.
+        """Resolve a path named in a source's file against the folder. Raises PathOutsideFolder.
 
         Args:
             said_by: the place that names it, for the message.
 
         Raises:
-            LeavesFolder: it leads out of the folder.
+            PathOutsideFolder: it leads out of the folder.
         """
         path = os.path.join(self.folder, relative)  # noqa: PTH118  # pathlib adds 5 µs per file
         if not self.allow_outside and not self.is_inside_root(path):
             link = "a link that leads" if not said_by and os.path.lexists(path) else "which lies"
-            raise LeavesFolder(
+            raise PathOutsideFolder(
                 f"{said_by or 'The source'} has {quote_name(relative)}, {link} out of the folder "
                 f"{quote_name(self.folder)}."
             )

@@ -46,7 +46,11 @@ def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) 
     rows = [row for row in list_finding_rows(batch) if kind in (None, row[0])]
     # Options such as --csv are for programs, which read rows alone.
     is_for_person = not shell.is_json and is_terminal() and shell.form == ListingFormat()
-    refusal = _find_refusal(client, model, batch, rows) if is_for_person or shell.is_json else None
+    refusal = (
+        _explain_refused_relabelling(client, model, batch, rows)
+        if is_for_person or shell.is_json
+        else None
+    )
     commands = [None if refusal else _build_relabel_command(model, batch, row) for row in rows]
     items = [
         {**dict(zip(COLUMNS, row, strict=True)), "command": one}
@@ -61,7 +65,9 @@ def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) 
             print_notice(f"{name}: {listed:,} of {count:,} are listed.")
 
 
-def _find_refusal(client: Perennial, model: str, task: Task, rows: list[Row]) -> str | None:
+def _explain_refused_relabelling(
+    client: Perennial, model: str, task: Task, rows: list[Row]
+) -> str | None:
     """Explain why the service would refuse to correct a task's suspicious labels; None if it would
     not.
     """

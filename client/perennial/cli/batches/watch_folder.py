@@ -123,7 +123,7 @@ def watch_folder(
             while True:
                 watch.move_and_send_batches()
                 is_late = until is not None and time.monotonic() > until
-                if is_late or (once and watch.is_nothing_in_progress):
+                if is_late or (once and watch.has_nothing_in_progress):
                     watch.report_remaining_batches()
                     return watch.exit_status
                 # A finished job should be noticed soon; new batches are less urgent.
@@ -134,7 +134,7 @@ def watch_folder(
 
 
 @dataclass
-class SentBatch:
+class FollowedBatch:
     """A batch of the watched folder that was sent, with its job.
 
     Attributes:
@@ -165,20 +165,20 @@ class WatchedFolder:
     model: str
     recipe: Any
     quiet_s: float
-    sent: dict[str, SentBatch] = field(default_factory=dict)
+    sent: dict[str, FollowedBatch] = field(default_factory=dict)
     ends: set[ExitStatus] = field(default_factory=set)
     stuck: dict[str, FoundBatch] = field(default_factory=dict)
     away: PerennialError | None = None
     heard: float = field(default_factory=time.monotonic)
 
     @property
-    def is_nothing_in_progress(self) -> bool:
+    def has_nothing_in_progress(self) -> bool:
         """True if no batch continues by itself, so that a single run over the folder can end.
 
         An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
         A full quota is waited for as well, since a job that ends makes room.
         """
-        if all(_needs_job_a_decision(one.job) for one in self.sent.values()):
+        if all(_does_job_need_decision(one.job) for one in self.sent.values()):
             return True
         return self.away is not None and time.monotonic() - self.heard > PATIENCE_S
 
@@ -199,10 +199,12 @@ class WatchedFolder:
     def move_and_send_batches(self) -> None:
         """Move batches whose jobs have ended to their outcome folders, and send complete new ones."""
         self.away = None
-        self._apply_and_report_temporary_errors(list(self.sent.values()), self._follow_sent_job)
+        self._apply_to_batches_despite_temporary_errors(
+            list(self.sent.values()), self._follow_sent_job
+        )
         # Without a service, each batch would only repeat the failure.
         if not isinstance(self.away, ServiceUnreachable):
-            self._apply_and_report_temporary_errors(
+            self._apply_to_batches_despite_temporary_errors(
                 [
                     batch
                     for batch in inbox.find_batches_in_folder(self.folder)
@@ -219,7 +221,7 @@ class WatchedFolder:
     def _explain_remaining_batch(self, batch: FoundBatch) -> str:
         sent = self.sent.get(batch.path.name)
         if sent is not None:
-            waits = "waits" if _needs_job_a_decision(sent.job) else "goes on"
+            waits = "waits" if _does_job_need_decision(sent.job) else "goes on"
             return f"job {sent.handle.id} {waits}"
         if not self._is_batch_new(batch):
             if self.stuck.get(batch.path.name) == batch:
@@ -231,7 +233,7 @@ class WatchedFolder:
             else "it came just now"
         )
 
-    def _apply_and_report_temporary_errors(
+    def _apply_to_batches_despite_temporary_errors(
         self, items: Iterable[T], act: Callable[[T], None]
     ) -> None:
         """Call a function for each batch; report temporary errors, and try again in the next round.
@@ -262,7 +264,7 @@ class WatchedFolder:
             and batch.is_batch_complete(self.quiet_s)
         )
 
-    def _follow_sent_job(self, one: SentBatch) -> None:
+    def _follow_sent_job(self, one: FollowedBatch) -> None:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
@@ -272,7 +274,7 @@ class WatchedFolder:
         else:
             self._report_missing_base_once(one)
 
-    def _report_missing_base_once(self, one: SentBatch) -> None:
+    def _report_missing_base_once(self, one: FollowedBatch) -> None:
         """Report once that a sent batch waits for base weights that cannot be fetched."""
         lacking = None if one.job is None else explain_missing_base_weights(one.job)
         if lacking is not None and not one.is_wait_reported:
@@ -306,7 +308,7 @@ class WatchedFolder:
             self._move_settled_batch(batch, None, handle.job)
             return
         self._report_batch_event(path.name, "sent", f"job {handle.id}")
-        self.sent[path.name] = sent = SentBatch(batch, handle, handle.job)
+        self.sent[path.name] = sent = FollowedBatch(batch, handle, handle.job)
         self._report_missing_base_once(sent)
 
     def _move_settled_batch(
@@ -396,7 +398,7 @@ def _is_request_in_flight(error: PerennialError) -> bool:
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
-def _needs_job_a_decision(job: Job | None) -> bool:
+def _does_job_need_decision(job: Job | None) -> bool:
     if job is None or job.waiting_for is None:
         return False
     return job.waiting_for.kind in STOPPED_BY or explain_missing_base_weights(job) is not None

@@ -20,7 +20,7 @@ MAX_TEXT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
 
-class OpenedDownload:
+class DownloadedVersionZip:
     """An opened zip of a downloaded version, read with limits on its unpacked size.
 
     Attributes:
@@ -69,7 +69,7 @@ class OpenedDownload:
 
 
 @contextmanager
-def open_downloaded_package(file: Path) -> Iterator[OpenedDownload]:
+def open_downloaded_package(file: Path) -> Iterator[DownloadedVersionZip]:
     """Open the zip of a downloaded version. Raises BadAnswer if it is not one.
 
     Raises:
@@ -77,7 +77,7 @@ def open_downloaded_package(file: Path) -> Iterator[OpenedDownload]:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            yield OpenedDownload(archive, file.stat().st_size)
+            yield DownloadedVersionZip(archive, file.stat().st_size)
     except (
         zipfile.BadZipFile,
         zlib.error,

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from perennial.pack.bad import BadEntries
+from perennial.pack.bad import BadEntryCollector
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.images import ImageSource
 from perennial.pack.text import quote_name
@@ -46,7 +46,7 @@ class FetchedImages(ImageSource):
 
     def __init__(self, origin: str, max_bad: float) -> None:
         super().__init__(origin)
-        self._bad = BadEntries(origin, max_bad)
+        self._bad = BadEntryCollector(origin, max_bad)
         self._sizes = array("q")
         self._said: list[str] = []
         self._empty: set[int] = set()

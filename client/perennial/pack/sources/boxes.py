@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileImages, FileSnapshots
@@ -105,7 +105,7 @@ def open_images_with_boxes(
     pictures: Iterable[BoxedPicture],
     origin: str,
     options: BoxOptions,
-    bad: BadEntries,
+    bad: BadEntryCollector,
     notices: Sequence[str] = (),
 ) -> ImageSource:
     """Open pictures with bounding boxes as images: one crop for each box, or whole images.
@@ -120,15 +120,19 @@ def open_images_with_boxes(
     """
     options.validate_box_options()
     if options.whole:
-        return WholeImages(pictures, origin, bad, notices)
-    return CropImages(pictures, origin, options.boxes, bad, notices)
+        return SingleClassBoxImages(pictures, origin, bad, notices)
+    return BoxCropImages(pictures, origin, options.boxes, bad, notices)
 
 
-class WholeImages(FileImages):
+class SingleClassBoxImages(FileImages):
     """Whole images whose bounding boxes are all of one class, which becomes the label."""
 
     def __init__(
-        self, pictures: Iterable[BoxedPicture], origin: str, bad: BadEntries, notices: Sequence[str]
+        self,
+        pictures: Iterable[BoxedPicture],
+        origin: str,
+        bad: BadEntryCollector,
+        notices: Sequence[str],
     ) -> None:
         """List the files.
 
@@ -168,7 +172,7 @@ class WholeImages(FileImages):
                 self.warnings.append(f"{format_count(number, 'image')} {description} left out.")
 
 
-class CropImages(ImageSource):
+class BoxCropImages(ImageSource):
     """Images cut out of pictures at their bounding boxes, each with the box's label."""
 
     def __init__(
@@ -176,7 +180,7 @@ class CropImages(ImageSource):
         pictures: Iterable[BoxedPicture],
         origin: str,
         boxes: str,
-        bad: BadEntries,
+        bad: BadEntryCollector,
         notices: Sequence[str],
     ) -> None:
         """List boxes and files without reading images. Raises PackError."""

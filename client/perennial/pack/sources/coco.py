@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perennial.pack import parts
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import SourceFolder
 from perennial.pack.images import ImageSource
@@ -63,7 +63,7 @@ def open_coco_boxes(
     as_taken = parts.map_dataset_parts_to_splits(part_by_file.values(), quote_name(source))
     images_root = root if images is None else SourceFolder(Path(images), allow_outside)
     origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"
-    bad = BadEntries(origin, max_bad)
+    bad = BadEntryCollector(origin, max_bad)
     pictures: list[BoxedPicture] = []
     crowds = 0
     for file, part in part_by_file.items():
@@ -164,7 +164,7 @@ class _AnnotationFile(NamedTuple):
 
     file: str
     lists: dict[str, Any]
-    bad: BadEntries
+    bad: BadEntryCollector
 
 
 def _iterate_annotated_images(

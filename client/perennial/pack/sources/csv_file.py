@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from perennial.pack import parts
-from perennial.pack.bad import BadEntries
+from perennial.pack.bad import BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, SourceFolder
 from perennial.pack.images import SourceImage
@@ -67,7 +67,7 @@ class TableImages(FileImages):
         options = parse_reading_options_of_caller(
             {"image": image, "label": label, "max_bad": max_bad, "table": source.name}
         )
-        images = _DiskNames(root)
+        images = _DiskImageNames(root)
         try:
             table = find_label_table(
                 [source.name],
@@ -89,11 +89,11 @@ class TableImages(FileImages):
             (images.names[n], row.label, as_taken[row.part], row.where)
             for n, row in resolved.placed
         )
-        add_table_rows(self, rows, root)
+        add_table_images(self, rows, root)
         self.warnings += describe_left_out_entries([*resolved.bad, *resolved.unlabelled])
 
 
-class _DiskNames(ImageNames):
+class _DiskImageNames(ImageNames):
     """Finds the images named by a label table on disk, relative to the table or anywhere in the
     folder.
     """
@@ -201,11 +201,11 @@ def describe_left_out_entries(entries: Sequence[BadEntry]) -> list[str]:
     return [f"{format_count(len(entries), 'entry', 'entries')} left out: {first}{more}."]
 
 
-def add_table_rows(
+def add_table_images(
     images: FileImages,
     rows: Iterator[tuple[str, str, str, str]],
     root: SourceFolder,
-    bad: BadEntries | None = None,
+    bad: BadEntryCollector | None = None,
 ) -> None:
     """Add the image files that a label table names, with labels and parts, sorted by path.
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perennial.pack import parts
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, SourceFolder
-from perennial.pack.sources.csv_file import add_table_rows
+from perennial.pack.sources.csv_file import add_table_images
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 METADATA = ("metadata.csv", "metadata.jsonl")
@@ -41,7 +41,7 @@ class MetadataImages(FileImages):
         files = find_metadata_files(root.list_files())
         if not files:
             raise PackError(f"The folder {quote_name(folder)} has no {' or '.join(METADATA)}.")
-        bad = BadEntries(self.origin, max_bad)
+        bad = BadEntryCollector(self.origin, max_bad)
         self._unlabelled = 0
         rows_with_parts = [
             (row, parts.find_part_in_name(row[0].partition("/")[0]))
@@ -58,7 +58,7 @@ class MetadataImages(FileImages):
         rows = (
             (path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts
         )
-        add_table_rows(self, rows, root, bad)
+        add_table_images(self, rows, root, bad)
         self.warnings = [*bad.warn_of_bad_entries(len(self.rows)), *self.warnings]
         if self._unlabelled:
             self.warnings.append(
@@ -66,7 +66,7 @@ class MetadataImages(FileImages):
             )
 
     def _iterate_metadata_rows(
-        self, root: SourceFolder, file: str, label: str, bad: BadEntries
+        self, root: SourceFolder, file: str, label: str, bad: BadEntryCollector
     ) -> Iterator[tuple[str, str, str]]:
         """Yield path, label and place of each row of a metadata file. Raises PackError."""
         folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""

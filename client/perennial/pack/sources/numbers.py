@@ -6,7 +6,7 @@ from perennial.pack.errors import PackError
 from perennial.pack.text import quote_name
 
 
-class ClassNames:
+class NumberedClassNames:
     """Names of classes by number; without names, a class is called by its number."""
 
     def __init__(self, names: Sequence[str] | None, where: str) -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from perennial.pack import parts
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileSnapshots, SourceFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
-from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.sources.parquet_columns import ParquetColumns, find_image_and_label_columns
 from perennial.pack.text import format_count, quote_name
 
@@ -74,7 +74,7 @@ class ParquetImages(ImageSource):
         super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
         self._files = [root.resolve_named_path(file) for file in files]
         self._seen, self._columns = FileSnapshots(), list[ParquetColumns]()
-        self._bad = BadEntries(self.origin, max_bad)
+        self._bad = BadEntryCollector(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0
         part_of = parts.find_dataset_parts_of_files(files)
@@ -104,7 +104,7 @@ class ParquetImages(ImageSource):
     def _list_labelled_rows(self, file: Any, number: int, part: str) -> None:
         columns, labelled_rows = self._columns[number], array("l")
         classes, file_name = (
-            ClassNames(columns.names, "the schema"),
+            NumberedClassNames(columns.names, "the schema"),
             quote_name(self._files[number]),
         )
         at = 0

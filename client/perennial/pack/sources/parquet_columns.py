@@ -10,7 +10,7 @@ from typing import Any
 
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
-from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.text import format_first_names, quote_name
 
 BYTES, PATH = "bytes", "path"
@@ -59,7 +59,9 @@ class ParquetColumns:
             return [None] * batch.num_rows
         return list(_get_parquet_struct_field(batch.column(self.image), PATH).to_pylist())
 
-    def get_class_of_label(self, label: object, classes: ClassNames, where: str) -> str | None:
+    def get_class_of_label(
+        self, label: object, classes: NumberedClassNames, where: str
+    ) -> str | None:
         """Return the class name for a value of the label column; None for a missing label. Raises
         PackError.
         """

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import IO
 
 from perennial.pack import parts, tar
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileSnapshots, SourceFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import IMAGE_SUFFIXES, build_sortable_numbered_name, is_junk_path
-from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
@@ -74,8 +74,8 @@ class ShardImages(ImageSource):
         self._seen = FileSnapshots()
         self._shard_of, self._offsets, self._sizes = array("l"), array("q"), array("q")
         self._without: list[str] = []
-        self._bad = BadEntries(self.origin, max_bad)
-        classes = ClassNames(*_read_class_names(folder, names))
+        self._bad = BadEntryCollector(self.origin, max_bad)
+        classes = NumberedClassNames(*_read_class_names(folder, names))
         part_of = parts.find_dataset_parts_of_files(shards)
         as_taken = parts.map_dataset_parts_to_splits(part_of, quote_name(source))
         for number, part in enumerate(part_of):
@@ -96,7 +96,7 @@ class ShardImages(ImageSource):
             )
 
     def _add_sample_image(
-        self, sample: ShardSample, shard: int, part: str, classes: ClassNames
+        self, sample: ShardSample, shard: int, part: str, classes: NumberedClassNames
     ) -> None:
         where = f"The sample {quote_name(sample.key)} of {quote_name(self._shards[shard])}"
         if sample.wrong:
@@ -136,7 +136,7 @@ class ShardImages(ImageSource):
                 self._seen.require_file_unchanged(shard, path, plain.fileno())
                 while at < len(self.rows) and self._shard_of[at] == shard:
                     file.seek(self._offsets[at])
-                    yield _read_pieces(file, self._sizes[at])
+                    yield _read_member_pieces(file, self._sizes[at])
                     at += 1
                 self._seen.require_file_unchanged(shard, path, plain.fileno())
 
@@ -295,7 +295,7 @@ def _open_shard(path: str) -> Iterator[tuple[IO[bytes], IO[bytes] | gzip.GzipFil
             yield plain, plain
 
 
-def _read_pieces(file: IO[bytes] | gzip.GzipFile, size: int) -> Iterator[bytes]:
+def _read_member_pieces(file: IO[bytes] | gzip.GzipFile, size: int) -> Iterator[bytes]:
     while size > 0 and (piece := file.read(min(size, _PIECE))):
         size -= len(piece)
         yield piece

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perennial.pack import parts
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import SourceFolder
 from perennial.pack.images import ImageSource
@@ -17,7 +17,7 @@ from perennial.pack.sources.boxes import (
     LabelledBox,
     open_images_with_boxes,
 )
-from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 _PARTS = ("train", "val", "test")
@@ -56,14 +56,14 @@ def open_yolo_boxes(
     file = files[0]
     document = _read_data_yaml(file)
     root = SourceFolder(file.parent, allow_outside)
-    classes = ClassNames(_read_class_names(document, file), quote_name(file.name))
+    classes = NumberedClassNames(_read_class_names(document, file), quote_name(file.name))
     # An image in several parts belongs to the first of them, so that no learned image is held out.
-    part_of = dict(reversed(list(_find_part_images(root, document, file))))
+    part_of = dict(reversed(list(_iterate_yolo_part_images(root, document, file))))
     if not part_of:
         raise PackError(f"The folders of train, val and test in {quote_name(file)} have no images.")
     as_taken = parts.map_dataset_parts_to_splits(part_of.values(), quote_name(file))
     origin = f"the YOLO data set {quote_name(file.parent.name or file.name)}"
-    bad = BadEntries(origin, max_bad)
+    bad = BadEntryCollector(origin, max_bad)
     pictures = []
     unlabelled = 0
     for image, part in part_of.items():
@@ -79,7 +79,7 @@ def open_yolo_boxes(
     return open_images_with_boxes(pictures, origin, options, bad, notices)
 
 
-def _find_part_images(
+def _iterate_yolo_part_images(
     root: SourceFolder, document: dict[str, plain_yaml.Value], file: Path
 ) -> Iterator[tuple[str, str]]:
     """Yield every image of a YOLO data set with its part (train, test or validation)."""
@@ -187,7 +187,7 @@ def _normalise_image_path(path: str) -> str:
 
 
 def _read_image_boxes(
-    root: SourceFolder, image: str, classes: ClassNames, bad: BadEntries
+    root: SourceFolder, image: str, classes: NumberedClassNames, bad: BadEntryCollector
 ) -> list[LabelledBox] | None:
     """Read the YOLO label file of an image: its bounding boxes; None without a file."""
     # YOLO replaces the folder `images` in the path by `labels`; `my-images` is another folder.
@@ -212,7 +212,7 @@ def _read_image_boxes(
     return boxes
 
 
-def _parse_box_line(cells: list[str], where: str, classes: ClassNames) -> LabelledBox:
+def _parse_box_line(cells: list[str], where: str, classes: NumberedClassNames) -> LabelledBox:
     """Parse a line of a YOLO label file as a bounding box. Raises PackError that begins with
     `where`.
     """
