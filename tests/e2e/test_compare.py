@@ -213,7 +213,7 @@ def find_answers(running: service.RunningService, model: str) -> set[Path]:
     return {
         path
         for digest in digests
-        for path in (running.data_dir / "store").rglob(f"blobs/*/{digest}")
+        for path in (running.data_dir / "store").glob(f"blobs/*/{digest}")
     }
 
 

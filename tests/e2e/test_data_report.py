@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 
 from perennial import JobRejected
 from tests.e2e import small
+from tests.live_files import list_live_files
 from tests.rest import Rest
 from tools import service
 
@@ -87,7 +88,7 @@ class Site:
         with sqlite3.connect(self.folder / "perennial.db", timeout=60) as database:
             query = "SELECT traces_sha256 FROM tasks WHERE model_id = ? AND number = ?"
             ((sha256,),) = database.execute(query, (self.model, task)).fetchall()
-        return [path for path in self.folder.rglob(f"*{sha256}*") if path.is_file()]
+        return [path for path in list_live_files(self.folder) if sha256 in path.name]
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ from sqlalchemy.engine import make_url
 
 from core.statistics.near import hash_images_perceptually
 from tests.e2e import small
+from tests.live_files import list_live_files
 from tests.rest import Rest
 from tools import service
 
@@ -94,12 +95,12 @@ def holders(roots: list[Path], model: str, task: int, since: float) -> dict[str,
     """
     wanted = [marks(pixels) for pixels in images(model, task)]
     found: dict[str, int] = {}
-    for path in sorted(
-        path for root in roots for path in [root, *root.rglob("*")] if path.is_file()
-    ):
-        with suppress(FileNotFoundError):
-            if path.stat().st_mtime < since:
-                continue
+    files = (
+        path
+        for root in roots
+        for path in (list_live_files(root, since) if root.is_dir() else [root])
+    )
+    for path in files:
         for data in contents(path):
             count = sum(any(mark in data for mark in of_image) for of_image in wanted)
             if count:

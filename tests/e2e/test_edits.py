@@ -19,6 +19,7 @@ from tests.e2e.edited import (
 )
 from tests.e2e.holder import Holder
 from tests.e2e.small import WEEKS, create, learn, pack
+from tests.live_files import list_live_files
 from tests.rest import Json, Rest
 from tools.service import RunningService
 
@@ -295,7 +296,7 @@ def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
     assert describe(client, model) == before
     # Its files were replaced, and the former ones are gone.
     (files,) = made["files"]
-    stored = {file.name for file in (running.data_dir / "store").rglob("*") if file.is_file()}
+    stored = {file.name for file in list_live_files(running.data_dir / "store")}
     assert files["after"]["train"] in stored and files["before"]["train"] not in stored
     learn(client, model, WEEKS[2])
 
@@ -394,14 +395,14 @@ def test_files_of_an_edit_that_were_deleted_meanwhile_are_stored_again(
     model = begin(client, METHODS["auto"], weeks=0)
     learn(client, model, keep_some(WEEKS[0], "4.png"))
     store = running.data_dir / "store"
-    before = set(store.rglob("*"))
+    before = set(list_live_files(store))
     holder.arm("edit-finished")
     # No other test makes the same files, which would be there already.
     body = {"operations": [{"relabel": {"task": 1, "image": 3, "label": "1"}}]}
     sent = client.call("POST", f"/v1/models/{model}/edits", json=body).json()
     holder.wait()
     # As another model's edit does that replaces the same files.
-    new = [path for path in set(store.rglob("*")) - before if path.is_file()]
+    new = set(list_live_files(store)) - before
     for path in new:
         path.unlink()
     holder.release()

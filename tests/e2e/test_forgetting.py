@@ -1,12 +1,11 @@
 """Images that an edit removed, and everything that was learned from them, are gone afterwards."""
 
 import hashlib
-import os
 import sqlite3
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from core.statistics.near import hash_images_perceptually
 from tests.e2e.edited import METHODS, begin, describe, edit, send_corrected
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.e2e.test_deleted_data import contents, png
+from tests.live_files import list_live_files, read_live_files
 from tests.rest import Json, Rest
 from tools.service import RunningService
 
@@ -81,8 +81,7 @@ def read_feature_rows(store: Path, client: Rest, model: str, keys: list[bytes]) 
     """Bytes of the stored features of images, found by their keys."""
     rows: list[bytes] = []
     # By content: an S3 server has names of its own for its files.
-    files = (path for path in store.rglob("*") if path.is_file())
-    paths = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in files}
+    paths = {hashlib.sha256(data).hexdigest(): path for path, data in read_live_files(store)}
     for version in client.read_versions(model):
         for part in version["manifest"]["parts"]:
             if part["type"] != FEATURES:
@@ -120,7 +119,7 @@ def unpack_names(path: Path) -> list[bytes]:
     """Paths of images in a file of traces, which are packed there."""
     try:
         return ["\n".join(read_image_traces(path).names).encode()]
-    except ValueError:
+    except (ValueError, FileNotFoundError):
         return []
 
 
@@ -136,12 +135,7 @@ def list_files(data_dir: Path, since: float) -> Iterator[Path]:
 
     Those that nobody wrote to `since` (Unix seconds) hold what other tests have stored there.
     """
-    # `os.walk` passes over folders of jobs that end meanwhile.
-    for folder, _, names in os.walk(data_dir):
-        for path in (Path(folder, name) for name in sorted(names) if ".db" not in name):
-            with suppress(FileNotFoundError):
-                if path.is_file() and path.stat().st_mtime >= since:
-                    yield path
+    return (path for path in list_live_files(data_dir, since) if ".db" not in path.name)
 
 
 def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None:
@@ -202,7 +196,7 @@ def test_nothing_of_purged_images_is_left_in_the_large_size(
         command = ["pg_dump", url.render_as_string(hide_password=False)]
         dump = subprocess.run(command, check=True, capture_output=True).stdout.splitlines()
         roots = [s3.root / "node", *(large.data(name) for name in large.processes)]
-        files = (path for root in roots for path in root.rglob("*") if path.is_file())
+        files = (path for root in roots for path in list_live_files(root))
         return search(files, dump, marks)
 
     environment = {"PERENNIAL_STORE_URL": s3.url(s3.bucket, "forgets")}

@@ -21,6 +21,7 @@ from core.database.session import Database
 from core.database.tables import ExportedDownload
 from perennial import types
 from tests.e2e import small
+from tests.live_files import list_live_files
 from tests.rest import Json, Rest
 from tools import service
 
@@ -247,7 +248,7 @@ def test_the_export_goes_with_its_model(
     """Delete the model that all tests above have used."""
     packed = downloaded(client, f"/v1/models/{plain}/versions/2/download?format=onnx")
     digest = packed.headers["ETag"].strip('"')
-    stored = list((running.data_dir / "store").rglob(f"*{digest}*"))
+    stored = [path for path in list_live_files(running.data_dir / "store") if digest in path.name]
     assert stored
     client.models.delete(plain)
     small.until(lambda: not any(path.exists() for path in stored))

@@ -105,7 +105,7 @@ def read_sums(
 
 
 def find_blob(running: RunningService, digest: str) -> Path:
-    (path,) = (running.data_dir / "store").rglob(digest)
+    (path,) = (running.data_dir / "store").glob(f"blobs/*/{digest}")
     return path
 
 

@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import httpx2
 import pytest
 
 from tests.core.ingest.hostile_corpus import honest_zip, png
+from tests.live_files import list_live_paths
 from tests.rest import Rest
 from tests.security.owners import NETWORK, RECIPE, make_client, make_key
 from tools import service
@@ -117,13 +119,13 @@ def test_others_on_the_machine_read_nothing_of_the_service(
     assert admin.wait(admin.submit("private", batch("a", "b"))).state == "succeeded"
     admin.call("GET", "/v1/models/private/versions/1/download")
     own = running.log  # the test made it
-    inside = (path for path in running.data_dir.rglob("*") if path != own and not path.is_symlink())
-    seen = [running.data_dir, *inside]
-    wide = {
-        str(path): oct(mode)
-        for path in seen
-        if (mode := stat.S_IMODE(path.lstat().st_mode)) & 0o077
-    }
+    inside = list_live_paths(running.data_dir)
+    seen = [path for path in inside if path != own and not path.is_symlink()]
+    wide = {}
+    for path in [running.data_dir, *seen]:
+        with suppress(FileNotFoundError):
+            if (mode := stat.S_IMODE(path.lstat().st_mode)) & 0o077:
+                wide[str(path)] = oct(mode)
     assert len(seen) > 10 and wide == {}
 
 

@@ -21,6 +21,11 @@ from core.learning.evaluation.calibration.held_out import HeldOutLogits
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, use_full_precision
+from core.learning.problems.class_answers import (
+    ClassPredictions,
+    make_class_predictions,
+    split_class_predictions,
+)
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Prediction, Problem
 
@@ -30,6 +35,9 @@ PIXELS = 1 << 20
 
 Batches of large images are smaller, or a pass would take gigabytes.
 """
+
+DECODED_NUMBERS = 1 << 20
+"""Logits decoded at once: the copies that decoding makes stay a small part of all logits."""
 
 Predict = Callable[[Network, Tensor, int | None], Tensor]
 Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
@@ -146,6 +154,45 @@ def compute_logits_of_tasks(
         task: HeldOutLogits(of_task, data.convert_labels_to_targets(classes))
         for (task, data), of_task in zip(parts.items(), values.split(sizes), strict=True)  # type: ignore[no-untyped-call]
     }
+
+
+def predict_classes_of_tasks(
+    logits: Mapping[int, HeldOutLogits], temperature: float
+) -> dict[int, ClassPredictions]:
+    """Return the predictions of each task's logits, with the softmax of logits / temperature.
+
+    Tasks are decoded many at once, and each image has the prediction that it has alone: most tasks
+    have few images.
+
+    Args:
+        logits: task → its logits. Heads of consecutive tasks may differ in width.
+    """
+    predictions: dict[int, ClassPredictions] = {}
+    for group in _group_tasks_to_decode(logits):
+        parts = [logits[task] for task in group]
+        decoded = make_class_predictions(
+            torch.cat([part.values for part in parts]),
+            torch.cat([part.targets for part in parts]),
+            temperature,
+        )
+        split = split_class_predictions(decoded, [len(part.targets) for part in parts])
+        predictions |= dict(zip(group, split, strict=True))
+    return predictions
+
+
+def _group_tasks_to_decode(logits: Mapping[int, HeldOutLogits]) -> Iterator[list[int]]:
+    """Yield groups of consecutive tasks whose heads are equally wide, of few logits in all."""
+    group: list[int] = []
+    numbers, width = 0, 0
+    for task, part in logits.items():
+        size = part.values.numel()
+        if group and (part.values.shape[1] != width or numbers + size > DECODED_NUMBERS):
+            yield group
+            group, numbers = [], 0
+        group.append(task)
+        numbers, width = numbers + size, part.values.shape[1]
+    if group:
+        yield group
 
 
 def compute_mean_loss(

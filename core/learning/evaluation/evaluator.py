@@ -46,10 +46,14 @@ from core.learning.evaluation.evaluate import (
     compute_logits_of_tasks,
     compute_mean_loss,
     count_correct_by_class,
+    predict_classes_of_tasks,
     predict_dataset,
     score_task_images,
 )
-from core.learning.evaluation.probe import VersionKnnProbe
+from core.learning.evaluation.probe import (
+    VersionKnnProbe,
+    choose_number_of_compared_images,
+)
 from core.learning.evaluation.trial import score_trial
 from core.learning.methods.method import Method
 from core.learning.networks import Network
@@ -165,7 +169,14 @@ class Evaluator:
         # The others compare classes.
         if not self._problem.has_classes:
             return figures
-        probe = VersionKnnProbe(network, len(parts), self._inputs, self._read_parent_probe())
+        classes = {(self._get_head(task), name) for task, of in parts.items() for name in of.names}
+        probe = VersionKnnProbe(
+            network,
+            len(parts),
+            self._inputs,
+            self._read_parent_probe(),
+            choose_number_of_compared_images(len(classes)),
+        )
         hashes = self._collect_hashes(parts)
         neighbours = run_knn_probe(probe, measured_parts, hashes, self._emit_metric)
         if self._spec.with_ancestors:
@@ -397,14 +408,14 @@ class Evaluator:
             )
         )
 
-        def predict_by_logits(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
+        decoded = predict_classes_of_tasks(logits, value) if stride == 1 else {}
+
+        def predict_task(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
             if stride != 1:
                 return predict_dataset(network, data, task, predict, self._inputs, value)
-            targets = logits[task].targets
-            predictions = data.problem.decode(logits[task].values, targets, value)
-            return predictions, data.problem.score(predictions, targets)
+            return decoded[task], data.problem.score(decoded[task], logits[task].targets)
 
-        cells = ((task, data, predict_by_logits(task, data)) for task, data in answerable.items())
+        cells = ((task, data, predict_task(task, data)) for task, data in answerable.items())
         return self._record_matrix_cells(cells), calibration
 
     def _record_matrix_cells(

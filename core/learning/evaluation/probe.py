@@ -27,6 +27,8 @@ from core.statistics.near import Hashes
 NEIGHBOURS = 20
 TASK_IMAGES = 2000  # images of a task, evenly spaced over its held-out part
 ALL_IMAGES = 8000  # images of all tasks together
+FEWEST_ALL_IMAGES = 4000  # with few classes, even if there are more
+CLASS_IMAGES = 20  # images of a class, on average, in more classes: as many as neighbours that vote
 # Images that are classified among them, evenly spaced: the comparison is their product.
 CLASSIFIED_IMAGES = 2000
 _ROWS = 1024  # rows compared at once
@@ -62,6 +64,7 @@ class VersionKnnProbe:
             images of each.
         measured: task → [correct, total] of an earlier version with the same features of its
             images. They are not counted again while the task has as many images.
+        all_images: maximum number of images that `probe_all_tasks` compares.
 
     `samples`: task → the images that `probe_all_tasks` takes of it. `groups`: group number of each
     of these images, equal for near duplicates, int64 [n]; None before `probe_all_tasks`.
@@ -73,11 +76,12 @@ class VersionKnnProbe:
         tasks: int,
         inputs: InputNormaliser,
         measured: Mapping[int, Sequence[int]] | None = None,
+        all_images: int = ALL_IMAGES,
     ) -> None:
         self._network = network
         self._inputs = inputs
         self._measured = measured or {}
-        self._share = min(TASK_IMAGES, ALL_IMAGES // max(1, tasks))
+        self._share = min(TASK_IMAGES, all_images // max(1, tasks))
         self._classes: dict[tuple[int | None, str], int] = {}
         self.samples: dict[int, ProbedImages] = {}
         self.groups: Tensor | None = None
@@ -143,6 +147,15 @@ def compute_image_features(
     with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
         parts = images.split(choose_batch_size(images))  # type: ignore[no-untyped-call]
         return torch.cat([network.features(inputs(part), head).float() for part in parts])
+
+
+def choose_number_of_compared_images(classes: int) -> int:
+    """Return the maximum number of images of all tasks to compare, 4,000 to 8,000.
+
+    It grows with the classes and not with the tasks, so that updates of known classes cost the same
+    at any age.
+    """
+    return min(ALL_IMAGES, max(FEWEST_ALL_IMAGES, CLASS_IMAGES * classes))
 
 
 def choose_neighbour_count(labels: Tensor) -> int:

@@ -83,6 +83,37 @@ def concatenate_class_predictions(
     )
 
 
+def split_class_predictions(
+    predictions: ClassPredictions, sizes: Sequence[int]
+) -> list[ClassPredictions]:
+    """Split predictions into parts of consecutive images, which share the memory of the whole.
+
+    The inverse of `concatenate_class_predictions`.
+
+    Args:
+        predictions: with targets and leaders, of sum(sizes) images.
+        sizes: number of images of each part.
+    """
+    targets, leaders, counts = predictions.targets, predictions.leaders, predictions.leader_counts
+    assert targets is not None and leaders is not None and counts is not None
+    # An image has as many leaders as its count says, so parts of leaders have lengths of their own.
+    ends = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    parts, start = [], 0
+    for size in sizes:
+        images = slice(start, start + size)
+        parts.append(
+            ClassPredictions(
+                predictions.rows[images],
+                predictions.probabilities[images],
+                targets[images],
+                leaders[ends[start] : ends[start + size]],
+                counts[images],
+            )
+        )
+        start += size
+    return parts
+
+
 def find_running_maximum_columns(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Find the columns that score higher than all columns before them, ascending, for each row.
 

@@ -11,6 +11,7 @@ from core.learning.evaluation.probe import (
     VersionKnnProbe,
     choose_evenly_spaced_rows,
     choose_neighbour_count,
+    choose_number_of_compared_images,
     classify_by_other_neighbours,
     compute_image_features,
 )
@@ -132,6 +133,18 @@ def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
 def test_many_tasks_share_a_bounded_number_of_images() -> None:
     probe = VersionKnnProbe(network(), ALL_IMAGES // 10, INPUTS)
     assert probe.probe_task(1, data(50, ("ant", "bee")))[1] == 50
+    assert probe.probe_all_tasks()[1] == 10
+
+
+@pytest.mark.parametrize(
+    ("classes", "images"), [(2, 4000), (200, 4000), (300, 6000), (400, 8000), (2000, 8000)]
+)
+def test_more_images_are_compared_for_more_classes_and_not_for_more_tasks(
+    classes: int, images: int
+) -> None:
+    assert choose_number_of_compared_images(classes) == images
+    probe = VersionKnnProbe(network(), images // 10, INPUTS, all_images=images)
+    probe.probe_task(1, data(50, ("ant", "bee")))
     assert probe.probe_all_tasks()[1] == 10
 
 
