@@ -38,6 +38,11 @@ KEEP_USED_S = 3600.0
 
 A job may be about to open it.
 """
+SAME_USE_S = 60.0
+"""Seconds within which uses of a cached blob count as one.
+
+A job reads hundreds of files of an old model, and recording each use takes two system calls.
+"""
 
 _log = logging.getLogger(__name__)
 VERIFIED = VerifiedObjects()
@@ -332,7 +337,7 @@ class Blobs:
             elif status.st_mtime < time.time() - STRAY_AFTER_S:
                 path.unlink(missing_ok=True)  # left by a process that crashed while it downloaded
         excess = sum(size for _, size, _ in entries) - self._cache_bytes
-        newest = time.time() - KEEP_USED_S
+        newest = time.time() - KEEP_USED_S - SAME_USE_S
         for used, size, path in sorted(entries, key=lambda entry: entry[0]):
             # In the order of last use, so all that follow were used even later.
             if excess <= 0 or used > newest:
@@ -415,10 +420,12 @@ def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bo
 
 
 def _record_last_use(path: Path, status: os.stat_result) -> None:
-    """Set the access time to now, to record the last use.
+    """Set the access time to now, to record the last use, unless it was just recorded.
 
     The modification time stays as it is, because it shows whether the bytes changed.
     """
+    if abs(time.time() - status.st_atime) < SAME_USE_S:
+        return
     try:
         # Mount options such as noatime keep reads from updating the access time.
         os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))

@@ -205,6 +205,25 @@ def test_the_cache_is_trimmed_by_last_use_and_spares_what_was_just_used(
     assert all(path.exists() for path in kept)
 
 
+@pytest.mark.parametrize(("age_s", "is_recorded"), [(30, False), (90, True), (-86_400, True)])
+def test_uses_of_a_cached_blob_within_a_minute_are_recorded_once(
+    store: ObjectStorage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    age_s: float,
+    is_recorded: bool,
+) -> None:
+    monkeypatch.setattr(store, "get_local_path", lambda key: None)
+    blobs = Blobs(store, tmp_path / "cache")
+    (tmp_path / "source").write_bytes(DATA)
+    path = blobs.fetch_verified_file(blobs.put_file(tmp_path / "source")[0])
+    recorded, now = path.stat().st_atime_ns, time.time()
+    # A clock may have been set back: a use in the future is replaced as well.
+    monkeypatch.setattr(time, "time", lambda: now + age_s)
+    assert blobs.fetch_verified_file(SHA256) == path
+    assert (path.stat().st_atime_ns != recorded) == is_recorded
+
+
 def flip(store: ObjectStorage, sha256: str) -> None:
     """Change a byte of the stored blob; in a folder in place, with the time put back."""
     key, damaged = Blobs.make_blob_key(sha256), bytearray(DATA)
