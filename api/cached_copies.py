@@ -27,7 +27,7 @@ class CachedCopySweeper(PeriodicTask):
         self._blobs = blobs
 
     async def run_once(self) -> None:
-        """Delete the copies of blobs that nothing refers to any more."""
+        """Delete the cached copies of blobs that nothing refers to any more."""
         try:
             await to_thread.run_sync(delete_unreferenced_cached_blobs, self._db, self._blobs)
         # An outage must not end the task: the next round deletes them.

@@ -12,7 +12,7 @@ log = structlog.get_logger(__name__)
 
 
 class DatabaseDamageMonitor:
-    """Damage found in the database file, reported by `/readyz`.
+    """Watches the SQLite database file for damage, which `/readyz` then reports.
 
     Args:
         file: path of a SQLite database; None for other databases, which check themselves.
@@ -23,18 +23,20 @@ class DatabaseDamageMonitor:
         self.found: list[str] = []
 
     def start_database_check(self) -> threading.Thread:
-        """Start a daemon thread that reads and checks the whole file, and return it."""
+        """Start a daemon thread that reads and checks the whole database file, and return the
+        thread.
+        """
         # A large file takes long to read, and the service is useful meanwhile.
         thread = threading.Thread(target=self._check_database_file, name="soundness", daemon=True)
         thread.start()
         return thread
 
     def record_damage_error(self, error: BaseException) -> None:
-        """Record damage that a read encountered."""
+        """Record a database error that shows damage of the file."""
         self._record_found_damage([str(getattr(error, "orig", error))])
 
     def describe_database_damage(self) -> str:
-        """Return one sentence that says what was found and what to do."""
+        """Return a sentence about the damage found in the database file, and what to do about it."""
         return soundness.describe_database_damage(self._file or Path(), self.found)
 
     def _check_database_file(self) -> None:

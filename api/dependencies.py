@@ -34,7 +34,7 @@ from core.storage.blobs import Blobs
 
 
 class ScopeDependency:
-    """A dependency on a caller whose key covers a scope."""
+    """FastAPI dependency that returns the caller and requires an API key with a given scope."""
 
     def __init__(self, scope: str) -> None:
         self.scope = scope
@@ -61,7 +61,7 @@ async def _get_settings(request: Request) -> Settings:
     return request.app.state.settings  # type: ignore[no-any-return]
 
 
-async def _get_doorbell(request: Request) -> WorkerNotifier:
+async def _get_worker_notifier(request: Request) -> WorkerNotifier:
     return request.app.state.doorbell  # type: ignore[no-any-return]
 
 
@@ -71,7 +71,7 @@ async def _get_catalogue(request: Request) -> LazyRecipeCatalogue:
     return request.app.state.catalogue  # type: ignore[no-any-return]
 
 
-async def _get_shape_work_queue(request: Request) -> HeavyWorkQueue:
+async def _get_tensor_shape_work_queue(request: Request) -> HeavyWorkQueue:
     return request.app.state.shape_work  # type: ignore[no-any-return]
 
 
@@ -81,7 +81,7 @@ async def _get_picture_work_queue(request: Request) -> HeavyWorkQueue:
 
 @dataclass(frozen=True)
 class ServiceParts:
-    """The parts of the service that handlers use.
+    """Database, store, settings and queues of the running service, as route handlers receive them.
 
     Attributes:
         catalogue: call it in a thread: the first call may take seconds.
@@ -100,7 +100,9 @@ class ServiceParts:
     kept_metrics: ResponseCache
 
     def load_use_case_resources(self) -> UseCaseResources:
-        """Return what use cases work with; call it in a thread, as `catalogue`."""
+        """Return database, blobs and method catalogue for a use case. Slow at first: call it in a
+        thread.
+        """
         return UseCaseResources(self.db, self.blobs, self.catalogue())
 
 
@@ -128,10 +130,10 @@ Db = Annotated[Database, Depends(_get_database)]
 ObjectStore = Annotated[ObjectStorage, Depends(_get_store)]
 BlobStore = Annotated[Blobs, Depends(_get_blobs)]
 Config = Annotated[Settings, Depends(_get_settings)]
-CatalogueOf = Annotated[LazyRecipeCatalogue, Depends(_get_catalogue)]
-ShapeWork = Annotated[HeavyWorkQueue, Depends(_get_shape_work_queue)]
+CatalogueOf = Annotated[LazyCatalogue, Depends(_get_catalogue)]
+ShapeWork = Annotated[HeavyWorkQueue, Depends(_get_tensor_shape_work_queue)]
 PictureWork = Annotated[HeavyWorkQueue, Depends(_get_picture_work_queue)]
-Bell = Annotated[WorkerNotifier, Depends(_get_doorbell)]
+Bell = Annotated[WorkerNotifier, Depends(_get_worker_notifier)]
 Service = Annotated[ServiceParts, Depends(_get_service_parts)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]
@@ -144,7 +146,7 @@ LIMIT: int = DEFAULT_LIMIT
 
 @dataclass(frozen=True)
 class PageQuery:
-    """The page of a list that a request asks for."""
+    """Page size and cursor of a list request."""
 
     limit: int
     cursor: str | None

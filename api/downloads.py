@@ -31,7 +31,7 @@ DOWNLOAD_HEADERS: list[dict[str, JsonValue]] = [
 
 
 class DownloadSource(Protocol):
-    """A source of a download's bytes."""
+    """Protocol of a source from which a download's bytes can be read in chunks."""
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Yield chunks of the file with this digest, or of a range of it.

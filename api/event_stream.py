@@ -30,7 +30,7 @@ LastEventId = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """An event as it is sent on the stream."""
+    """One event of a server-sent event stream: id, type and data."""
 
     id: int
     type: str
@@ -39,7 +39,7 @@ class StreamEvent:
 
 @dataclass(frozen=True, slots=True)
 class NewEvents:
-    """Events found after an id.
+    """The events found after an id, and if more may follow at once or never.
 
     Attributes:
         events: those to send to the client.
@@ -57,7 +57,8 @@ class NewEvents:
 def build_event_stream_response(
     request: Request, look: Callable[[int], Awaitable[NewEvents]], after: int
 ) -> StreamingResponse:
-    """Return a stream of the events that `look` finds with ids above `after`.
+    """Return a server-sent event stream of the events with ids above `after`, found by calling
+    `look`.
 
     Args:
         look: returns the events after an id. Raises NotFound when there is nothing left to follow,

@@ -80,7 +80,7 @@ def list_invalid_fields(
 def _sort_errors_by_parameter(
     errors: Sequence[Mapping[str, Any]], route: APIRoute | None
 ) -> list[Mapping[str, Any]]:
-    """Return errors in the order in which the OpenAPI document names the parameters.
+    """Return validation errors in the order in which the OpenAPI document lists the parameters.
 
     FastAPI checks the parameters of dependencies before the handler's own.
     """
@@ -114,7 +114,7 @@ def _list_schema_paths(annotation: Any) -> tuple[str, ...]:
 
 
 def _find_field_path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
-    """Return the dotted path of the field in the request, without the type names of unions."""
+    """Return the dotted path of an invalid field, without the type names that unions add."""
     place, *parts = error["loc"]
     if place != "body":
         return ".".join(str(part) for part in parts)
@@ -158,12 +158,12 @@ def _describe_field_error(error: Mapping[str, Any], path: str, field_paths: Sequ
 
 
 def _parse_allowed_names(expected: str) -> list[str]:
-    """Return the names in `'data', 'task' or 'class'`."""
+    """Split pydantic's list of allowed values, such as `'data', 'task' or 'class'`, into names."""
     return [one.strip(" '") for one in expected.replace(" or ", ", ").split(",")]
 
 
 def _join_alternative_messages(messages: Sequence[str]) -> str:
-    """Return one sentence that combines the messages of a field's alternatives."""
+    """Combine the error messages of a union field's alternatives into one sentence."""
     if len(messages) > 1 and all(m.startswith("must be ") for m in messages):
         *first_messages, last = messages
         return " or ".join(

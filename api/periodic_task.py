@@ -8,7 +8,7 @@ from typing import Self
 
 
 class PeriodicTask(ABC):
-    """A context in which `run_once` is called regularly, in a task of the event loop.
+    """Base class of a task of the event loop that calls `run_once` again and again.
 
     Args:
         name: name of the task.
@@ -22,7 +22,7 @@ class PeriodicTask(ABC):
 
     @abstractmethod
     async def run_once(self) -> None:
-        """Do the work of one period; an error ends the task."""
+        """Do the work of one period; an exception ends the periodic task."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run_periodically(), name=self._name)

@@ -63,7 +63,7 @@ def is_storable_text(text: str) -> bool:
 
 
 class _UnstorableJson(ValueError):
-    """JSON that parses but cannot be stored."""
+    """A JSON text that parses, but that the database cannot store."""
 
 
 def _refuse_json_constant(name: str) -> NoReturn:

@@ -17,16 +17,16 @@ def run_completed_spec(
     control: ControlRequestSource | None = None,
     hook: job.EvaluationHook | None = None,
 ) -> None:
-    """Learn the task of a job specification after `fill_in_spec_defaults` has completed it.
+    """Run the learning job in a specification file after filling in omitted fields.
 
     Raises:
         Exception: as `core.learning.training.job.learn_task`.
     """
-    job.learn_task(fill_in_spec_defaults(spec), lambda event: emit(event.to_json()), control, hook)
+    job.learn_task(complete_job_spec(spec), lambda event: emit(event.to_json()), control, hook)
 
 
-def fill_in_spec_defaults(spec: Mapping[str, Any]) -> JobSpec:
-    """Return a job specification with the omitted fields of its manifests and history filled in."""
+def complete_job_spec(spec: Mapping[str, Any]) -> JobSpec:
+    """Fill in the omitted fields of a job specification's manifests and history."""
     model = {name: spec[name] for name in ("architecture", "image", "scenario")}
     versions = {
         name: {

@@ -34,7 +34,7 @@ NO_ADVICE = {
 
 
 class AdviceRow(NamedTuple):
-    """A warning or advice.
+    """A row of the reference table of warnings and advice that the service gives.
 
     Attributes:
         code: its name in the table.
@@ -339,14 +339,14 @@ ENTRIES = (
 
 
 def main() -> None:
-    """Write the document."""
+    """Write the reference table of warnings and advice into the documentation."""
     # `python -m` finds the service's packages only; the client is one folder below.
     sys.path.insert(0, str(ROOT / "client"))
     DOCUMENT.write_text(render_advice_table())
 
 
 def render_advice_table() -> str:
-    """Return the text of the document."""
+    """Render the reference table of warnings and advice as Markdown."""
     from api.pages.parts.words import replace_requests_by_buttons
     from perennial.words import replace_requests_by_commands
 
@@ -365,7 +365,7 @@ def render_advice_table() -> str:
             f"`{one.code}`",
             one.when,
             *map(_escape_table_cell, forms),
-            _format_test_name(one.test),
+            _format_test_link(one.test),
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join([HEAD, *rows, ""])
@@ -397,21 +397,19 @@ def _escape_table_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _format_test_name(test: str) -> str:
+def _format_test_link(test: str) -> str:
     file, _, name = test.partition("::")
     return test if not name else f"[`{name}`](../../{file})"
 
 
 def find_advice_functions() -> set[str]:
-    """Return `file:function` of all functions that name a request or an option to a person, or that
-    warn.
-    """
+    """Find all functions whose text advises a request or option, as `file:function`."""
     return {
         f"{path.relative_to(ROOT)}:{function.name}"
         for place in PLACES
         for path in sorted((ROOT / place).rglob("*.py"))
         for function in _iterate_functions(ast.parse(path.read_text()))
-        if _gives_advice(function)
+        if _does_function_give_advice(function)
     } - NO_ADVICE
 
 
@@ -421,7 +419,7 @@ def _iterate_functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
             yield node
 
 
-def _gives_advice(function: ast.FunctionDef) -> bool:
+def _does_function_give_advice(function: ast.FunctionDef) -> bool:
     # A docstring may quote a request without advising it.
     docstring = ast.get_docstring(function, clean=False)
     # Texts of inner functions belong to those, which are examined by themselves.

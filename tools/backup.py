@@ -49,7 +49,7 @@ ROUNDS = 20
 
 
 class BackupNotPossible(Exception):
-    """A backup or restore that is not possible; nothing of the service was changed."""
+    """A backup or restore is not possible; nothing of the service was changed."""
 
 
 def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
 
 
 def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
-    """Put a backup into the empty place in the settings; return the content of `backup.json`.
+    """Restore a backup into the empty database and store of the settings; return its description.
 
     The service must not be running. A job that was under way resumes from its last snapshot once a
     worker runs.
@@ -166,7 +166,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
 
 
 def _require_safe_backup(source: Path) -> None:
-    """Reject a backup that leads outside of its folder, or whose database is not sound.
+    """Reject a backup with links, unknown files or a damaged database, which may be hostile.
 
     Somebody else may have written the backup.
 
@@ -227,7 +227,7 @@ def _is_store_object_key(key: str) -> bool:
 
 
 def copy_missing_objects(source: ObjectStorage, target: ObjectStorage) -> int:
-    """Copy objects that `target` lacks, in constant memory; return their number.
+    """Copy the stored objects that `target` lacks; return their number.
 
     Objects that are deleted meanwhile are left out.
     """
@@ -243,7 +243,7 @@ def copy_missing_objects(source: ObjectStorage, target: ObjectStorage) -> int:
 def find_missing_objects(
     named_objects: Iterable[ReferencedObject], store: ObjectStorage
 ) -> list[ReferencedObject]:
-    """Return the objects that rows name and the store lacks or has in another size."""
+    """Return the objects that the database names and the store lacks or has in another size."""
     sizes = {info.key: info.size for info in store.list("")}
     return [
         one
@@ -269,7 +269,7 @@ def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo)
 
 
 def _find_temporary_folder_on_store_disk(store: ObjectStorage) -> Path | None:
-    """Return a folder on the disk of a folder store, so that copies stay on one disk."""
+    """Return a temporary folder on the store's own disk; None if the store is not a folder."""
     inner = store.inner if isinstance(store, TimedStore) else store
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
 

@@ -51,7 +51,7 @@ CHANGES = (
 
 
 def main() -> None:
-    """Write all files."""
+    """Write all generated and copied modules of the client."""
     for name, text in generate_blocking_modules().items():
         file = TARGET / name
         file.parent.mkdir(exist_ok=True)
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def copy_rule_modules() -> dict[str, str]:
-    """Return the modules of `client/perennial/pack/rules` by their path in it."""
+    """Return the text of the modules copied to `client/perennial/pack/rules`, by path."""
     return {
         str(file.relative_to(RULES)): file.read_text().replace(
             "core.ingest.rules", "perennial.pack.rules"
@@ -77,13 +77,13 @@ def copy_rule_modules() -> dict[str, str]:
 
 
 def render_formats_module() -> str:
-    """Return the whole text of `_formats.py`."""
+    """Render the client's module `_formats.py` with all upload formats."""
     lines = (f"        UploadFormat({one.endings!r}, {one.marks!r}),\n" for one in FORMATS.each)
     return f"{FORMATS_HEAD}FORMATS = UploadFormats(\n    (\n{''.join(lines)}    )\n)\n"
 
 
 def generate_blocking_modules() -> dict[str, str]:
-    """Return the generated modules of `_sync` by their path in it."""
+    """Generate the client's blocking modules (`_sync`) from its asynchronous ones, by path."""
     files = (
         file
         for file in sorted(SOURCE.rglob("*.py"))
@@ -95,7 +95,7 @@ def generate_blocking_modules() -> dict[str, str]:
 
 
 def convert_source_to_sync(text: str) -> str:
-    """Return a module without `async` and `await`."""
+    """Convert asynchronous source code to blocking code, without `async` and `await`."""
     for pattern, by in CHANGES:
         text = re.sub(pattern, by, text)
     return text

@@ -66,12 +66,12 @@ elsewhere. Progress,
 
 
 def main() -> None:
-    """Write the document."""
+    """Write the reference of the command line into the documentation."""
     TARGET.write_text(render_command_reference())
 
 
 def render_command_reference() -> str:
-    """Return the whole document."""
+    """Render the reference of all commands as Markdown."""
     root = click.Context(cli, info_name="perennial")
     assert isinstance(cli, LazyCommandGroup)
     client_commands = [(name, cli.get_command(root, name)) for name in COMMANDS]

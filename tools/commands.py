@@ -255,7 +255,7 @@ def compare_methods(
     _exit_on_unsupported_platform()
     from tools.compare_methods.base import BASES
     from tools.compare_methods.comparison import ComparisonOptions, run_comparison
-    from tools.compare_methods.errors import CannotCompare
+    from tools.compare_methods.errors import ComparisonImpossible
     from tools.compare_methods.split import SplitSettings
     from tools.service import ServiceNotReady
 
@@ -275,13 +275,13 @@ def compare_methods(
             ),
             json_file,
         )
-    except (CannotCompare, ServiceNotReady) as error:
+    except (ComparisonImpossible, ServiceNotReady) as error:
         raise click.ClickException(str(error)) from error
     return 0
 
 
 def _parse_model_fields(text: str | None) -> dict[str, Any]:
-    """Parse the fields of a model."""
+    """Parse the JSON object with a model's fields in the option --model."""
     try:
         fields = json.loads(text or "{}")
     except ValueError:
@@ -296,7 +296,7 @@ def _parse_model_fields(text: str | None) -> dict[str, Any]:
 
 @contextmanager
 def _report_service_errors() -> Iterator[None]:
-    """Report an error of the service as a sentence instead of a traceback."""
+    """Within the block, print errors of the service as a sentence instead of a traceback."""
     from core.errors import PerennialError
 
     try:
@@ -306,8 +306,8 @@ def _report_service_errors() -> Iterator[None]:
 
 
 def _exit_on_unsupported_platform() -> None:
-    """End with a sentence on a system without the service, before a module that it lacks is loaded."""
-    from core.platforms import require_supported_platform
+    """Exit with an explanation on an operating system that the service does not support."""
+    from core.platforms import require_platform
 
     require_supported_platform()
 

@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def run_demo(recipe: Json) -> int:
-    """Run the demo with the fields of the model's recipe.
+    """Run the digits demo with a model of this recipe: start a service, learn, predict, download.
 
     Raises:
         tools.service.ServiceNotReady: the service does not start.
@@ -115,7 +115,7 @@ def run_demo(recipe: Json) -> int:
 
 
 def print_page_address(url: str, model: str, held: int | None) -> None:
-    """Print the address of the page where a person should look first."""
+    """Print the URL of the demo's page that a person should open first."""
     page = f"{url}/ui/models/{model}"
     if held is not None:
         page += f"/compare?a={held - 1}&b={held}"
@@ -125,7 +125,7 @@ def print_page_address(url: str, model: str, held: int | None) -> None:
 
 
 def submit_and_follow_batches(client: Perennial, model: str, *, shows_held: bool) -> int | None:
-    """Submit the archives and follow each job with a bar.
+    """Submit the demo's five digit archives, and follow each job with a bar.
 
     Args:
         shows_held: learn the last batch by fine-tuning first, and then again.
@@ -155,7 +155,7 @@ def submit_and_follow_batches(client: Perennial, model: str, *, shows_held: bool
 
 
 def print_accuracy_matrix(metrics: types.Metrics) -> None:
-    """Print the accuracy matrix and its summary."""
+    """Print the accuracy matrix of a model and its summary."""
     table = Table(title="\nAccuracy of each version (row) on each task's held-out images (column)")
     table.add_column("version")
     for column in metrics.columns:
@@ -178,7 +178,7 @@ def print_accuracy_matrix(metrics: types.Metrics) -> None:
 
 
 def verify_download_predictions(client: Perennial, model: str, file: Path) -> None:
-    """Download the latest version, verify it, and predict ten digits with its content alone."""
+    """Download the latest version, verify its digest, and predict ten digits without the service."""
     download = client.download(model, "latest", file)
     console.print(
         f"\nDownloaded the latest version: {download.bytes:,} bytes, sha256 "
@@ -220,7 +220,7 @@ print(json.dumps([config["classes"][row] for row in rows.tolist()]))
 
 
 def extract_loading_code_of_model_card(folder: Path) -> str:
-    """Return the model card's Python before its example: it loads the network and reads images."""
+    """Extract the Python code in a model card that loads the network and reads images."""
     blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     return "\n".join(blocks).split("with torch.inference_mode():")[0]
 

@@ -25,7 +25,7 @@ LEAST_FREE_BYTES = 1 << 30
 
 
 def run_installation_checks() -> int:
-    """Print the result of each check; return the exit status, 1 if a check fails."""
+    """Check the installation, print the result of each check, and return the exit status."""
     settings, bad = Settings(), 0
     for name, look in LOOKS.items():
         try:
@@ -46,7 +46,7 @@ def _check_torch(settings: Settings) -> str:
 
 
 def _check_device(settings: Settings) -> str:
-    """Return the device of jobs on this machine.
+    """Check the compute device of this machine, and describe it.
 
     Raises:
         OSError: it is not the device in PERENNIAL_DEVICE, or there is a driver but no usable GPU.

@@ -32,7 +32,7 @@ COUNTED: dict[Kind, str] = {
 
 
 def describe_store_inconsistency(drift: StoreInconsistency) -> str:
-    """Return the sentence about one difference between database and store, and its remedy."""
+    """Describe one difference between database and object store, and its remedy."""
     return FOUND[drift.kind].format(
         object=drift.object, size=f"{drift.bytes:,} bytes", detail=drift.detail
     )
@@ -41,7 +41,7 @@ def describe_store_inconsistency(drift: StoreInconsistency) -> str:
 def describe_comparison_result(
     drifts: Sequence[StoreInconsistency], objects: int, *, is_verified: bool
 ) -> str:
-    """Return the final sentence of a comparison of database and store.
+    """Summarise a comparison of database and object store in a sentence.
 
     Args:
         drifts: the differences.

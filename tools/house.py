@@ -23,7 +23,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class ParsedModule:
-    """A parsed file: its dotted name, path in the checkout, lines and syntax tree."""
+    """A parsed Python file: dotted name, path in the checkout, lines and syntax tree."""
 
     name: str
     path: str
@@ -41,13 +41,13 @@ class ModuleImport:
 
 
 def parse_checkout_modules(checkout: Path) -> list[ParsedModule]:
-    """Return all modules of a checkout except tests, ordered by path."""
+    """Parse all Python modules of a checkout except tests, ordered by path."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
     return [parse_module(checkout, path) for path in paths]
 
 
 def parse_module(checkout: Path, path: Path) -> ParsedModule:
-    """Parse a file of a checkout."""
+    """Parse one Python file of a checkout."""
     relative = path.relative_to(checkout)
     parts = relative.with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -56,7 +56,7 @@ def parse_module(checkout: Path, path: Path) -> ParsedModule:
 
 
 def find_untyped_lines(module: ParsedModule) -> list[int]:
-    """Return the lines that name `dict[str, Any]`, or `Json`, its alias."""
+    """Return the line numbers that use `dict[str, Any]` or its alias `Json` as a type."""
     line_numbers = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Name | ast.Subscript) and ast.unparse(node) in (
@@ -68,7 +68,7 @@ def find_untyped_lines(module: ParsedModule) -> list[int]:
 
 
 def find_type_only_imports(module: ParsedModule) -> list[int]:
-    """Return the lines of imports under `if TYPE_CHECKING:`."""
+    """Return the line numbers of imports under `if TYPE_CHECKING:`."""
     return sorted(
         node.lineno for node, for_types in _iterate_import_nodes(module.tree) if for_types
     )
@@ -125,7 +125,7 @@ def _find_imported_modules(
 
 
 def _resolve_import_base(module: ParsedModule, node: ast.ImportFrom) -> str:
-    """Return the absolute name of the module between `from` and `import`."""
+    """Resolve the module of a `from … import` statement to an absolute name."""
     # A package is its own `.`: with `__init__` appended, it resolves like a module.
     package = module.name.split(".") + ["__init__"] * module.path.endswith("/__init__.py")
     within = package[: len(package) - node.level] if node.level else []
@@ -210,7 +210,7 @@ def read_maximum_line_length(checkout: Path) -> int:
 
 
 def count_house_rule_violations(checkout: Path) -> dict[str, int]:
-    """Return each figure by its name, in the order of printing."""
+    """Count the violations of each rule for source code, by name."""
     all_modules = parse_checkout_modules(checkout)
     layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
     edges = find_imports(all_modules)
@@ -246,7 +246,7 @@ def count_house_rule_violations(checkout: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    """Print the figures of a checkout."""
+    """Print the number of violations of each source-code rule in a checkout."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent

@@ -46,7 +46,7 @@ from tools.drift_words import describe_comparison_result, describe_store_inconsi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status.
+    """Run a housekeeping command (sweep or check); return its exit status.
 
     Returns:
         0 if it succeeded and nothing differs, 1 if something differs, 2 if it failed, with a
@@ -132,7 +132,7 @@ def _run_store_check_command(
 
 
 def _describe_scrub_progress(db: Database) -> str:
-    """Return a sentence about the progress of the scrub, which hashes all objects."""
+    """Describe how far the scrub (the periodic check of all stored objects) has come."""
     with db.read() as session:
         row = session.get(ScrubProgress, 1)
     if row is None:
@@ -150,7 +150,7 @@ def _describe_scrub_progress(db: Database) -> str:
 
 
 def _print_removals(removals: Sequence[SweepRemoval], is_json: bool) -> None:
-    """Print one line for each removal, then a sentence with the sums."""
+    """Print a line for each object that the sweep removes, then a sentence with the sums."""
     if is_json:
         _print_json(removals)
         return
@@ -169,7 +169,7 @@ def _print_removals(removals: Sequence[SweepRemoval], is_json: bool) -> None:
 
 
 def _print_json(records: Sequence[SweepRemoval | consistency.StoreInconsistency]) -> None:
-    """Print one JSON object a line, and nothing else."""
+    """Print records as JSON, one object per line."""
     for one in records:
         print(json.dumps(dataclasses.asdict(one)))
 

@@ -42,7 +42,7 @@ _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 def convert_state_dict(
     architecture: Mapping[str, Any], state: object, image_size: int
 ) -> dict[str, Tensor]:
-    """Return the backbone's tensors of a state dict.
+    """Convert a torchvision classifier's state dict to the tensors of a Perennial base.
 
     Raises:
         ValueError: a tensor is missing, extra or of another shape; the message names it.
@@ -96,7 +96,9 @@ def _suggest_fitting_options(
     state: Mapping[str, Tensor],
     expected: Mapping[str, Any],
 ) -> str:
-    """Return the options with which the file would fit, as the end of a sentence, or ""."""
+    """Suggest options with which the checkpoint would fit, as the end of a sentence; "" if none
+    does.
+    """
     ignored, expected_tensors = tuple(expected["ignored"]), expected["tensors"]
     present_shapes = {
         key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)
@@ -119,7 +121,7 @@ def _suggest_fitting_options(
 
 
 def _load_pth_state_dict(file: Path) -> object:
-    """Load a `.pth` state dict.
+    """Load the state dict in a `.pth` file without running pickled code.
 
     Raises:
         ValueError: the file is a pickled module, which could run code.
@@ -138,7 +140,7 @@ def _load_pth_state_dict(file: Path) -> object:
 
 
 def main(arguments: list[str]) -> None:
-    """Write OUT, or raise SystemExit with a sentence and leave OUT unchanged."""
+    """Convert a torchvision checkpoint to a base file; on an error exit with an explanation."""
     parser = argparse.ArgumentParser(description="Make a base from a torchvision checkpoint.")
     parser.add_argument("arch", help="torchvision's name, as resnet18")
     parser.add_argument("file", type=Path, help="the state dict, .pth")

@@ -35,7 +35,7 @@ Pixels = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class PictureKind:
-    """A file with its expected pixels, or with the reason for its rejection.
+    """A test image file with the pixels that a decoder must give, or the reason it must refuse it.
 
     Attributes:
         name: name of the kind.
@@ -55,7 +55,7 @@ class PictureKind:
 
 
 def make_noise_samples(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
-    """Return random samples [16, 24, channels] over the whole range of an unsigned type."""
+    """Generate random pixel samples [16, 24, channels] over the whole range of an unsigned type."""
     largest = np.iinfo(dtype).max
     samples = np.random.default_rng(seed).integers(
         0, largest, (HEIGHT, WIDTH, channels), dtype, endpoint=True
@@ -66,31 +66,31 @@ def make_noise_samples(channels: int = 3, dtype: str = "uint8", seed: int = 0) -
 
 
 def make_smooth_samples(channels: int = 3) -> Pixels:
-    """Return samples that a lossy format preserves nearly unchanged; all corners differ."""
+    """Generate smooth pixel samples that a lossy format preserves nearly unchanged."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     planes = [40 + 7 * x + 2 * y, 230 - 5 * x - 4 * y, 30 + 3 * x + 8 * y, 250 - 4 * x - 3 * y]
     return np.stack(planes[:channels], -1).astype(np.uint8)
 
 
 def convert_to_8_bits(samples: Pixels) -> Pixels:
-    """Return samples of 16 bits rounded to 8 bits."""
+    """Convert 16-bit pixel samples to 8 bits, rounded."""
     # 65535 / 255 is 257: both ends of the range stay ends.
     return np.rint(samples.astype(np.float64) / 257).astype(np.uint8)
 
 
 def convert_to_three_channels(samples: Pixels) -> Pixels:
-    """Return grey samples as three channels; others unchanged."""
+    """Repeat grey pixel samples as three channels; colours stay unchanged."""
     return np.repeat(samples, 3, -1) if samples.shape[-1] == 1 else samples
 
 
 def blend_over_white(colours: Pixels, alpha: Pixels) -> Pixels:
-    """Return colours [.., 3] with alpha [.., 1] of 0 to 255 over white."""
+    """Blend colours [.., 3] over a white background by their alpha [.., 1] of 0 to 255."""
     share = alpha.astype(np.float64) / 255
     return np.rint(convert_to_three_channels(colours) * share + 255 * (1 - share)).astype(np.uint8)
 
 
 def convert_cmyk_to_rgb(samples: Pixels) -> Pixels:
-    """Return the colours of ink shares without a profile."""
+    """Convert CMYK samples to RGB without a colour profile."""
     light = 1 - samples.astype(np.float64) / np.iinfo(samples.dtype).max
     return np.rint(255 * light[..., :3] * light[..., 3:]).astype(np.uint8)
 
@@ -116,7 +116,7 @@ def _pack_fixed_point(value: float) -> bytes:
 
 
 def _build_icc_profile_curve(gamma: float | None) -> bytes:
-    """Return the curve of a power, or of sRGB (None)."""
+    """Build the tone curve of an ICC profile: a power, or that of sRGB (None)."""
     if gamma is not None:
         return b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
     # The curve of sRGB (IEC 61966-2-1) as a parametric curve of type 3.
@@ -151,7 +151,7 @@ def _build_icc_profile(
 
 
 def build_display_profile(columns: Pixels, gamma: float | None) -> bytes:
-    """Return a profile of a display."""
+    """Build an ICC profile of an RGB display from its primaries and gamma."""
     tags = {
         name + b"XYZ": b"XYZ \0\0\0\0" + b"".join(map(_pack_fixed_point, columns[:, i]))
         for i, name in enumerate((b"r", b"g", b"b"))
@@ -164,12 +164,12 @@ def build_display_profile(columns: Pixels, gamma: float | None) -> bytes:
 
 
 def build_grey_profile(gamma: float) -> bytes:
-    """Return a profile of a grey display."""
+    """Build an ICC profile of a grey display with this gamma."""
     return _build_icc_profile(b"GRAY", b"mntr", {b"kTRC": _build_icc_profile_curve(gamma)})
 
 
 def build_cmyk_press_profile() -> bytes:
-    """Return a profile of a press: its sixteen solid colours in CIELab, with interpolation."""
+    """Build an ICC profile of a CMYK printing press, from its sixteen solid colours in CIELab."""
     grid = b""
     for i in range(16):
         inks = [(i >> (3 - k)) & 1 for k in range(4)]
@@ -203,14 +203,14 @@ def _encode_as_srgb(values: Pixels) -> Pixels:
 
 
 def convert_profile_to_srgb(colours: Pixels, columns: Pixels, gamma: float | None) -> Pixels:
-    """Return colours uint8 [.., 3] of a matrix profile in sRGB."""
+    """Convert colours uint8 [.., 3] from a matrix ICC profile to sRGB."""
     xyz = _convert_to_linear_light(colours / 255, gamma) @ columns.T
     converted: Pixels = np.rint(255 * _encode_as_srgb(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
     return converted
 
 
 def convert_grey_to_srgb(grey: Pixels, gamma: float) -> Pixels:
-    """Return grey [.., 1] of a gamma profile in sRGB."""
+    """Convert grey values [.., 1] with a gamma to sRGB colours."""
     return convert_to_three_channels(
         np.rint(255 * _encode_as_srgb(_convert_to_linear_light(grey / 255, gamma))).astype(np.uint8)
     )
@@ -229,7 +229,7 @@ BROKEN_PROFILE = PROFILE_P3[:90] + b"\xff" * 200
 
 
 def encode_image(pixels: Pixels | Image.Image, format: str, **options: Any) -> bytes:
-    """Return the file that Pillow writes."""
+    """Encode pixels or a Pillow image as an image file with Pillow."""
     if isinstance(pixels, Image.Image):
         image = pixels
     else:
@@ -240,14 +240,14 @@ def encode_image(pixels: Pixels | Image.Image, format: str, **options: Any) -> b
 
 
 def build_exif_orientation(orientation: int) -> bytes:
-    """Return EXIF with an orientation."""
+    """Build EXIF data with an orientation tag."""
     exif_data = Image.Exif()
     exif_data[0x0112] = orientation
     return exif_data.tobytes()
 
 
 def orient_pixels_as_stored(upright: Pixels, orientation: int) -> Pixels:
-    """Return upright pixels as a file with this orientation stores them."""
+    """Rotate or mirror upright pixels as a file with this EXIF orientation stores them."""
     undo: dict[int, Callable[[Pixels], Pixels]] = {
         1: lambda p: p,
         2: lambda p: p[:, ::-1],
@@ -265,7 +265,7 @@ def orient_pixels_as_stored(upright: Pixels, orientation: int) -> Pixels:
 
 
 def read_with_vips(data: bytes, *, turn: bool = True) -> Pixels:
-    """Return the pixels that libvips reads: upright, over white, in 8 bits."""
+    """Decode an image file with libvips: upright, over white, in 8 bits."""
     import pyvips
 
     image = pyvips.Image.new_from_buffer(data, "")
@@ -279,7 +279,7 @@ def read_with_vips(data: bytes, *, turn: bool = True) -> Pixels:
 
 
 def read_heif(data: bytes) -> Pixels:
-    """Return the pixels that pillow-heif reads."""
+    """Decode a HEIF file with pillow-heif."""
     import pillow_heif
 
     image = pillow_heif.read_heif(data).to_pillow()
@@ -289,7 +289,7 @@ def read_heif(data: bytes) -> Pixels:
 
 
 def read_avif(data: bytes) -> Pixels:
-    """Return the pixels that imagecodecs reads."""
+    """Decode an AVIF file with imagecodecs."""
     import imagecodecs
 
     pixels = imagecodecs.avif_decode(data)
@@ -299,9 +299,7 @@ def read_avif(data: bytes) -> Pixels:
 
 
 def encode_tiff(samples: Pixels, **options: Any) -> bytes:
-    """Encode samples as a TIFF with tifffile, check that lossless kinds read back equal, and return
-    the bytes.
-    """
+    """Encode samples as a TIFF with tifffile, and check that lossless ones read back equal."""
     import tifffile
 
     out = io.BytesIO()
@@ -314,7 +312,7 @@ def encode_tiff(samples: Pixels, **options: Any) -> bytes:
 
 
 def replace_tiff_tag(data: bytes, tag: int, value: int) -> bytes:
-    """Return a little-endian TIFF with another value of a short tag of its first page."""
+    """Replace the value of a short tag in the first page of a little-endian TIFF."""
     at = struct.unpack_from("<I", data, 4)[0]
     for i in range(struct.unpack_from("<H", data, at)[0]):
         entry_start = at + 2 + 12 * i
@@ -324,7 +322,7 @@ def replace_tiff_tag(data: bytes, tag: int, value: int) -> bytes:
 
 
 def build_raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = "<") -> bytes:
-    """Return a TIFF of one strip from its tags: type (3 short, 4 long) and values."""
+    """Build an uncompressed TIFF of one strip from raw tags and data."""
     codes = {1: "B", 3: "H", 4: "I"}
     tags = {**tags, 273: (4, [8]), 279: (4, [len(strip)])}
     # TIFF requires even offsets.
@@ -365,7 +363,7 @@ def pack_into_bits(values: Pixels, bits: int) -> bytes:
 def build_tiff_tags(
     bits: list[int], photometric: int, **more: list[int]
 ) -> dict[int, tuple[int, list[int]]]:
-    """Return the tags of a picture packed by `pack_into_bits`; `more` has others, named t<tag>."""
+    """Build the TIFF tags of a picture packed by `pack_into_bits`; `more` are further tags, t<tag>."""
     tags = {
         256: [WIDTH],
         257: [HEIGHT],
@@ -382,7 +380,7 @@ def build_tiff_tags(
 
 
 def generate_tiff_kinds() -> Iterator[PictureKind]:
-    """Yield kinds of TIFF."""
+    """Generate test TIFFs of many kinds, with their expected pixels."""
     eight, wide, grey, wide_grey = (
         make_noise_samples(),
         make_noise_samples(3, "uint16"),
@@ -609,7 +607,7 @@ def generate_tiff_kinds() -> Iterator[PictureKind]:
 
 
 def generate_refused_tiffs(grey: Pixels) -> Iterator[PictureKind]:
-    """Yield rejected TIFFs: with ambiguous samples, or with packings that are not supported."""
+    """Generate test TIFFs that must be refused: ambiguous samples, unsupported packings."""
     for dtype, reason in (
         ("uint32", "32-bit integers"),
         ("int32", "signed 32-bit"),
@@ -664,14 +662,14 @@ def generate_refused_tiffs(grey: Pixels) -> Iterator[PictureKind]:
 
 
 def encode_png_chunk(kind: bytes, data: bytes) -> bytes:
-    """Return one chunk of a PNG."""
+    """Encode one chunk of a PNG file."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def encode_png(
     samples: Pixels, bits: int, colour: int, *more: bytes, interlaced: bool = False
 ) -> bytes:
-    """Return a PNG of samples [height, width, channels] below 2^bits.
+    """Encode samples [height, width, channels] below 2^bits as a PNG file.
 
     `more` are chunks before its pixels.
     """
@@ -709,7 +707,7 @@ def encode_png(
 
 
 def generate_png_kinds() -> Iterator[PictureKind]:
-    """Yield kinds of PNG."""
+    """Generate test PNGs of many kinds, with their expected pixels."""
     eight, wide, grey = make_noise_samples(), make_noise_samples(3, "uint16"), make_noise_samples(1)
     for bits in (1, 2, 4, 8):
         index = make_noise_samples(1, seed=bits) & ((1 << bits) - 1)
@@ -898,7 +896,7 @@ def generate_png_kinds() -> Iterator[PictureKind]:
 
 
 def generate_jpeg_kinds() -> Iterator[PictureKind]:
-    """Yield kinds of JPEG."""
+    """Generate test JPEGs of many kinds, with their expected pixels."""
     colours, grey = make_smooth_samples(), make_smooth_samples(1)
 
     def build_picture_kind(name: str, data: bytes, **more: Any) -> PictureKind:
@@ -996,7 +994,7 @@ def generate_jpeg_kinds() -> Iterator[PictureKind]:
 
 
 def convert_by_vips_profile(data: bytes) -> Pixels:
-    """Return the colours of an embedded profile in sRGB, by libvips."""
+    """Convert an image with an embedded colour profile to sRGB by libvips."""
     import pyvips
 
     image = pyvips.Image.new_from_buffer(data, "")
@@ -1007,7 +1005,7 @@ def convert_by_vips_profile(data: bytes) -> Pixels:
 
 
 def generate_refused_jpegs() -> Iterator[PictureKind]:
-    """Yield JPEGs that usual decoders do not read, and formats with similar names."""
+    """Generate test JPEGs that must be refused, and files of formats with similar names."""
     import imagecodecs
 
     grey = make_smooth_samples(1)[..., 0]
@@ -1029,7 +1027,7 @@ def generate_refused_jpegs() -> Iterator[PictureKind]:
 
 
 def generate_other_kinds() -> Iterator[PictureKind]:
-    """Yield WebP, GIF, BMP, HEIC, AVIF, and files that are not images."""
+    """Generate test images in WebP, GIF, BMP, HEIC and AVIF, and files that are no images."""
     eight, colours, alpha = (
         make_noise_samples(),
         make_smooth_samples(),
@@ -1110,7 +1108,7 @@ def generate_other_kinds() -> Iterator[PictureKind]:
 
 
 def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[PictureKind]:
-    """Yield kinds of BMP."""
+    """Generate test BMPs of many kinds, with their expected pixels."""
     yield PictureKind("bmp", encode_image(eight, "BMP"), eight)
     yield PictureKind("bmp palette", encode_image(few, "BMP"), shown)
     grey = make_noise_samples(1)
@@ -1140,7 +1138,7 @@ def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterat
 
 
 def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
-    """Yield HEIC and AVIF, in a size that HEIC encoders accept."""
+    """Generate test images in HEIC and AVIF, with their expected pixels."""
     import imagecodecs
     import pillow_heif
 
@@ -1250,7 +1248,7 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
 
 
 def describe_difference_from_picture(kind: PictureKind) -> str:
-    """Return how libvips reads a picture differently, or ""."""
+    """Describe how libvips decodes a test image differently; "" if it does not."""
     assert kind.pixels is not None
     try:
         pixels = read_with_vips(kind.data)
@@ -1264,7 +1262,7 @@ def describe_difference_from_picture(kind: PictureKind) -> str:
 
 
 def crop_picture_centre(pixels: Pixels) -> Pixels:
-    """Return the middle of a picture; larger ones are first reduced to the size of the others."""
+    """Crop the middle of a picture, after reducing a large one to the common size."""
     height, width = pixels.shape[:2]
     if min(height, width) != SIDE:
         short = min(height, width)
@@ -1276,7 +1274,7 @@ def crop_picture_centre(pixels: Pixels) -> Pixels:
 
 
 def main() -> None:
-    """Write the file with pictures of all kinds."""
+    """Write a zip with test images of all kinds."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

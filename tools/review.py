@@ -50,7 +50,7 @@ STEPS = 50
 
 @dataclass(frozen=True)
 class DownloadedVersion:
-    """A download. `config` is its config.json; `tensors` are its weights by name."""
+    """A downloaded version: its config.json and its weights by name."""
 
     config: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -58,7 +58,7 @@ class DownloadedVersion:
 
 @dataclass(frozen=True)
 class ReviewedImages:
-    """Images to measure on.
+    """Labelled images on which interpolated networks are evaluated.
 
     `task` is the head's task in the task scenario, else 0, which is unused.
     """
@@ -70,7 +70,9 @@ class ReviewedImages:
 
 @dataclass(frozen=True)
 class InterpolationPoint:
-    """Accuracies (0 to 1), one for each set, at `share` of the way to the older version."""
+    """Accuracies (0 to 1) of the network at one point of the interpolation towards the older
+    version.
+    """
 
     k: int
     share: float
@@ -78,12 +80,12 @@ class InterpolationPoint:
 
     @property
     def mean_accuracy(self) -> float:
-        """The mean accuracy over the test sets, which count equally regardless of their sizes."""
+        """Mean accuracy over the test sets, which count equally regardless of their sizes."""
         return sum(self.accuracies) / len(self.accuracies)
 
 
 def read_downloaded_version(path: Path) -> DownloadedVersion:
-    """Read a version from a downloaded zip; a base (safetensors) is a version without classes.
+    """Read a version from a downloaded zip, or a base from a safetensors file.
 
     Raises:
         ValueError: the file is neither.
@@ -105,7 +107,7 @@ def read_downloaded_version(path: Path) -> DownloadedVersion:
 
 
 def build_version_network(version: DownloadedVersion) -> Network:
-    """Return the version's network in eval mode.
+    """Build the network of a downloaded version, in eval mode.
 
     Raises:
         ValueError: the version is a base, has no classes, or has other tensors.
@@ -129,10 +131,10 @@ def build_version_network(version: DownloadedVersion) -> Network:
     return network.eval()
 
 
-def find_tensors_at_interpolation_end(
+def build_interpolation_end_weights(
     old: DownloadedVersion, new: DownloadedVersion
 ) -> dict[str, Tensor]:
-    """Return the end point of the interpolation from the new version's weights to the older one's.
+    """Return the weights at the end of the interpolation, made from the older version's ones.
 
     These are the older version's tensors under the names of `new`; parameters that are not
     interpolated are left out.
@@ -172,7 +174,8 @@ def find_tensors_at_interpolation_end(
 def _expand_older_version_around_newer(
     old: DownloadedVersion, new: DownloadedVersion
 ) -> DownloadedVersion:
-    """Return `old` as an expansion around the weights of `new`, if `new` is one.
+    """Express the older version as an expansion around the newer one's weights, if the newer is
+    one.
 
     A base is displaced by zero.
 
@@ -214,7 +217,7 @@ def _expand_older_version_around_newer(
 def _replace_head_rows_of_known_labels(
     before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]
 ) -> Tensor:
-    """Return `now` with the older version's rows for the labels that it knew."""
+    """Copy the newer version's head, with the older version's rows for the labels it knew."""
     row_of = {label: row for row, label in enumerate(old_labels)}
     rows = now.clone()
     for i, label in enumerate(labels):
@@ -226,7 +229,7 @@ def _replace_head_rows_of_known_labels(
 def decode_labelled_archive(
     argument: str, network: Network, image: ImageSpec, folder: Path
 ) -> ReviewedImages:
-    """Decode `ARCHIVE` or `TASK=ARCHIVE` into `folder`.
+    """Decode the labelled images of `ARCHIVE` or `TASK=ARCHIVE` into `folder`.
 
     Raises ValueError, OSError or ingest's errors.
     """
@@ -262,7 +265,7 @@ def measure_accuracies_along_interpolation(
     sets: Sequence[ReviewedImages],
     inputs: InputNormaliser,
 ) -> Iterator[InterpolationPoint]:
-    """Yield the points k = 0 … 50, measured one by one in the network's own memory."""
+    """Interpolate the weights between two versions, and yield the accuracies at each point."""
     for k in range(STEPS + 1):
         share = k / STEPS
         # Into the same network, so that 51 points need the memory of one.
@@ -275,7 +278,7 @@ def measure_accuracies_along_interpolation(
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table, or raise SystemExit with a sentence."""
+    """Measure accuracies between two versions of a model by interpolating weights, and print them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -290,7 +293,7 @@ def main(arguments: list[str]) -> None:
     try:
         old, new = read_downloaded_version(chosen.old), read_downloaded_version(chosen.new)
         network = build_version_network(new)
-        end = find_tensors_at_interpolation_end(old, new)
+        end = build_interpolation_end_weights(old, new)
         image = ImageSpec.parse_image_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:
             sets = [

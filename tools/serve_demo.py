@@ -41,12 +41,12 @@ CONSOLE = Console(stderr=True, highlight=False)
 
 
 class CannotServeDemo(RuntimeError):
-    """The demo cannot be built or served; the message says why and what to do."""
+    """The demo of sample pictures cannot be built or served; the message says why."""
 
 
 @dataclass(frozen=True)
 class ServedDemo:
-    """A demo to serve.
+    """Options of the demo to serve: its data directory and port.
 
     Attributes:
         data_dir: its data directory.
@@ -62,14 +62,14 @@ class ServedDemo:
 
 
 def choose_data_directory(chosen: Path | None) -> Path:
-    """Return the chosen directory, by default the one beside the service's normal directory."""
+    """Return the demo's data directory: the chosen one, or one beside the service's."""
     if chosen is not None:
         return chosen.absolute()
     return Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute().parent / FOLDER
 
 
 def serve_demo(demo: ServedDemo) -> int:
-    """Build the demo if it is not complete, serve it until Ctrl-C, and return the exit status.
+    """Build the sample-picture demo if necessary, and serve it until Ctrl-C.
 
     Raises:
         CannotServeDemo: the directory is not a demo's or is in use, or the demo cannot be built.
@@ -117,7 +117,7 @@ def serve_demo(demo: ServedDemo) -> int:
 
 
 def require_demo_directory(data_dir: Path) -> None:
-    """Check that a directory is a demo's, or free for one.
+    """Check that a directory contains a demo or can be used for one.
 
     Raises:
         CannotServeDemo: it holds something else.
@@ -136,7 +136,7 @@ def require_demo_directory(data_dir: Path) -> None:
 
 
 def is_demo_complete(data_dir: Path) -> bool:
-    """Return True if a demo was built to its end in this directory."""
+    """Return True if the directory contains a completely built demo."""
     try:
         return json.loads((data_dir / MARKER).read_text()).get("complete") is True
     except (OSError, ValueError, AttributeError):
@@ -144,7 +144,7 @@ def is_demo_complete(data_dir: Path) -> bool:
 
 
 def build_demo_model(client: Perennial) -> None:
-    """Have a model learn the sample pictures, and show each step on the terminal.
+    """Build the demo's model: learn the sample pictures, and show each step on the terminal.
 
     Raises:
         PerennialError: a batch cannot be learned.
@@ -178,7 +178,7 @@ def build_demo_model(client: Perennial) -> None:
 
 
 class DemoJobBars:
-    """Bars on a terminal, one for each job; lines where standard error is no terminal."""
+    """Shows a progress bar for each job of the demo; lines where there is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -199,7 +199,7 @@ class DemoJobBars:
         self._progress.stop()
 
     def show_job_until_ended(self, title: str, job: JobHandle) -> types.Job:
-        """Show a job until it has ended, and return it.
+        """Show the progress of a job of the demo until it has ended, and return the job.
 
         Raises:
             perennial.JobEnded: it did not end with a published version.
@@ -230,7 +230,7 @@ def _describe_batch(name: str) -> str:
 
 
 def prepare_directory(demo: ServedDemo) -> bool:
-    """Empty the directory unless its demo stays; return True if the demo has to be built.
+    """Empty the demo's data directory unless its demo is kept; return True if it must be built.
 
     Raises:
         worker.one_service.DataDirectoryInUse: a service uses it.
@@ -255,7 +255,7 @@ def _write_demo_marker(data_dir: Path, *, is_complete: bool) -> None:
 
 
 def choose_serving_port(chosen: int | None) -> int:
-    """Return the port to serve on; 0 chooses a free one."""
+    """Return the port to serve the demo on; 0 chooses a free one."""
     if chosen is not None:
         return chosen or service.find_free_port()
     port = launcher.DEFAULT_PORT
@@ -265,7 +265,7 @@ def choose_serving_port(chosen: int | None) -> int:
 def _announce_running_service(
     demo: ServedDemo, running: service.RunningService, client: Perennial
 ) -> None:
-    """Say where to look, and open the page of the model in a browser."""
+    """Print the demo's URLs, and open the page of its model in a browser."""
     page = f"{running.url}/ui/models/{sample_pictures.MODEL}"
     try:
         model = client.models.retrieve(sample_pictures.MODEL)
@@ -303,7 +303,7 @@ def _print_demo_page_addresses(page: str, model: types.Model) -> None:
 
 
 def _wait_until_service_ends(running: service.RunningService) -> int:
-    """Wait until the service ends by itself, which is an error; Ctrl-C and SIGTERM end the wait."""
+    """Wait until the demo's service ends by itself, which is an error."""
     status = running.process.wait()
     CONSOLE.print(f"The service ended with status {status}; its log is {running.log}.")
     return 1

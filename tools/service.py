@@ -36,12 +36,12 @@ PORTS = range(20_000, 32_000)
 
 
 class ServiceNotReady(RuntimeError):
-    """A service that did not become ready; the message has the end of its log."""
+    """The started service did not become ready; the message has the end of its log."""
 
 
 @dataclass
 class RunningService:
-    """A running service: its URL, admin key, data directory, launcher process and log."""
+    """A started service: URL, admin key, data directory, launcher process and log."""
 
     url: str
     key: str
@@ -60,7 +60,7 @@ def run_temporary_service(
     port: int | None = None,
     in_terminal: bool = False,
 ) -> Iterator[RunningService]:
-    """Start the launcher on `data_dir`, wait until it is ready, and stop it at the end.
+    """Start a service on `data_dir` within the block, and stop it at the end.
 
     Args:
         data_dir: folder of database, store and key.
@@ -116,7 +116,7 @@ def run_temporary_service(
 
 
 def link_catalogue_for_tests(data_dir: Path) -> None:
-    """Let a new data directory use the catalogue in the folder of `PERENNIAL_TEST_CATALOGUE`.
+    """Link the shared test catalogue into a new data directory, since building one takes seconds.
 
     Making a catalogue takes seconds, and a test run starts a hundred services from the same
     sources. The first call makes it, with the result of the check of torch beside it; calls of
@@ -153,7 +153,7 @@ def find_free_port() -> int:
 def _wait_until_service_ready(
     url: str, process: subprocess.Popen[bytes], log: Path, old_bytes: int
 ) -> None:
-    """Wait until the service answers that it is ready.
+    """Wait until a started service reports that it is ready.
 
     Args:
         url: its address.

@@ -18,7 +18,7 @@ from core.learning.timm_import import import_timm_models
 
 
 def build_weights_table(part: int, parts: int) -> dict[str, Any]:
-    """Return the usable weights of timm, and the reason why each of the others is refused.
+    """Return the table of timm's pretrained weights: usable ones, and why others are refused.
 
     Args:
         part: number of this process, from 0; it builds every `parts`-th architecture.
@@ -43,7 +43,7 @@ def build_weights_table(part: int, parts: int) -> dict[str, Any]:
         # Weights of one architecture and size share a network, which is built only once.
         key = name.partition(".")[0], height
         if key not in networks:
-            networks[key] = _try_probe_network(name, height)
+            networks[key] = _try_measure_timm_network(name, height)
             print(key[0], height, networks[key], sep="\t", file=sys.stderr, flush=True)
         network = networks[key]
         if isinstance(network, str):
@@ -53,8 +53,8 @@ def build_weights_table(part: int, parts: int) -> dict[str, Any]:
     return {"weights": weights, "refused": refused}
 
 
-def _try_probe_network(name: str, size: int) -> TimmNetworkProperties | str:
-    """Return the network of some weights, or why it cannot be used."""
+def _try_measure_timm_network(name: str, size: int) -> TimmNetworkProperties | str:
+    """Build a timm network to measure its properties; return them, or why it cannot be used."""
     try:
         return measure_timm_network(name, size)
     except Exception as error:  # noqa: BLE001 - whatever its code raises is the reason
@@ -62,7 +62,7 @@ def _try_probe_network(name: str, size: int) -> TimmNetworkProperties | str:
 
 
 def _read_timm_config(config: Any) -> dict[str, Any]:
-    """Return timm's own data about some weights."""
+    """Extract repository, licence and image format from timm's config of some weights."""
     return {
         "repository": config.hf_hub_id or "",
         "licence": config.license or "",
@@ -76,7 +76,7 @@ def _read_timm_config(config: Any) -> dict[str, Any]:
 
 
 def _format_table_as_json(rows: dict[str, Any]) -> str:
-    """Return JSON with a line for each name."""
+    """Format the weights table as JSON with a line for each name."""
     # Sorted, so that a new table differs from the old one only where timm does.
     parts = [
         f"{json.dumps(key)}: {{\n"
@@ -91,7 +91,7 @@ def _format_table_as_json(rows: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the table to a file."""
+    """Write the table of timm's pretrained weights to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--part", type=int, default=0, help="of the architectures, counted from 0")

@@ -26,7 +26,7 @@ LIST = "VENDOR.toml"
 
 @dataclass(frozen=True)
 class NpmPackage:
-    """A package of the npm registry.
+    """An npm package whose files are vendored in this repository.
 
     `files`: path in the tarball → (name beside `VENDOR.toml`, sha256).
     """
@@ -40,12 +40,12 @@ class NpmPackage:
     files: dict[str, tuple[str, str]]
 
 
-class VendoredBytesDiffer(Exception):
-    """Bytes that differ from those in the list."""
+class VendoredDigestMismatch(Exception):
+    """The bytes of a vendored file differ from the listed digest."""
 
 
 def main() -> None:
-    """Fetch all packages, or check the existing files."""
+    """Download all vendored npm packages, or check the existing files."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -64,14 +64,14 @@ def main() -> None:
                 f"{package.name} {package.version} ({package.licence}): {len(package.files)} files"
             )
         problems = list(find_faults_of_vendored_files())
-    except VendoredBytesDiffer as error:
+    except VendoredDigestMismatch as error:
         problems = [str(error)]
     if problems:
         sys.exit("\n".join(problems))
 
 
 def read_vendored_packages() -> Iterator[NpmPackage]:
-    """Yield all packages of all lists."""
+    """Yield the npm packages in all VENDOR.toml lists."""
     for folder in FOLDERS:
         for entry in tomllib.loads((folder / LIST).read_text())["package"]:
             files = {path: (into, digest) for path, (into, digest) in entry.pop("files").items()}
@@ -79,7 +79,7 @@ def read_vendored_packages() -> Iterator[NpmPackage]:
 
 
 def find_faults_of_vendored_files() -> Iterator[str]:
-    """Yield the problems of existing files: changed, missing, or on no list."""
+    """Yield the faults of vendored files: changed, missing, or on no list."""
     listed = {folder / LIST for folder in FOLDERS}
     for package in read_vendored_packages():
         for into, digest in package.files.values():
@@ -100,7 +100,7 @@ def find_faults_of_vendored_files() -> Iterator[str]:
 
 
 def fetch_vendored_package(package: NpmPackage, registry: str | None = None) -> None:
-    """Put the files of a package beside its list.
+    """Download an npm package, and put its listed files beside its list.
 
     Raises:
         Differs: the tarball or a file does not have the bytes in the list.
@@ -116,7 +116,7 @@ def fetch_vendored_package(package: NpmPackage, registry: str | None = None) -> 
 
 
 def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
-    """Extract the listed files from a tarball.
+    """Extract the listed files from an npm tarball, and check their digests.
 
     Raises:
         Differs: a file is missing or does not have the bytes in the list.
@@ -128,7 +128,7 @@ def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
             # npm packs all files below `package/`.
             member = archive.extractfile(f"package/{path}")
             if member is None:
-                raise VendoredBytesDiffer(f"{package.tarball} has no file {path}.")
+                raise VendoredDigestMismatch(f"{package.tarball} has no file {path}.")
             text = member.read()
             _require_content_digest(f"{path} of {package.tarball}", text, digest)
             target = package.folder / into
@@ -138,7 +138,7 @@ def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
 
 def _require_content_digest(what: str, content: bytes, digest: str) -> None:
     if _hash_content(content) != digest:
-        raise VendoredBytesDiffer(
+        raise VendoredDigestMismatch(
             f"{what} has the sha256 {_hash_content(content)}, and the list says {digest}."
         )
 

@@ -76,7 +76,7 @@ app.conf.update(
 
 
 class _CeleryProcessState:
-    """State of this worker process between Celery's signals."""
+    """The worker and notifier of this Celery process, kept between Celery's signals."""
 
     worker: Worker | None = None
     doorbell: WorkerNotifier | None = None
@@ -116,7 +116,7 @@ def _configure_worker_logging(**_given: Any) -> None:
 
 @signals.worker_init.connect
 def _start_worker_early(**_given: Any) -> None:
-    """Start early, so that the zygote imports torch while Celery connects."""
+    """Create the worker before Celery connects, so that torch is imported meanwhile."""
     if not settings.broker_url:
         raise SystemExit(
             "PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`."
@@ -151,5 +151,5 @@ def _close_worker(**_given: Any) -> None:
 
 @app.task(name=TASK, ignore_result=True)
 def run_eligible_jobs() -> None:
-    """Claim and run jobs until none is eligible or this worker is asked to stop."""
+    """Claim and run jobs until none is eligible or Celery was asked to stop."""
     _get_worker().run_jobs(_is_celery_stopping)

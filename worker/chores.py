@@ -37,7 +37,7 @@ A long sweep may be cut short, since each of its steps can be repeated.
 
 
 def get_lost_device_report_file(data_dir: Path, worker: str) -> Path:
-    """Return the file that reports a lost device of this worker.
+    """Return the path of the file by which a worker reports that its device is lost.
 
     Several workers may share host and data directory. Names of hosts have no underscore, so the
     files of one host can be told from those of another.
@@ -46,7 +46,7 @@ def get_lost_device_report_file(data_dir: Path, worker: str) -> Path:
 
 
 class PeriodicChores:
-    """A thread that repeats some chores.
+    """A background thread that calls maintenance functions of a worker again and again.
 
     Args:
         name: name of the thread.
@@ -62,32 +62,32 @@ class PeriodicChores:
         self._thread = threading.Thread(target=self._run_chore_rounds, name=name, daemon=True)
 
     def start_chores_thread(self) -> None:
-        """Start the thread; the first round begins at once."""
+        """Start the maintenance thread; the first round begins at once."""
         self._thread.start()
 
     def stop_starting_chores(self) -> None:
-        """Begin no other chore of the worker."""
+        """Begin no further maintenance function; the one in progress goes on."""
         self._end.set()
 
     def wait_within_chore(self, seconds: float) -> bool:
-        """Wait inside a long chore; return True if it must end."""
+        """Wait inside a long maintenance function; return True if the worker is ending."""
         return self._end.wait(seconds)
 
     def end_chores_thread(self) -> None:
-        """End the thread after its present chore."""
+        """End the maintenance thread after the function in progress."""
         self.stop_starting_chores()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
 
     def run_chores_once(self) -> None:
-        """Do all chores of the worker once."""
+        """Call each maintenance function of the worker once."""
         for name, chore in self._chores.items():
             if self._end.is_set():
                 return
             self._run_chore_logging_errors(name, chore)
 
     def _run_chore_logging_errors(self, name: str, chore: Callable[[], object]) -> None:
-        """Do a chore, and log errors so that the thread continues."""
+        """Call a maintenance function, and log errors so that the thread continues."""
         try:
             chore()
         except (SQLAlchemyError, PerennialError, OSError) as error:

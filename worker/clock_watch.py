@@ -46,8 +46,7 @@ A live holder renews it.
 
 
 class ClockWatch:
-    """The clock watch of one worker; call `compare_clocks` every few seconds. Safe for several
-    threads.
+    """Detects jumps of the database clock against the monotonic clock. Safe for several threads.
 
     Args:
         lease_s: seconds of the workers' claims.
@@ -62,7 +61,8 @@ class ClockWatch:
         self._calm_until = -1.0
 
     def compare_clocks(self) -> None:
-        """Compare the clocks; at the first look, only correct times that lie too far ahead.
+        """Compare the database's clock with the monotonic clock, and correct stored times after a
+        jump.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError: the database does not respond.
@@ -100,7 +100,7 @@ class ClockWatch:
         return calm
 
     def _correct_stored_times(self) -> None:
-        """Correct stored times that lie too far in the future."""
+        """Correct times in the database that lie too far in the future, and log it."""
         with self._db.write() as session:
             changed_rows = correct_future_times(session, self._db.now(session), self._lease_s)
         if changed_rows:

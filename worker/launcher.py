@@ -50,7 +50,7 @@ WORKER = "worker"
 
 @dataclass
 class ServiceProcess:
-    """A supervised process and its restarts."""
+    """A process of the service that the launcher starts and restarts, such as API or worker."""
 
     name: str
     command: list[str]
@@ -95,7 +95,7 @@ class ServiceProcess:
 
 
 class ServiceLauncher:
-    """Runs the service's processes until asked to stop.
+    """Runs API and worker processes, and restarts those that end, until asked to stop.
 
     Args:
         processes: those to run, in the order in which they are started and ended.
@@ -116,7 +116,7 @@ class ServiceLauncher:
         self._die_with_us = make_parent_death_hook()
 
     def request_stop(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle a signal: the first one stops in order, the second one at once."""
+        """Handle a stop signal: the first one ends the processes in order, the second one at once."""
         self._asked += 1
 
     def run_service(self) -> int:
@@ -127,16 +127,16 @@ class ServiceLauncher:
         try:
             while not self._asked:
                 for service in self._processes:
-                    self._start_or_schedule(service)
+                    self._start_or_schedule_restart(service)
                 time.sleep(TICK_S)
-            return self._end_in_order()
+            return self._stop_processes_in_order()
         finally:
             for service in self._processes:
                 # Whatever ends the launcher, its processes must not outlive it.
                 service.send_signal(signal.SIGKILL)
                 service.wait_until_ended(time.monotonic() + 5.0)
 
-    def _start_or_schedule(self, service: ServiceProcess) -> None:
+    def _start_or_schedule_restart(self, service: ServiceProcess) -> None:
         """Start a process, or schedule its restart if it has ended."""
         now = time.monotonic()
         if service.is_running() or now < service.start_at:
@@ -154,8 +154,8 @@ class ServiceLauncher:
             return
         service.start_child(self._die_with_us)
 
-    def _end_in_order(self) -> int:
-        """End the processes in order; return the exit status."""
+    def _stop_processes_in_order(self) -> int:
+        """End the API, then the workers; return the exit status."""
         self._tell_end()
         print_line("Stopping. A running job writes a snapshot and continues at the next start.")
         # First the API, so that nothing is accepted that waits until the next start.
@@ -180,7 +180,7 @@ class ServiceLauncher:
 
 
 def build_service_processes(prepared: PreparedService, port: int) -> list[ServiceProcess]:
-    """Return the API and the worker that fit the settings from `worker.setup`."""
+    """Return the API and worker processes to launch, with their commands and environments."""
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": prepared["data_dir"],
@@ -232,7 +232,7 @@ def is_port_taken(host: str, port: int) -> bool:
 
 
 def report_if_port_in_use() -> None:
-    """Say that the port is in use, before the preparations, which may take long."""
+    """Print early that the service's port is in use, if it is."""
     host = os.environ.get("PERENNIAL_HOST") or DEFAULT_HOST
     port = os.environ.get("PERENNIAL_PORT") or str(DEFAULT_PORT)
     # `worker.setup` reports an invalid port
@@ -271,7 +271,7 @@ def print_line(text: str) -> None:
 
 
 def make_parent_death_hook() -> Callable[[], None] | None:
-    """Return a function for a child before exec: a killed launcher ends its children (Linux)."""
+    """Return a `preexec_fn` that makes a child end when the launcher dies (Linux), else None."""
     if not sys.platform.startswith("linux"):
         return None
     # loaded before the fork, so that the child only calls it
@@ -296,7 +296,7 @@ def _run_setup_program() -> PreparedService | None:
 
 
 def main() -> int:
-    """Start the service with the settings of the environment, and stay until asked to stop."""
+    """Start the service with the settings of the environment, and run it until asked to stop."""
     os.environ["PERENNIAL_DATA_DIR"] = str(
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
@@ -311,7 +311,7 @@ def main() -> int:
 
 
 def _run_service(lock: DataDirectoryLock | None) -> int:
-    """Prepare, start the processes, and stay until asked to stop."""
+    """Prepare the data, start API and worker, and run them until asked to stop."""
     report_if_port_in_use()
     prepared = _run_setup_program()
     if prepared is None:

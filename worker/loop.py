@@ -61,7 +61,7 @@ With fewer than three, a pause between two would look like an outage.
 
 
 class Worker:
-    """All resources of one worker process: database, store, work folder, zygote, chores.
+    """A worker process: claims jobs, runs them in child processes, and does maintenance.
 
     Args:
         settings: lease, periods and URLs.
@@ -144,7 +144,7 @@ class Worker:
         self._scrub = PeriodicChores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_object_scrub})
 
     def prepare_worker(self) -> None:
-        """Check the schema, lock the work folder, and begin to import torch in the zygote.
+        """Check the database schema, lock the scratch folder, and start the fork server.
 
         Raises:
             SchemaOutdated: `perennial migrate` is missing.
@@ -157,7 +157,7 @@ class Worker:
         self.ensure_fork_server_running()
 
     def start_chores(self) -> None:
-        """Start chores, sweeps, the scrub and deliveries to webhooks."""
+        """Start the threads for maintenance, sweeps, the scrub and webhook deliveries."""
         self._abandoned.start_chores_thread()
         self._reaping.start_chores_thread()
         self._chores.start_chores_thread()
@@ -166,7 +166,7 @@ class Worker:
         self._deliverer.start_delivery_thread()
 
     def _serve_worker_metrics(self) -> None:
-        """Serve metrics for Prometheus, if a port is set."""
+        """Serve the worker's Prometheus metrics over HTTP, if a port is set."""
         host, port = self.settings.host, self.settings.metrics_port
         if not port:
             return
@@ -181,7 +181,7 @@ class Worker:
             )
 
     def ensure_fork_server_running(self) -> ForkServer:
-        """Return the running zygote; a dead one is replaced."""
+        """Return the running fork server, starting a new one if it has died."""
         if self._zygote is not None and not self._zygote.is_alive():
             log.warning("zygote died; starting another", pid=self._zygote.pid)
             self._zygote.end_fork_server()
@@ -194,7 +194,7 @@ class Worker:
         return self._zygote
 
     def run_jobs(self, stop: Callable[[], bool]) -> int:
-        """Claim and run jobs until none is eligible or `stop()` is true.
+        """Claim and run jobs, one after another, until none is eligible or `stop()` is true.
 
         Return the number of claimed jobs. An outage of database or store is logged and ends the
         round; a later notification or poll tries again. After an outage that ended an attempt, the
@@ -251,7 +251,9 @@ class Worker:
         return claimed
 
     def _touch_health_file(self) -> None:
-        """Touch the health file; while the device is lost, write the reason instead."""
+        """Touch the worker's health file; while its device is lost, write the reason into a file
+        instead.
+        """
         lost_path, problem = (
             get_lost_device_report_file(self.settings.data_dir, self.name),
             self._device.device.problem,
@@ -264,7 +266,7 @@ class Worker:
         (self.settings.data_dir / ALIVE).touch()
 
     def _report_device_if_due(self) -> None:
-        """Report this worker's device, if it has changed or the last report is old."""
+        """Store the state of this worker's device, if it has changed or the last report is old."""
         now, device = time.monotonic(), self._device.device
         if self._reported is not None:
             at, last_device = self._reported
@@ -278,7 +280,7 @@ class Worker:
         self._reported = now, device
 
     def _record_attempt_end(self, attempt: JobAttempt) -> None:
-        """Record an attempt's end; after an outage, delay the next claim."""
+        """Record that a job attempt ended; after an outage, delay the next claim of a job."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
             self._device.record_device_success()
@@ -288,14 +290,14 @@ class Worker:
             log.warning("an outage ended the attempt; claiming waits", seconds=pause_s)
 
     def _count_taken_back_jobs(self, jobs: list[str]) -> list[str]:
-        """Count jobs that were taken from dead workers, and return them."""
+        """Count jobs taken back from dead workers in the metrics, and return them."""
         if jobs:
             telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(jobs))
             hit_failpoint("reap-committed")
         return jobs
 
     def _clean_up_dead_workers(self, ring: Callable[[str], object]) -> None:
-        """Take the jobs of dead workers on this host, and remove their folders."""
+        """Take back the jobs of dead workers on this host, and remove their folders."""
         job_ids: list[str] = []
         self._folder.remove_dead_workers_folders(
             lambda worker: job_ids.extend(claims.take_back_jobs_of_dead_worker(self.db, worker))
@@ -304,7 +306,7 @@ class Worker:
             ring(job_id)
 
     def _sweep_if_clock_steady(self) -> None:
-        """Sweep, unless the clock has just jumped."""
+        """Remove data that is no longer needed, unless the clock has just jumped."""
         if self._clock.has_clock_been_steady():
             sweep.run_sweep(self.db, self.store, self.blobs, self.settings)
 
@@ -314,13 +316,13 @@ class Worker:
         ).run_scrub_if_due()
 
     def wake_running_attempt(self) -> None:
-        """Let a running attempt look at its job's state now, because of a notification."""
+        """Have the running job attempt read its job's state now, because of a notification."""
         attempt = self._attempt
         if attempt is not None:
             attempt.check_job_state_now()
 
     def close_worker(self) -> None:
-        """End chores, zygote and connections."""
+        """End the worker's threads, fork server and connections."""
         self._sweeps.stop_starting_chores()  # lets it stop while the other chores end
         self._abandoned.stop_starting_chores()
         self._reaping.stop_starting_chores()
@@ -341,7 +343,7 @@ class Worker:
 
 
 class _WakeupReceiver:
-    """Receiver of the embedded worker's notifications, during a job and between jobs."""
+    """Receives notifications from the API in a worker without a message broker."""
 
     def __init__(self, listener: socket.socket | None, heard: Callable[[], None]) -> None:
         self._listener = listener
@@ -354,12 +356,12 @@ class _WakeupReceiver:
             self._thread.start()
 
     def wait_for_notification(self, seconds: float) -> None:
-        """Wait for a notification, at most `seconds`."""
+        """Wait at most `seconds` for a notification of a job."""
         self._wake.wait(seconds)
         self._wake.clear()
 
     def wake_waiting_loop(self) -> None:
-        """Wake the worker's waiting loop."""
+        """Wake the worker's main loop from its wait."""
         self._wake.set()
 
     def _listen_for_notifications(self) -> None:
@@ -375,7 +377,7 @@ class _WakeupReceiver:
 
 
 def main() -> int:
-    """Run the embedded worker until TERM or INT; return 0 after an orderly end."""
+    """Run a worker without a message broker until TERM or INT; return 0 after an orderly end."""
     configure_logging("worker")
     settings = Settings()
     try:

@@ -27,7 +27,7 @@ wrote 32.
 
 
 class DataDirectoryInUse(RuntimeError):
-    """Another service uses the data directory.
+    """Another running service uses the data directory.
 
     Attributes:
         holder: the sentence that names the service, with its address once it has one.
@@ -64,18 +64,18 @@ class DataDirectoryInUse(RuntimeError):
 
 
 class DataDirectoryLock:
-    """The lock on a data directory."""
+    """Lock on a data directory, so that only one service uses it."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._write_lock_state(str(os.getpid()))
 
     def store_service_address(self, url: str) -> None:
-        """Store the address of the service, for a second service that is started."""
+        """Store the service's URL beside the lock, to be shown when a second service is started."""
         self._write_lock_state(f"{os.getpid()} {SERVING} {url}")
 
     def mark_stopping(self, grace_s: float) -> None:
-        """Mark that the service is stopping, so that one started meanwhile waits for it.
+        """Mark in the lock file that the service is stopping, so that a new one waits for it.
 
         Args:
             grace_s: seconds that its jobs may take to stop.
@@ -89,7 +89,7 @@ class DataDirectoryLock:
 
 @contextmanager
 def lock_data_directory(data_dir: Path) -> Iterator[DataDirectoryLock | None]:
-    """Hold a data directory while the block runs; yield None if its file system has no locks.
+    """Lock a data directory within the block; yield None if its file system has no locks.
 
     Raises:
         DataDirectoryInUse: another service holds it and is not stopping, or does not end.

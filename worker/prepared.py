@@ -4,7 +4,8 @@ from typing import TypedDict
 
 
 class PreparedService(TypedDict):
-    """Address, grace period of a job in seconds, and other settings of the prepared service.
+    """Settings of the prepared service that the launcher needs, such as its address and data
+    folder.
 
     Attributes:
         embedded: True if the worker needs no broker.

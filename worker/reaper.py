@@ -25,7 +25,7 @@ from core.scheduling import claim as claims
 
 
 class ExpiredJobReaper:
-    """The reaper of one worker; not safe for several threads.
+    """Takes back jobs of workers that no longer extend their leases. For one thread.
 
     Args:
         lease_s: seconds of the workers' claims.
@@ -41,7 +41,7 @@ class ExpiredJobReaper:
         """Time since when the database has responded, by its clock; None if unknown."""
 
     def take_back_jobs(self) -> list[str]:
-        """Take back jobs with expired leases, and return their ids.
+        """Put jobs with expired leases back in the queue, and return their ids.
 
         It takes none while others may still be about to renew.
 

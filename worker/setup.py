@@ -29,7 +29,7 @@ from worker.prepared import PreparedService
 
 
 def prepare_service_data(settings: Settings) -> PreparedService:
-    """Bring database, store, key and catalogue up to date; safe to repeat.
+    """Migrate the database and create the store, first admin key and catalogue. Safe to repeat.
 
     Raises:
         PerennialError: torch cannot be imported, or database or store do not respond.
@@ -61,7 +61,7 @@ def prepare_service_data(settings: Settings) -> PreparedService:
 
 
 def main() -> int:
-    """Prepare with the settings of the environment.
+    """Prepare the service's data with the settings of the environment.
 
     Return 1 after an invalid setting or another error, printed in one sentence.
     """

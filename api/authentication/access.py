@@ -36,7 +36,7 @@ _KEY = re.compile(r"pk_([a-z0-9]{12})_[A-Za-z0-9_-]{43}")
 
 
 class KeyRow(Protocol):
-    """A stored key, as authentication needs it."""
+    """Database row of an API key, with the columns that authentication needs."""
 
     @property
     def id(self) -> str:
@@ -68,25 +68,27 @@ class KeyRow(Protocol):
 
     @property
     def model_name(self) -> str | None:
-        """Current name of that model."""
+        """Current name of the only model that a key of scope predict may use; None for other
+        scopes.
+        """
 
     @property
     def alias(self) -> str | None:
-        """The only alias that such a key may use."""
+        """Name of the only model alias that a key of scope predict may use; None for other scopes."""
 
 
 class KeySource(Protocol):
-    """A source of keys and sessions."""
+    """Database interface through which authentication looks up API keys and login sessions."""
 
     async def find_key(self, prefix: str) -> Any:
-        """Return the row of the key with this prefix, or None."""
+        """Return the API key whose public prefix is this one, or None if there is none."""
 
     async def find_session(self, digest: str) -> SessionRow | None:
-        """Return the session whose cookie has this SHA-256 in hex, or None."""
+        """Return the login session whose cookie has this SHA-256 in hex, or None if there is none."""
 
 
 class Authenticator:
-    """Authenticates requests.
+    """Finds out who sends a request, by API key or session cookie, with a short-lived cache.
 
     Args:
         keys: looks up keys and sessions.
@@ -129,11 +131,11 @@ class Authenticator:
         return await self._find_caller_cached(f"{_SESSION}{token}", self._find_session_caller, True)
 
     def forget_cached_session(self, token: str) -> None:
-        """Drop the cached session of this token, because it has ended."""
+        """Drop a login session from the authentication cache, because it has ended."""
         self._known.pop(hashlib.sha256(f"{_SESSION}{token}".encode("latin-1")).digest(), None)
 
     def forget_cached_key(self, key_id: str) -> None:
-        """Drop every cache entry of a key, because it was revoked."""
+        """Drop an API key from the authentication cache, because it was revoked."""
         # Copy the items: the loop removes some of them.
         for digest_of_all, (actor, _) in list(self._known.items()):
             if actor.key_id == key_id:

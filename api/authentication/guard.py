@@ -67,7 +67,8 @@ def mark_route_to_skip_dependencies(endpoint: Any) -> Any:
 
 @dataclass(frozen=True)
 class GuardServices:
-    """Objects that the guard consults about a caller; each exists once the application has started.
+    """The authenticator, rate limiter and request slots that a route consults before its handler
+    runs.
 
     Attributes:
         access: authenticates the caller.
@@ -83,7 +84,7 @@ class GuardServices:
 
 
 def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
-    """Wrap a route in the guard.
+    """Wrap a route so that key, rate limits and request fields are checked before its handler runs.
 
     Raises:
         RuntimeError: the route neither names a scope nor is open.
@@ -97,7 +98,7 @@ def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
 
 
 def find_key_scope_of_route(route: APIRoute) -> str | None:
-    """Return the scope that a route's handler needs, or None."""
+    """Return the key scope that a route's handler requires, or None if it requires no key."""
     for dependency in route.dependant.dependencies:
         if isinstance(dependency.call, ScopeDependency):
             return dependency.call.scope
@@ -150,7 +151,7 @@ class _GuardedApp:
         scope.setdefault("state", {})["actor"] = actor
         working = RequestSlotHolder(self.services.share, actor.owner_id)
 
-        async def release_and_send(message: Message) -> None:
+        async def release_slot_and_send(message: Message) -> None:
             # From here on the client sets the pace: release the slot.
             working.release_work_slot()
             await send(message)
@@ -166,7 +167,7 @@ class _GuardedApp:
                 actor,
                 scope,
                 watch.wrap_receive_with_check(receive),
-                watch.wrap_send_with_check(release_and_send),
+                watch.wrap_send_with_check(release_slot_and_send),
             )
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
@@ -181,7 +182,8 @@ class _GuardedApp:
             working.release_work_slot()
 
     async def _check_predict_key(self, actor: Actor, scope: Scope) -> None:
-        """Let a key of scope predict use its own alias of its own model, within its limits.
+        """Allow a request with a predict-scope key only for the key's own model alias, and count
+        it.
 
         Every other request gets the same error, before anything is looked up, so it does not reveal
         which models exist. Its requests do not count against its owner's rate: a page that has the
@@ -289,7 +291,7 @@ def read_declared_length(header: str | None) -> int | None:
 
 
 async def read_small_body(receive: Receive, limit: int, declared: int | None = None) -> bytes:
-    """Read a small body completely.
+    """Read a small request body completely into memory.
 
     Raises:
         BodyTooLarge: it has more than `limit` bytes.
@@ -320,7 +322,9 @@ async def read_small_body(receive: Receive, limit: int, declared: int | None = N
 
 
 def replay_request_body(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that yields `body` again, then what the server receives next."""
+    """Return an ASGI `receive` that yields the body read before, then further messages of the
+    server.
+    """
     done = False
 
     async def receive_replayed_body() -> Message:

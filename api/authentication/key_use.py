@@ -19,7 +19,7 @@ PERIOD_S = 30.0
 
 
 class KeyUseRecorder(PeriodicTask):
-    """A background task that regularly stores the last-use times of keys and sessions."""
+    """A background task that regularly stores when API keys and login sessions were last used."""
 
     def __init__(self, db: Database, access: Authenticator) -> None:
         super().__init__("key-use", PERIOD_S)
@@ -36,7 +36,7 @@ class KeyUseRecorder(PeriodicTask):
         await self.run_once()
 
     async def run_once(self) -> None:
-        """Store the times of uses since the last call."""
+        """Store in the database when API keys and sessions were used since the last call."""
         # Swap before writing, so that nothing recorded meanwhile is lost.
         used, self._access.used = self._access.used, {}
         last_requests, self._access.seen = self._access.seen, {}

@@ -19,7 +19,7 @@ LOOK_S = 2.0
 
 
 class KeyValidityWatch:
-    """Checks the key of one request during its transfer. For one event loop.
+    """Rechecks the API key of one request during a long transfer. For one event loop.
 
     Args:
         access: authenticates requests.
@@ -33,7 +33,8 @@ class KeyValidityWatch:
         self._next = self._now() + LOOK_S
 
     async def check_key_if_due(self) -> None:
-        """Check the key if the last check is `LOOK_S` seconds ago.
+        """Check that the request's API key is still valid, if the last check is `LOOK_S` seconds
+        ago.
 
         In an outage of the database the transfer continues.
 
@@ -50,7 +51,7 @@ class KeyValidityWatch:
             return
 
     def wrap_receive_with_check(self, receive: Receive) -> Receive:
-        """Return a `receive` that checks the key before it returns a piece of a body."""
+        """Wrap an ASGI `receive` so that the API key is rechecked before each piece of the body."""
 
         async def receive_after_key_check() -> Message:
             message = await receive()
@@ -61,7 +62,7 @@ class KeyValidityWatch:
         return receive_after_key_check
 
     def wrap_send_with_check(self, send: Send) -> Send:
-        """Return a `send` that checks the key before each piece of an unfinished response."""
+        """Wrap an ASGI `send` so that the API key is rechecked before each piece of the response."""
 
         async def send_after_key_check(message: Message) -> None:
             if message["type"] == "http.response.body" and message.get("more_body", False):

@@ -24,7 +24,8 @@ _READS = frozenset({"GET", "HEAD"})
 
 
 def find_session_token(scope: Scope) -> str | None:
-    """Return the token in a request's cookie, bound to host and port, or None without a cookie.
+    """Return the session token in a request's cookie, bound to host and port, or None without a
+    cookie.
 
     Raises:
         NotAllowed: there is a cookie, and the request does not come from a page of this service.
@@ -43,14 +44,12 @@ def find_session_token(scope: Scope) -> str | None:
 
 
 def read_host_and_port(scope: Scope) -> str:
-    """Return host and port as a request names them."""
+    """Return the host and port in the Host header of a request."""
     return find_request_header(scope, b"host") or ""
 
 
 def get_loopback_cookie_name(scope: Scope) -> str:
-    """Return the cookie's name under http on a loopback address, which contains the
-    request's port.
-    """
+    """Return the session cookie's name under http on a loopback address, which includes the port."""
     port = read_host_and_port(scope).removeprefix(parse_host_name(scope)).removeprefix(":")
     return f"perennial-{port or '80'}"
 
@@ -140,7 +139,7 @@ def delete_session_cookie(request: Request, response: Response) -> None:
 
 
 def _parse_cookies(scope: Scope) -> dict[str, str]:
-    """Return the cookies of a request.
+    """Parse the Cookie header of a request into names and values.
 
     Other cookies of the same host may contain characters that make SimpleCookie stop.
     """

@@ -17,9 +17,7 @@ MODEL = "model"
 
 
 class DescribedRoute(APIRoute):
-    """A route that keeps the types of its responses and builds their schemas in
-    `add_response_schemas`.
-    """
+    """An API route whose OpenAPI response schemas are built later, in `add_response_schemas`."""
 
     def __init__(
         self,
@@ -42,7 +40,7 @@ class DescribedRoute(APIRoute):
         self.response_model = response_model
 
     def add_response_schemas(self) -> None:
-        """Build the schemas of the responses, as FastAPI does for its own routes."""
+        """Build the OpenAPI schemas of a route's responses, as FastAPI does for its own routes."""
         make = partial(create_model_field, mode="serialization")
         if self.response_model:
             self.response_field = make(name=f"Response_{self.unique_id}", type_=self.response_model)
@@ -54,5 +52,5 @@ class DescribedRoute(APIRoute):
 
 
 def make_router(*tags: str, **options: Any) -> APIRouter:
-    """Return a router of `DescribedRoute`s with these tags."""
+    """Return a router that creates `DescribedRoute`s with these OpenAPI tags."""
     return APIRouter(tags=[*tags], route_class=DescribedRoute, **options)

@@ -77,7 +77,7 @@ def _render_swagger_page(title: str, root: str) -> str:
 
 
 def _encode_openapi_document(app: FastAPI, root: str) -> bytes:
-    """Return the OpenAPI document as JSON, with a path prefix named as its server."""
+    """Encode the OpenAPI document as JSON, with a path prefix named as its server."""
     servers = {"servers": [{"url": root}]} if root else {}
     return json.dumps(
         {**app.openapi(), **servers}, ensure_ascii=False, separators=(",", ":")

@@ -42,13 +42,15 @@ _MOST_FILES = 300
 
 
 def add_guide_routes(app: FastAPI) -> None:
-    """Add the routes of the guide."""
+    """Add the routes that serve the user guide's pages."""
     app.add_route(PATH, _redirect_to_guide, include_in_schema=False)
     app.add_route(f"{PATH}/{{name:path}}", _serve_guide_file, include_in_schema=False)
 
 
 async def _redirect_to_guide(request: Request) -> Response:
-    """Redirect to the address with a slash, to which the links of the first page are relative."""
+    """Redirect to the guide's path with a trailing slash, which relative links on its first page
+    need.
+    """
     return RedirectResponse(f"{request.scope.get('root_path', '').rstrip('/')}{PATH}/")
 
 
@@ -81,7 +83,7 @@ def accepts_gzip(accepted: str) -> bool:
 
 
 def _read_guide_file(path: Path) -> tuple[str, bytes, bytes | None]:
-    """Return a file's tag, its bytes, and those compressed; None for pictures."""
+    """Return ETag, bytes and gzipped bytes of a guide file; pictures are not compressed."""
     return _read_file_cached(path, path.stat().st_mtime_ns)
 
 

@@ -28,7 +28,7 @@ METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 
 
 def build_openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Return the document of this app, built at first use."""
+    """Return the OpenAPI document of an app, which is built on the first call."""
     if app.openapi_schema is None:
         # The schemas of responses are built only now: see `api.description.described`.
         for route in app.routes:
@@ -61,7 +61,7 @@ def build_openapi_document(app: FastAPI) -> dict[str, Any]:
 
 
 class _OpenApiOperation(TypedDict, total=False):
-    """The parts of an OpenAPI operation that are completed here."""
+    """The parts of an OpenAPI operation that `build_openapi_document` fills in."""
 
     responses: dict[str, JsonValue]
     security: list[dict[str, list[str]]]

@@ -21,7 +21,7 @@ _working: ContextVar["RequestSlotHolder | None"] = ContextVar("working", default
 
 
 class FairRequestSlots:
-    """The slots of all owners in an API process. For one event loop.
+    """Limits how many requests of one owner run at once in an API process. For one event loop.
 
     Args:
         settings: `owner_requests_shared` slots while other owners are active, else
@@ -41,7 +41,7 @@ class FairRequestSlots:
         """
 
     async def wait_for_owner_slot(self, owner: str) -> None:
-        """Take a slot of this owner, waiting until one is free."""
+        """Take one of the request slots of an owner, waiting until one is free."""
         self._record_latest_owner(owner)
         if self._held[owner] < self._compute_owner_limit(owner):
             self._held[owner] += 1
@@ -59,7 +59,7 @@ class FairRequestSlots:
             raise
 
     def release_owner_slot(self, owner: str) -> None:
-        """Release a slot, and hand it to the owner's longest-waiting request."""
+        """Release a request slot of an owner, and hand it to the owner's longest-waiting request."""
         self._held[owner] -= 1
         # The limit rises when the other owner has gone: several requests may fit now.
         while owner in self._waiting and self._held[owner] < self._compute_owner_limit(owner):
@@ -86,7 +86,7 @@ class FairRequestSlots:
 
 
 class RequestSlotHolder:
-    """A request that holds a slot, with pauses."""
+    """The request slot of one running request, which can be released and taken again."""
 
     def __init__(self, share: FairRequestSlots, owner: str) -> None:
         self._share, self._owner = share, owner
@@ -95,13 +95,13 @@ class RequestSlotHolder:
         _working.set(self)
 
     async def take_work_slot(self) -> None:
-        """Take a slot for this request, waiting until one is free."""
+        """Take a request slot for this request, waiting until one is free."""
         if self._holds is None:
             await self._share.wait_for_owner_slot(self._owner)
             self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.release_work_slot)
 
     def release_work_slot(self) -> None:
-        """Release the slot, for a while or for good. May be called more than once."""
+        """Release this request's slot, for a while or for good. May be called more than once."""
         if self._holds is not None:
             self._holds.cancel()
             self._holds = None

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class HeavyWorkQueue:
-    """Work in threads of its own, in turns between owners.
+    """Runs slow work in its own threads, taking owners in turn.
 
     Args:
         max_calls: maximum number of calls that run at once.

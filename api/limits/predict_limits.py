@@ -19,7 +19,7 @@ MAX_REMEMBERED = 10_000
 
 
 class PredictLimits:
-    """The limits of all keys of scope predict. For one event loop."""
+    """Rate and daily limits of predict-scope keys. For one event loop."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -29,7 +29,7 @@ class PredictLimits:
         """
 
     async def charge_request(self, key_id: str) -> None:
-        """Charge one request and one image to a key's limits.
+        """Count one request and one image against the limits of a predict-scope key.
 
         Raises:
             TooManyRequests: the key has used up its limit; `retry_after_s` says when it may retry.
@@ -52,8 +52,8 @@ class PredictLimits:
             raise
 
     async def charge_further_images(self, key_id: str, images: int) -> None:
-        """Count the further images of a request. Raises TooManyRequests if they exceed the
-        limit.
+        """Count a request's images after the first against its key's daily limit. Raises
+        TooManyRequests.
         """
         if images > 0:
             await to_thread.run_sync(

@@ -22,19 +22,19 @@ MAX_REMEMBERED = 10_000
 
 
 class TokenBuckets(Protocol):
-    """Token buckets shared between processes: `api.limits.shared_buckets`."""
+    """Protocol of rate-limit token buckets that API processes share: `api.limits.shared_buckets`."""
 
     async def take_bucket_token(self, owner: str, per_s: float, capacity: float) -> float:
-        """Take a token; return 0, or the seconds until there is one. Raises Unavailable in an
-        outage.
+        """Take an owner's rate-limit token; return 0, or the seconds until there is one. Raises
+        Unavailable.
         """
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the server that holds the token buckets."""
 
 
 class OwnerRateLimiter:
-    """The token buckets of all owners.
+    """Limits the requests per second of each owner, by token buckets.
 
     Args:
         per_s: requests per second that one owner may make; above 0.
@@ -55,7 +55,7 @@ class OwnerRateLimiter:
             self._shared = SharedTokenBuckets(broker_url)
 
     async def count_owner_request(self, owner: str) -> None:
-        """Count one request of an owner.
+        """Count one request against an owner's rate limit.
 
         Raises:
             TooManyRequests: the bucket is empty; `retry_after_s` says when to retry.
@@ -73,7 +73,7 @@ class OwnerRateLimiter:
             )
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Redis, if token buckets are shared."""
         if self._shared is not None:
             await self._shared.close()
 
@@ -89,7 +89,9 @@ class OwnerRateLimiter:
             return None
 
     def _take_own_token(self, owner: str) -> float:
-        """Take a token of this process's bucket; return 0, or the seconds until there is one."""
+        """Take a rate-limit token of this process's own bucket; return 0, or the seconds until
+        there is one.
+        """
         now = monotonic()
         tokens, at = self._buckets.get(owner, (self.capacity, now))
         tokens = min(self.capacity, tokens + (now - at) * self.per_s)

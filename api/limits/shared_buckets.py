@@ -33,7 +33,7 @@ return wait
 
 
 class SharedTokenBuckets:
-    """The token buckets of all owners, counted by all processes together."""
+    """Rate-limit token buckets in Redis, shared by all API processes."""
 
     def __init__(self, broker_url: str) -> None:
         # Blocking, so that a burst waits for a connection instead of failing or opening more.
@@ -50,7 +50,8 @@ class SharedTokenBuckets:
         self._script = self._redis.register_script(_SCRIPT)
 
     async def take_bucket_token(self, owner: str, per_s: float, capacity: float) -> float:
-        """Take a token of the owner's bucket; return 0, or the seconds until there is one.
+        """Take a rate-limit token of an owner in Redis; return 0, or the seconds until there is
+        one.
 
         Raises:
             Unavailable: Redis does not answer within `TIMEOUT_S` seconds.

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ResourcePool(Generic[T]):
-    """Things of one kind, each lent to one request at a time. For one event loop.
+    """A pool of equal resources, each lent to one request at a time, in fair turns between owners.
 
     Args:
         things: the things to lend.
@@ -36,9 +36,7 @@ class ResourcePool(Generic[T]):
 
     @asynccontextmanager
     async def lend_resource_in_turn(self, owner: str) -> AsyncIterator[T]:
-        """Lend one of the shared resources for the length of the block, when it is the owner's
-        turn.
-        """
+        """Lend one resource of the pool to a request within the block, when it is its owner's turn."""
         granted: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(granted)
         self._lend_to_next_owners()
@@ -80,7 +78,7 @@ class ResourcePool(Generic[T]):
             self._served.clear()
 
     def _remove_waiting_request(self, owner: str, turn: "asyncio.Future[T]") -> None:
-        """Remove a request from its owner's queue."""
+        """Remove a waiting request from its owner's queue."""
         queue = self._waiting[owner]
         queue.remove(turn)
         if not queue:

@@ -47,7 +47,7 @@ KeyPath = Annotated[str, Path(description="Id of the key", max_length=40)]
 
 @dataclass(frozen=True)
 class _NewKeyForm:
-    """The form for a new key.
+    """Page state of the form that creates an API key: its inputs, error, or the new key.
 
     Attributes:
         inputs: values that were sent, to be shown again.
@@ -62,7 +62,7 @@ class _NewKeyForm:
 
 @dataclass(frozen=True)
 class AuditFilters:
-    """The filters of the audit trail as they were entered; empty: no such filter."""
+    """Filters of the audit trail as entered on its page; an empty text filters nothing."""
 
     model: str
     action: str
@@ -203,9 +203,7 @@ def _parse_key_name(text: str) -> str:
 
 
 def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.RequestedKeyBinding:
-    """Return the restrictions of a key of scope predict; the form has their fields for all
-    scopes.
-    """
+    """Return the model, alias and limits of a new predict-scope key from its form."""
     return predict_keys.RequestedKeyBinding(
         inputs.get("model", "").strip() or None,
         inputs.get("alias", "").strip() or None,
@@ -239,7 +237,7 @@ def _parse_expiry_days(days: str) -> str | None:
 
 
 def _parse_day(text: str) -> float | None:
-    """Return the start of a day, or a time, in seconds since 1970; None for an empty text."""
+    """Parse a day or a time from a form into seconds since 1970; None for an empty text."""
     return None if not text else parse_rfc3339(f"{text}T00:00:00Z" if len(text) == 10 else text)
 
 
@@ -248,7 +246,7 @@ def _sum_model_bytes(of: ModelBytes) -> int:
 
 
 def _format_audited_change_data(data: dict[str, object]) -> list[tuple[str, str]]:
-    """Return the recorded data of a change as (field, value) texts."""
+    """Return an audit entry's recorded data as (field, value) texts."""
     fields = (
         (name, value)
         for name, value in data.items()

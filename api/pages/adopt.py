@@ -36,7 +36,7 @@ TERMS = UploadRules(f"POST {PATH}", fields=FIELDS)
 
 @router.get(PATH)
 def show_adoption_form(request: Request, actor: Write) -> Response:
-    """Show the form that brings a classifier."""
+    """Show the form that uploads a classifier trained elsewhere, to create a model from it."""
     del actor
     return _render_adoption_form(request, {})
 
@@ -109,7 +109,7 @@ async def _store_and_adopt_classifier(
 
 
 def _parse_base_inputs(inputs: dict[str, str]) -> BaseUploadOptions:
-    """Return the base that the form describes; its classes are a field of the file.
+    """Parse the form that uploads a trained classifier into the options of a base.
 
     Raises:
         Invalid: an input is missing, or invalid in a way that only a form can be.

@@ -43,7 +43,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 @dataclass(frozen=True)
 class ComparisonSelection:
-    """The selections in the page's URL; `build_query` returns it with some of them replaced."""
+    """The versions, task, class and kind of image selected on a comparison page, from its URL."""
 
     a: int
     b: int
@@ -53,7 +53,9 @@ class ComparisonSelection:
     every: bool
 
     def build_query(self, **other: object) -> str:
-        """Return a query such as `?a=3&b=5&task=2…`, with the given parameters replaced."""
+        """Return the comparison page's query, such as `?a=3&b=5&task=2…`, with some parameters
+        replaced.
+        """
         parameters: dict[str, object] = {
             "a": self.a,
             "b": self.b,
@@ -70,7 +72,7 @@ class ComparisonSelection:
 
 @dataclass(frozen=True)
 class ComparisonWithImages:
-    """A comparison and a page of images of one kind."""
+    """A comparison of two versions, with a page of the images whose prediction changed."""
 
     result: CompareOut
     images: ComparedImagePage
@@ -78,7 +80,7 @@ class ComparisonWithImages:
 
 @dataclass(frozen=True)
 class RequestedVersions:
-    """The versions and the task of a comparison as the URL names them; empty: not chosen."""
+    """The two versions and the task to compare, as the page's URL names them; empty: not chosen."""
 
     a: str | None
     b: str | None
@@ -93,7 +95,7 @@ async def _parse_compared_versions(
 
 @dataclass(frozen=True)
 class ComparisonView:
-    """The classes and images of a comparison that are shown, as the URL names them."""
+    """Filters of a comparison page for classes and images, from its URL."""
 
     label: str | None
     flips: FlipKind | None
@@ -175,7 +177,7 @@ async def show_comparison(
 
 
 def _parse_task_number(text: str | None) -> int | None:
-    """Return the number of a task, or None for an empty field.
+    """Parse the task number in a form field; None for an empty field.
 
     Raises:
         Invalid: it is not a number of at least 1.
@@ -203,7 +205,7 @@ def _load_comparison(
 def _build_comparison_values(
     comparison: ComparisonWithImages, look: ComparisonSelection
 ) -> dict[str, object]:
-    """Return the values for the template."""
+    """Build the template variables of the page that compares two versions."""
     result = comparison.result
     totals = result["totals"]
     changed = [one for one in result["classes"] if one["negative"] or one["positive"]]
@@ -225,16 +227,14 @@ def _build_comparison_values(
 
 @dataclass(frozen=True)
 class ConfusionChangeRow:
-    """A row of the matrix of changes: a true label, and for each predicted label the difference b −
-    a.
-    """
+    """A row of the confusion matrix's change from version a to b: one true label's differences."""
 
     label: str
     cells: list[int]
 
 
 def _build_confusion_change(result: CompareOut) -> list[ConfusionChangeRow] | None:
-    """Return the change b − a in predictions (columns) of each class (rows).
+    """Return the change of the confusion matrix from version a to b, with true classes as rows.
 
     None if there are too many classes or no changes.
     """

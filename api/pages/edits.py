@@ -52,7 +52,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 @dataclass(frozen=True)
 class EditChoice:
-    """A change as links and forms of the pages write it in a query.
+    """The edit that a person is putting together on the pages: kind, images or classes, new name.
 
     Attributes:
         what: the kind of its operations; None: nothing is chosen.
@@ -70,14 +70,14 @@ class EditChoice:
 
     @property
     def has_all_choices(self) -> bool:
-        """True if it lacks nothing that a person has to choose."""
+        """True if every choice that the edit needs has been made."""
         if self.what in ("relabel", "remove"):
             return bool(self.images) and (self.what == "remove" or bool(self.to))
         return bool(self.names) and (self.what == "drop" or bool(self.to))
 
     @property
-    def query(self) -> str:
-        """The choice as a query."""
+    def url_query(self) -> str:
+        """The choices of an edit as a URL query."""
         values: dict[str, object] = {"what": self.what or "", "to": self.to}
         if self.task is not None:
             values |= {"task": self.task, "part": self.part}
@@ -88,7 +88,7 @@ class EditChoice:
         return urlencode(values)
 
     def build_operations(self) -> list[Operation]:
-        """Return the operations of a complete choice.
+        """Return the edit operations that a person's complete choice stands for.
 
         Raises:
             Invalid: a name or number in it is none.
@@ -113,7 +113,7 @@ class EditChoice:
 
 @dataclass(frozen=True)
 class EditChoiceQuery:
-    """A choice in the query of a link; `parse_edit_choice` reads it."""
+    """Query parameters of a link that describe an edit; `parse_edit_choice` reads them."""
 
     what: Text = None
     task: Text = None
@@ -126,7 +126,7 @@ class EditChoiceQuery:
 
 @dataclass(frozen=True)
 class ShownImageFilter:
-    """The images of a task that a page shows."""
+    """Part, class and first image of the list of a task's images on a page."""
 
     part: Split = "train"
     label: Label = None
@@ -134,14 +134,14 @@ class ShownImageFilter:
 
 
 def explain_refused_edit(error: PerennialError) -> str:
-    """Return the reason of a refusal, for a page; an error of the service itself is raised."""
+    """Return the reason why an edit was refused; raise errors of the service itself."""
     if error.status >= 500:
         raise error
     return error.detail
 
 
 def parse_edit_choice(values: Mapping[str, str]) -> EditChoice:
-    """Return the choice in the values of a query.
+    """Parse the choices of an edit from query values.
 
     Args:
         values: `what`, `task`, `part`, `images` (numbers with commas), `name` (one class) or
@@ -185,7 +185,7 @@ def _parse_class_names(values: Mapping[str, str]) -> list[str]:
 def show_model_classes(
     request: Request, model: ModelPath, actor: Read, service: Service
 ) -> Response:
-    """Show the classes of a model with forms that change them, and former names."""
+    """Show the classes of a model with forms that rename, merge or drop them, and former names."""
     db = service.db
     model_response = models.read_model(db, service.catalogue(), actor, model)
     context = {
@@ -268,7 +268,7 @@ async def show_edit_plan(
     service: Service,
     query: Annotated[EditChoiceQuery, Depends()],
 ) -> Response:
-    """Show what a choice would change, with the button that changes it."""
+    """Show which changes an edit would make, with the button that submits it."""
     choice = parse_edit_choice(
         {name: value for name, value in asdict(query).items() if value is not None}
     )
@@ -304,7 +304,7 @@ async def show_edit_plan(
 async def plan_edit_of_ticked_rows(
     request: Request, model: ModelPath, actor: Write, db: Db
 ) -> Response:
-    """Show the plan for the images or classes whose boxes are ticked."""
+    """Show the plan of an edit of the images or classes whose boxes are ticked."""
     inputs = await forms.read_form_values(request, IMAGES + CLASSES)
     await to_thread.run_sync(
         _list_suggested_classes, db, actor, model
@@ -313,7 +313,7 @@ async def plan_edit_of_ticked_rows(
     is_image = inputs.get("what") in ("relabel", "remove")
     chosen = {"images": ",".join(ticked)} if is_image else {"names": json.dumps(ticked)}
     choice = parse_edit_choice({**inputs, **chosen})
-    where = f"{get_root_path(request.scope)}/ui/models/{model}/edits/plan?{choice.query}"
+    where = f"{get_root_path(request.scope)}/ui/models/{model}/edits/plan?{choice.url_query}"
     return RedirectResponse(where, 303)
 
 
@@ -321,7 +321,7 @@ async def plan_edit_of_ticked_rows(
 async def submit_edit(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
-    """Queue the job of a change whose plan was shown."""
+    """Submit an edit whose plan was shown, and queue its job."""
     inputs = await forms.read_form_values(request)
     choice = parse_edit_choice(dict(parse_qsl(inputs.get("choice", ""), keep_blank_values=True)))
     reason = forms.read_form_reason(inputs)
@@ -364,7 +364,7 @@ async def undo_edit(
 async def purge_edit(
     request: Request, model: ModelPath, n: EditNumber, actor: Write, service: Service
 ) -> Response:
-    """Delete what older versions hold of removed images, and show the edits again."""
+    """Delete from older versions the data of images that an edit removed, and show the edits again."""
     await forms.read_form_values(request)
     await to_thread.run_sync(
         purge.purge_data_removed_by_edit, service.db, service.blobs, actor, model, n
@@ -373,5 +373,5 @@ async def purge_edit(
 
 
 def _list_suggested_classes(db: Database, actor: Actor, model: str) -> list[str]:
-    """Return the classes that a field for a label suggests."""
+    """Return the class names that a label input suggests."""
     return [one.label for one in read_class_counts(db, actor, model).classes]

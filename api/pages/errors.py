@@ -20,13 +20,13 @@ _STRANGE = frozenset("\\#")
 
 
 def is_page_request(scope: Scope) -> bool:
-    """Return True if a request is for a page."""
+    """Return True if a request is for an HTML page rather than the API."""
     path = str(scope["path"]).removeprefix(get_root_path(scope))
     return path == PREFIX or path.startswith(f"{PREFIX}/")
 
 
 def render_problem_page(scope: Scope, answer: Answer) -> Answer:
-    """Return the page of a problem; for 401, a redirect to the login and back."""
+    """Render an error as an HTML page; for 401, redirect to the login and back."""
     status, headers, body = answer
     # The other headers describe the JSON that the page replaces.
     kept_headers = {
@@ -65,7 +65,7 @@ def _find_model_of_request(scope: Scope, status: int) -> str | None:
 
 
 def get_safe_page_path(scope: Scope, path: str) -> str:
-    """Return a path within the pages as a browser would follow it, else the start page.
+    """Return a URL path if a browser would stay within the service's pages, else the start page.
 
     It is never a path of another site: the path is checked as written, percent-decoded, and
     normalized.
@@ -109,9 +109,7 @@ def _format_request_path(scope: Scope) -> str:
 
 
 def _find_page_of_sent_form(scope: Scope) -> str:
-    """Return the page that a form was on, from Referer; `get_safe_page_path` checks that it is one of
-    ours.
-    """
+    """Return the path of the page that sent a form, from the Referer header, if it is one of ours."""
     try:
         sent = urlsplit(find_request_header(scope, b"referer") or "")
     except ValueError:  # such as http://[

@@ -33,7 +33,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class FileHead(BaseModel):
-    """A file of the batch.
+    """Name, size and first bytes of one file of a batch, sent by the page before the upload.
 
     Attributes:
         name: path within the archive.
@@ -49,7 +49,7 @@ class FileHead(BaseModel):
 
 
 class BatchFileHeads(BaseModel):
-    """First bytes of some of a batch's files.
+    """First bytes of some files of a batch, sent by the page before the upload.
 
     Attributes:
         files: number of files in the batch; 0 if unknown.
@@ -66,7 +66,7 @@ class BatchFileHeads(BaseModel):
 async def check_first_images_of_batch(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
-    """Return {"refused", "warning"}, each a sentence or empty."""
+    """Check the first images of a batch before its upload; return {"refused", "warning"} as JSON."""
     # The script sends JSON, so `read_form_values`, which checks the origin of forms, is not used.
     session.require_own_request_origin(request.scope)
     body = await read_small_body(
@@ -94,8 +94,10 @@ async def check_first_images_of_batch(
 def _check_first_images_are_readable(
     images: list[tuple[str, int, bytes]], files: int, limits: ArchiveLimits
 ) -> dict[str, str]:
-    """Return a refusal and a warning about the images, each empty if there is none."""
-    image_heads: list[ImageFirstBytes] = [
+    """Check that the first bytes of images can be read; return a refusal and a warning, or empty
+    texts.
+    """
+    image_heads: list[ImageHead] = [
         # Names appear in the sentences of the result.
         ImageFirstBytes(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
         for name, size, data in images

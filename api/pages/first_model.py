@@ -52,7 +52,7 @@ DEFAULT_NAME = "photos"
 
 
 @router.post(f"{PATH}/samples")
-async def learn_samples(request: Request, actor: Write, service: Service) -> Response:
+async def create_model_from_samples(request: Request, actor: Write, service: Service) -> Response:
     """Create a model that learns the sample pictures, and show its progress."""
     await forms.read_form_values(request)
     new_model: NewModel = {
@@ -78,7 +78,7 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
 
 
 @router.post(PATH)
-async def learn_uploaded_archive(request: Request, actor: Write, service: Service) -> Response:
+async def create_model_from_archive(request: Request, actor: Write, service: Service) -> Response:
     """Create a model that learns an archive sent by a form, and show its progress."""
     session.require_own_request_origin(request.scope)
     settings = service.settings
@@ -89,7 +89,7 @@ async def learn_uploaded_archive(request: Request, actor: Write, service: Servic
             raise Invalid("Pictures are sent by the form of this page, as multipart/form-data.")
         with upload.take_place_for_upload_in_progress():
             async with receive_body_into_spool(request, head, TERMS, settings) as file:
-                name = clean_model_name(file.fields.get("name", ""))
+                name = derive_model_name(file.fields.get("name", ""))
                 kind = await to_thread.run_sync(detect_file_kind, file)
                 new_model: NewModel = {"name": name, "scenario": "class"}
                 model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
@@ -106,7 +106,7 @@ async def learn_uploaded_archive(request: Request, actor: Write, service: Servic
 def show_first_model(
     request: Request, model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
-    """Show what the model has learned so far, and what to do next."""
+    """Show the progress of a newcomer's first model, and what to do next."""
     model_response = models.read_model(db, catalogue(), actor, model)
     batches = tasks.list_tasks(db, actor, model_response["id"], SHOWN, None)["items"]
     of_model = jobs.JobFilter(model=model_response["id"])
@@ -118,21 +118,21 @@ def show_first_model(
         "jobs": {job["id"]: job for job in recent},
         "is_over": bool(batches) and all(job["is_terminal"] for job in recent),
         "kinds": sum(len(one["classes"]) for one in learned),
-        "right": sum(compute_correct_held_out(one) for one in learned),
+        "right": sum(count_correct_held_out_images(one) for one in learned),
         "tested": sum(one["n_held_out"] or 0 for one in learned),
-        "count_right": compute_correct_held_out,
+        "count_right": count_correct_held_out_images,
     }
     return render_page(request, "first.html", context)
 
 
-def compute_correct_held_out(task: TaskOut) -> int:
-    """Return the number of a task's held-out images that the newest version gets right."""
+def count_correct_held_out_images(task: TaskOut) -> int:
+    """Return the number of a task's held-out images that the newest version predicts correctly."""
     share = task["accuracy_now"]
     return 0 if share is None else round(share * (task["n_held_out"] or 0))
 
 
-def clean_model_name(text: str) -> str:
-    """Return the name of a folder or file as the name of a model.
+def derive_model_name(text: str) -> str:
+    """Turn the name of a folder or file into a valid model name.
 
     Return `DEFAULT_NAME` if too little of it is left.
     """
@@ -157,7 +157,7 @@ def _create_first_model(service: ServiceParts, actor: Actor, new_model: NewModel
 async def _delete_model_on_error(
     service: ServiceParts, actor: Actor, model: str
 ) -> AsyncIterator[None]:
-    """Delete the new model if its pictures are refused, so that the same name can be sent again."""
+    """Delete the newly created model if its pictures are refused, so that its name is free again."""
     try:
         yield
     except PerennialError:
@@ -169,7 +169,7 @@ async def _delete_model_on_error(
 
 @asynccontextmanager
 async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[ReceivedUpload]:
-    """Copy a file of the package to the spool, from where a submission moves it into the store."""
+    """Copy a packaged sample file to the spool, from where a submission moves it into the store."""
     with open_spool_file(settings, path.stat().st_size) as file:
         await to_thread.run_sync(lambda: file.append_piece(memoryview(path.read_bytes())))
         received = ReceivedUpload(file.path, file.size, file.sha256, file.sha256, "", {})
@@ -191,7 +191,7 @@ def _build_batch_order(
 
 
 async def _submit_uploaded_batch(order: BatchSubmissionRequest, file: ReceivedUpload) -> None:
-    """Send a batch and wake a worker.
+    """Submit a received batch as the model's next task, and wake a worker.
 
     Raises:
         PerennialError: see `core.tasks.submission.BatchSubmission.submit_as_next_task`.

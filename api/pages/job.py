@@ -119,7 +119,7 @@ def _list_allowed_actions(job: JobOut) -> list[str]:
 
 
 def _find_export_download(job: JobOut) -> str | None:
-    """Return path and query of a finished export's download, or None for other jobs."""
+    """Return the download URL (path and query) of a finished export job, or None for other jobs."""
     report = dict(job["report"] or {})
     if job["kind"] != "export" or job["state"] != JobState.SUCCEEDED or "format" not in report:
         return None

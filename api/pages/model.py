@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.actions import list_waiting_items
+from api.pages.parts.actions import list_pending_decisions
 from api.pages.parts.checks import (
     describe_gate_check_limits,
     describe_gate_comparison_with_production,
@@ -85,7 +85,7 @@ def show_model(
     recent = jobs.list_jobs(
         db, actor, jobs.JobFilter(model=model_response["id"]), limit=JOBS, cursor=None
     )["items"]
-    waits = list_waiting_items(model_response)
+    waits = list_pending_decisions(model_response)
     again = any(button.again for one in waits for button in one.buttons)
     suggestions = (
         recipe_preview.suggest_retry_recipes(db, catalogue(), actor, model_response["id"])
@@ -121,7 +121,7 @@ def show_model(
 def _load_accuracy_matrix_page_data(
     db: Database, actor: Actor, model: ModelOut, history: VersionHistory, first: int | None
 ) -> dict[str, object]:
-    """Return the page's data from the accuracy matrix, in a fixed number of queries."""
+    """Return the model page's data from the accuracy matrix, in a fixed number of queries."""
     numbers = [one.number for one in history.versions]
     window = MatrixWindow((min(numbers, default=0), max(numbers, default=0)))
     model_metrics = metrics.read_model_accuracy_metrics(
@@ -167,7 +167,7 @@ def _load_accuracy_matrix_page_data(
 
 
 def _find_forgetting_rise(shown: Mapping[int, VersionSummaryRow], production: int) -> float | None:
-    """Return the rise of forgetting by the production version, in [0, 1]; None if below `HURT`."""
+    """Return how much forgetting rose with the production version; None if by less than `HURT`."""
     now = shown.get(production)
     before = None if now is None or now.parent is None else shown.get(now.parent)
     if now is None or before is None or now.forgetting is None:
@@ -212,7 +212,7 @@ async def roll_production_back(
 
 
 def _parse_shown_production(inputs: dict[str, str]) -> int | None:
-    """Return the production version shown on the form's page, or None if the form has none."""
+    """Return the production version that the sending page showed, or None if the form has none."""
     return forms.read_form_number(inputs, "production") if inputs.get("production") else None
 
 

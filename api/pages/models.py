@@ -23,7 +23,7 @@ ROWS = 50
 
 @dataclass(frozen=True)
 class ModelListFilters:
-    """The models of a page: a text in their names, their order, and where the page begins."""
+    """Name filter, order and cursor of the page that lists models."""
 
     q: str
     sort: Literal["newest", "oldest"]
@@ -52,7 +52,7 @@ def show_models(
         str | None, Query(max_length=40, description="A model that was just deleted")
     ] = None,
 ) -> Response:
-    """Show name, production, accuracy, last job and number of pending decisions of each model.
+    """Show the list of models with their accuracy, last job and number of pending decisions.
 
     Without a model, show three ways to the first one.
     """
@@ -69,7 +69,7 @@ def show_models(
 def render_models_with_error(
     request: Request, actor: Actor, service: ServiceParts, error: PerennialError
 ) -> Response:
-    """Show the models and why a new one was not made, for a form that was refused."""
+    """Show the list of models with the error for which a new model was refused."""
     listing = models.ModelListQuery(summary=True, newest_first=True)
     model_page = models.list_models(service.db, service.catalogue(), actor, ROWS, None, listing)
     return _render_model_list(

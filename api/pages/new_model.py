@@ -109,7 +109,7 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
 
 
 def _parse_model_form(inputs: dict[str, str]) -> NewModel:
-    """Return the request that the form describes.
+    """Parse the form for a new model into the API's request.
 
     Raises:
         Invalid: an input is invalid in a way that only a form can be.
@@ -133,7 +133,7 @@ def _parse_model_form(inputs: dict[str, str]) -> NewModel:
 
 
 def _parse_base_choice(inputs: dict[str, str]) -> dict[str, object]:
-    """Return the part of the request that chooses the model's starting weights.
+    """Return the fields of a new model's request that choose its starting weights.
 
     Raises:
         Invalid: the choice is unknown, or contradicts another input.

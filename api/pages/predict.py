@@ -44,7 +44,7 @@ Head = Annotated[int | None, Query(ge=1, lt=2**31, description="Task scenario: w
 
 @dataclass(frozen=True)
 class ShownPrediction:
-    """A prediction for a photo.
+    """The predicted labels of one photo, for the prediction page.
 
     Attributes:
         photo: data URL for an `img`; None: the photo is not shown.
@@ -62,7 +62,7 @@ class ShownPrediction:
 
 @dataclass(frozen=True)
 class _PredictPageContent:
-    """Content of the page.
+    """Template data of the page that predicts photos.
 
     Attributes:
         version: number or alias, as in the page's URL.

@@ -24,7 +24,7 @@ router = APIRouter(include_in_schema=False)
 def find_rebase_shown_on_model_page(
     db: Database, actor: Actor, model: ModelOut
 ) -> RebaseOut | None:
-    """Return the rebase to show on a model's page, by counts alone, or None.
+    """Return the rebase to show on a model's page, compared by counts of images only, or None.
 
     A finished one is shown on the model that production moved to, to allow the way back.
     """
@@ -53,7 +53,7 @@ async def show_rebase(
 async def finish_rebase(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
-    """Compare both models image by image, and give this one the other's name."""
+    """Finish a rebase: compare both models image by image, then move the name to the new one."""
     db, blobs = service.db, service.blobs
     inputs = await forms.read_form_values(request)
     # The page's versions, so that nothing is moved on the basis of an outdated comparison.
@@ -69,5 +69,7 @@ async def finish_rebase(
 
 
 def _parse_missing_policy(inputs: dict[str, str]) -> rebase_finish.Missing:
-    """Return the policy for missing images; the ticked box moves production in spite of them."""
+    """Return the policy for missing images from a form: `allow` if its box is ticked, else
+    `refuse`.
+    """
     return "allow" if inputs.get("sure") == "yes" else "refuse"

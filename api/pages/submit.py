@@ -55,7 +55,7 @@ _PLAIN = ("name", "do", "conflicts", "again", *trials_form.INPUTS)
 
 @dataclass(frozen=True)
 class SubmitFormPrefill:
-    """Inputs that a link to the form has filled in.
+    """Values with which a link fills in the form that submits a batch.
 
     Attributes:
         choice: the method or preset whose settings are shown.
@@ -90,8 +90,8 @@ def show_submit_form(
         form.errors["recipe"] = (
             "The link to this page names a recipe that is none: nothing is filled in."
         )
-    elif form.unknown:
-        left_out = ", ".join(form.unknown[:10])
+    elif form.unknown_input_names:
+        left_out = ", ".join(form.unknown_input_names[:10])
         form.errors["recipe"] = (
             f"The link to this page names settings that do not exist: {left_out}."
         )
@@ -104,7 +104,7 @@ def show_submit_form(
 async def show_recipe_plan(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
-    """Show the service's warnings about the form's values, and the equivalent commands."""
+    """Show the service's warnings about the recipe form's values, and the equivalent commands."""
     inputs = await forms.read_form_values(request, FIELDS)
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, catalogue(), actor, model)
@@ -140,7 +140,7 @@ async def check_upload(
         validate="only",
         conflicts_policy=_parse_conflicts_policy(inputs),
         options=parse_reading_options(inputs),
-        again=_is_learning_again_wanted(inputs),
+        again=_is_relearning_requested(inputs),
     )
     order = BatchSubmissionRequest(
         *(batch_request, override, actor, upload, store),
@@ -166,7 +166,7 @@ async def check_upload(
 async def submit_or_check_plain_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
-    """Check or submit the file of a plain form."""
+    """Check or submit a batch that was sent by the form without JavaScript."""
     db, catalogue, settings = service.db, service.catalogue, service.settings
     session.require_own_request_origin(request.scope)
     model_response = await to_thread.run_sync(
@@ -222,7 +222,7 @@ async def _check_or_submit_batch_file(
     form: RecipeForm,
     file: ReceivedUpload,
 ) -> Response:
-    """Check or submit a received file with the values of its form.
+    """Check or submit a received batch file with the recipe and options of its form.
 
     Raises:
         InvalidRecipe: the form's recipe has errors.
@@ -244,7 +244,7 @@ async def _check_or_submit_batch_file(
         "only" if is_check else None,
         conflicts_policy=_parse_conflicts_policy(form.inputs),
         options=options,
-        again=_is_learning_again_wanted(form.inputs),
+        again=_is_relearning_requested(form.inputs),
     )
     order = replace(order, request=batch_request, override=form.patch or None, trials=trials.asked)
     # The fields are in the order already: a second recipe would be refused.
@@ -262,13 +262,13 @@ async def _check_or_submit_batch_file(
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/jobs/{result.job}{again}", 303)
 
 
-def _is_learning_again_wanted(inputs: Mapping[str, str]) -> bool:
-    """Return True if the batch should be learned even if the model already has it."""
+def _is_relearning_requested(inputs: Mapping[str, str]) -> bool:
+    """Return True if the form asks to learn the batch even if the model already has it."""
     return inputs.get("again") == "true"
 
 
 def detect_file_kind(file: ReceivedUpload) -> str:
-    """Return the file type of an uploaded batch.
+    """Detect the archive type of an uploaded batch.
 
     Call it after all of the form has been received: later fields may follow the file.
     """
@@ -293,7 +293,7 @@ def _parse_batch_name(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class _SubmitPageContent:
-    """Content of the page.
+    """Template data of the page that submits a batch.
 
     Attributes:
         wrong: why the batch was refused.
@@ -334,8 +334,8 @@ def _render_submit_form(request: Request, shown: _SubmitPageContent, status: int
 def _build_equivalent_commands(
     request: Request, shown: _SubmitPageContent, files: list[str], name: str
 ) -> tuple[str, str]:
-    """Return the equivalent commands for the command line and for curl."""
-    model, patch = shown.model["name"], shown.form.json
+    """Return the commands of the command line and of curl that do the same as the batch form."""
+    model, patch = shown.model["name"], shown.form.patch_json
     recipe = f" --recipe {shlex.quote(patch)}" if shown.form.patch else ""
     header = f" \\\n  -H {shlex.quote(f'Perennial-Recipe: {patch}')}" if shown.form.patch else ""
     base = f"{request.url.scheme}://{request.url.netloc}{get_root_path(request.scope)}"
@@ -347,11 +347,11 @@ def _build_equivalent_commands(
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
         commands.append(
-            f"perennial submit {model} {shlex.quote(file)}{named}{recipe}{shown.trials.options}"
+            f"perennial submit {model} {shlex.quote(file)}{named}{recipe}{shown.trials.command_line_options}"
         )
         query = (
             f"?name={quote(label or FORMATS.strip_archive_ending(PurePath(file).name), safe='')}"
-            f"{shown.trials.query}"
+            f"{shown.trials.url_query}"
         )
         curl_commands.append(
             f'curl -H "Authorization: Bearer $PERENNIAL_API_KEY" -H \'Content-Type: '

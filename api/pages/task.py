@@ -37,7 +37,7 @@ _PARTS: tuple[Split, ...] = ("train", "held_out")
 
 @dataclass(frozen=True)
 class ClassSampleIndices:
-    """Indices of some images of each class of a part; `why`: why there are none."""
+    """Which images of each class a task's page shows; `why`: why it shows none."""
 
     split: Split
     rows: dict[str, list[int]]
@@ -134,7 +134,7 @@ async def settle_task(
 def _load_accuracy_history(
     db: Database, actor: Actor, model: str, n: int
 ) -> list[tuple[int, float]]:
-    """Return (version, accuracy on the task) of each measured, published version, in ascending
+    """Return (version, accuracy) of a task for each measured, published version, in ascending
     order.
     """
     try:
@@ -154,7 +154,7 @@ def _load_accuracy_history(
 def _load_sample_images(
     db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
 ) -> ClassSampleIndices:
-    """Return images to show, from the training part while it is retained, else the held-out
+    """Load sample images of a task, from its training part while retained, else from the held-out
     part.
     """
     why = ""

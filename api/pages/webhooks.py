@@ -27,7 +27,7 @@ Verb = Annotated[str, PathParameter(description="What to do", max_length=40)]
 
 
 class WebhookFormValues(TypedDict):
-    """Values of the form for a new webhook: its inputs, and the ticked events."""
+    """Values of the form for a new webhook: its inputs, and the ticked event types."""
 
     url: str
     format: WebhookFormat
@@ -163,7 +163,7 @@ def _render_webhook_page(
     cursor: str | None = None,
     made: NewWebhook | None = None,
 ) -> Response:
-    """Return the page of a webhook; a new secret is shown once and must not be cached."""
+    """Render the page of a webhook; a new secret is shown only once and must not be cached."""
     hook = webhooks.read_webhook(db, actor, webhook)
     delivery_page = webhook_deliveries.list_deliveries(
         db, actor, webhook, state=None, limit=ROWS, cursor=cursor

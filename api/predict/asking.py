@@ -23,7 +23,7 @@ from core.storage import Blobs
 
 @dataclass(frozen=True)
 class PredictRequestTarget:
-    """The version that a request asks, in the task scenario the task; `top_k`: labels per image."""
+    """Model, version and task that a predict request addresses, and the number of labels per image."""
 
     actor: Actor
     model: str
@@ -39,14 +39,14 @@ async def predict_requested_images(
     blobs: Blobs,
     settings: Settings,
 ) -> tuple[bytes, SentImages, QueuePlace]:
-    """Return the JSON response, the images that were sent, and the place, which the caller
-    releases.
+    """Answer a predict request: return its JSON, its images, and its place in the queue, still
+    held.
 
     Raises:
         Invalid: more labels per image are requested than allowed.
         PerennialError: see `VersionCache.find_version`, `read_declared_body_kind`,
             `PredictQueue.take_request_place`, `read_request_images`,
-            `PredictLimits.charge_further_images`, `PredictionRequest.fetch_question` and
+            `PredictLimits.charge_further_images`, `PredictionRequest.from_fetched_version` and
             `Predictor.predict_and_encode_response`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
@@ -75,7 +75,11 @@ async def predict_requested_images(
             # Outside the helper's turn: a store in an outage would delay versions whose parts are
             # here.
             question = await to_thread.run_sync(
-                PredictionRequest.fetch_question, predictable_version, blobs, task, asked.top_k
+                PredictionRequest.from_fetched_version,
+                predictable_version,
+                blobs,
+                task,
+                asked.top_k,
             )
             return (
                 await helper.predict_and_encode_response(actor.owner_id, question, images),
@@ -95,7 +99,7 @@ async def predict_requested_images(
 
 
 def _require_top_k_within(top_k: int, limit: int) -> None:
-    """Raise Invalid if more labels are requested than an image may have."""
+    """Raise Invalid if a predict request asks for more labels per image than allowed."""
     if top_k > limit:
         raise Invalid(
             f"top_k is {top_k}, and an image may have {limit} labels: send ?top_k={limit} or less.",

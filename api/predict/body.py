@@ -32,7 +32,7 @@ async def read_body_within_queue_limits(
     settings: Settings,
     get_body_limit: BoundOf | None = None,
 ) -> bytearray:
-    """Read a whole body; each byte is counted at the request's place when it arrives.
+    """Read the body of a predict request, counting each received byte against the memory limits.
 
     Args:
         max_bytes: maximum size in bytes.
@@ -81,7 +81,7 @@ async def read_body_within_queue_limits(
 
 
 def _require_body_within(announced: int | None, max_bytes: int) -> None:
-    """Raise BodyTooLarge for more bytes than a body may have."""
+    """Raise BodyTooLarge if the declared length of a predict request exceeds the limit."""
     if announced is not None and announced > max_bytes:
         raise BodyTooLarge(f"The body may have {max_bytes} bytes; this one has {announced}.")
 
@@ -91,7 +91,7 @@ PIECE_BYTES = 64 << 10
 
 
 class QueuePlaceHoldingResponse(Response):
-    """A JSON response that keeps its request's place until the client has read it or gives up.
+    """A JSON response that holds its request's place in the predict queue until it has been sent.
 
     Args:
         place: released at the end, also after an error.

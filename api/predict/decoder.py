@@ -27,12 +27,12 @@ _SAID_BYTES = 64 << 10
 
 
 class _DecoderProcessEnded(Exception):
-    """The decoder process ended in the middle of a request."""
+    """The helper process that decodes images ended in the middle of a request."""
 
 
 @dataclass
 class DecodeRequest:
-    """Images of a request to decode.
+    """A request to the decoder process: encoded images, and how to decode them.
 
     Attributes:
         kind: `files`, one image each, or `arrays`, one JSON text.
@@ -58,7 +58,7 @@ class DecodeRequest:
 
 @dataclass
 class DecodedImages:
-    """The result of decoding some images.
+    """Decoded pixels of some images of a predict request, or why an image cannot be used.
 
     Attributes:
         count: number of images in the body; None: not known yet.
@@ -75,16 +75,14 @@ class DecodedImages:
     paused: bool = False
 
     def is_decoding_turn_done(self, wanted: DecodeRequest) -> bool:
-        """Return True if nothing is left to do in this turn."""
+        """Return True if the decoder has no more images to decode in this turn."""
         if self.count is None:
             return False
         return self.paused or len(self.images) >= min(wanted.max_images, self.count - wanted.begin)
 
 
 class ImageDecoder:
-    """One decoder process, started at first use and restarted whenever it is gone. Not
-    thread-safe.
-    """
+    """A helper process that decodes images, started when needed. Not thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -94,11 +92,11 @@ class ImageDecoder:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the decoder, or None if none is running."""
+        """Process id of the image decoder, or None if none is running."""
         return None if self._process is None else self._process.pid
 
     def decode_images(self, wanted: DecodeRequest) -> DecodedImages:
-        """Decode images for about `predict_turn_s` seconds, at least one.
+        """Decode at least one image of a predict request, and more within `predict_turn_s` seconds.
 
         Raises:
             Invalid: the body is not a list of images, or reading it takes too long or too much
@@ -123,16 +121,16 @@ class ImageDecoder:
         return so_far
 
     def end_process(self) -> None:
-        """End the process; the next request starts another."""
+        """End the image decoder process; the next request starts another."""
         self._end_decoder_process()
 
     def close(self) -> None:
-        """End the process for good; further requests fail."""
+        """End the image decoder process for good; further requests fail."""
         self._closed = True
         self._end_decoder_process()
 
     def _decode_remaining_images(self, wanted: DecodeRequest, so_far: DecodedImages) -> None:
-        """Decode the images after those in `so_far`, until all are done or the process ends."""
+        """Have the decoder process decode the images that `so_far` lacks."""
         process = self._ensure_decoder_running()
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -162,12 +160,12 @@ class ImageDecoder:
         so_far: DecodedImages,
         end: float,
     ) -> None:
-        """Read the decoder's messages until it has finished or has to be ended."""
+        """Read messages of the decoder process until it has finished or must be ended."""
         assert process.stdout is not None
         if not _wait_until_readable(process.stdout, end):
             self._end_decoder_process()
             raise Invalid(
-                f"The images cannot be used: {self.describe_late_images()}; send fewer or smaller ones."
+                f"The images cannot be used: {self.describe_decoding_timeout()}; send fewer or smaller ones."
             )
         so_far.count = _parse_image_count(wanted, read_framed_message(process.stdout, _SAID_BYTES))
         pixels = 1 + wanted.size * wanted.size * wanted.channels
@@ -197,8 +195,8 @@ class ImageDecoder:
                 # This is not the protocol: treat the process as gone.
                 raise EOFError
 
-    def describe_late_images(self) -> str:
-        """Return the reason why images of a request were not decoded in time."""
+    def describe_decoding_timeout(self) -> str:
+        """Return the message that decoding a request's images took too long."""
         return (
             f"decoding the images of this request takes longer than "
             f"{self._settings.predict_decode_s:g} s"
@@ -250,7 +248,9 @@ class ImageDecoder:
 
 
 def _parse_image_count(wanted: DecodeRequest, message: bytes) -> int:
-    """Return the number of images in the body. Raises Invalid if it is not a list of images."""
+    """Parse the decoder's message with the number of images. Raises Invalid if the body has no
+    list.
+    """
     if message[:1] == b"R":
         raise Invalid(message[1:].decode())
     if message[:1] != b"N":
@@ -259,7 +259,7 @@ def _parse_image_count(wanted: DecodeRequest, message: bytes) -> int:
 
 
 def _wait_until_readable(pipe: Any, end: float) -> bool:
-    """Wait until there is something to read or the clock reaches `end`; return True if readable."""
+    """Wait until a pipe has data or the clock reaches `end`; return True if it has."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         return bool(selector.select(max(0.0, end - time.monotonic())))

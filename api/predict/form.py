@@ -17,14 +17,14 @@ _SEND = "send each image as a part named file or image"
 
 @dataclass(frozen=True)
 class FormImage:
-    """A part's bytes, and its file name without unprintable characters, or None."""
+    """One image file of a multipart form: its bytes and its cleaned file name, if any."""
 
     name: str | None
     data: bytes | memoryview
 
 
 def parse_form_boundary(content_type: str) -> bytes:
-    """Return the boundary that a Content-Type names.
+    """Return the multipart boundary in a Content-Type header.
 
     Raises:
         Invalid: there is none, or it is too long.
@@ -38,7 +38,7 @@ def parse_form_boundary(content_type: str) -> bytes:
 
 
 def parse_form_files(body: bytes | bytearray, boundary: bytes, max_images: int) -> list[FormImage]:
-    """Return the files of a form in order.
+    """Parse the image files in a multipart form, in order.
 
     Args:
         max_images: maximum number of images in a request.
@@ -119,6 +119,6 @@ class _ImageFormParser:
 
 
 def _clean_file_name(name: str) -> str | None:
-    """Return a file name that a response may repeat: bounded, and without control characters."""
+    """Clean an uploaded file's name for the response: limited length, no control characters."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in name)
     return (name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…") or None

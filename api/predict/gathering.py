@@ -33,7 +33,9 @@ the turn.
 
 @dataclass
 class _QueuedImages:
-    """Images of one request, with the question about them and the results so far."""
+    """The decoded images of one predict request that waits for a shared batch, and its results so
+    far.
+    """
 
     header: bytes
     manifest: bytes
@@ -45,12 +47,12 @@ class _QueuedImages:
 
     @property
     def remaining_images(self) -> Sequence[bytes]:
-        """The images of the piece that have no result yet."""
+        """The request's images that have no prediction yet."""
         return self.pixels[len(self.answered.items) :]
 
 
 class PredictionBatcher:
-    """Sends the images of all requests to the process. For one event loop.
+    """Batches images of several requests before the process predicts them. For one event loop.
 
     Args:
         network: the process; its calls run in `thread`.
@@ -71,8 +73,8 @@ class PredictionBatcher:
 
     @contextlib.contextmanager
     def announce_images_being_decoded(self, owner: str) -> Iterator[None]:
-        """Announce, for the length of the block, that images of an owner's request are being
-        decoded.
+        """Announce within the block that images of an owner are being decoded, so that a batch
+        waits.
         """
         self._coming[owner] += 1
         try:
@@ -86,9 +88,7 @@ class PredictionBatcher:
     async def predict_in_shared_batch(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> EncodedPredictions:
-        """Return the predictions of all images. Arguments and errors are those of
-        `PredictionProcess.predict_first_images`.
-        """
+        """Predict images together with other requests' ones; otherwise as `PredictionProcess`."""
         loop = asyncio.get_running_loop()
         if self._last[0] != owner:
             self._last_other = self._last[1]
@@ -105,14 +105,14 @@ class PredictionBatcher:
             self._changed[owner].set()
 
     async def _predict_waiting_of_owner(self, owner: str) -> None:
-        """Process an owner's images until none are waiting."""
+        """Predict an owner's waiting images, batch after batch, until none are left."""
         self._changed[owner] = asyncio.Event()
         try:
             while self._has_waiting_images(owner):
                 await self._wait_for_more_images(owner)
                 async with self._turns.lend_resource_in_turn(owner) as network:
-                    if pieces := self._choose_pieces_of_turn(owner):
-                        await self._predict_pieces_together(network, pieces)
+                    if pieces := self._choose_images_for_batch(owner):
+                        await self._predict_shared_batch(network, pieces)
         except BaseException as error:
             # The task ends here, so nothing else would complete these requests.
             for piece in self._waiting.get(owner, ()):
@@ -125,9 +125,7 @@ class PredictionBatcher:
                 per_owner.pop(owner, None)
 
     def _has_waiting_images(self, owner: str) -> bool:
-        """Drop pieces that are finished or whose client has left; return True if any are
-        waiting.
-        """
+        """Drop requests that are finished or whose client has left; return True if any are waiting."""
         waiting = self._waiting[owner]
         while waiting and waiting[0].result.done():
             waiting.popleft()
@@ -145,12 +143,10 @@ class PredictionBatcher:
                     changed.clear()
                     await changed.wait()
 
-    def _choose_pieces_of_turn(self, owner: str) -> list[_QueuedImages]:
-        """Return the pieces of one turn: the longest-waiting one, and others with the same
-        question.
-        """
+    def _choose_images_for_batch(self, owner: str) -> list[_QueuedImages]:
+        """Choose the requests to predict in one batch: the oldest, and others for the same version."""
         waiting = [piece for piece in self._waiting[owner] if not piece.result.done()]
-        max_images = SHARED_IMAGES if self._is_shared_with_others(owner) else GATHER_IMAGES
+        max_images = SHARED_IMAGES if self._are_other_owners_active(owner) else GATHER_IMAGES
         chosen = waiting[:1]
         if chosen and not chosen[0].is_alone:
             first = chosen[0]
@@ -168,11 +164,11 @@ class PredictionBatcher:
                     chosen.append(piece)
         return chosen
 
-    def _is_shared_with_others(self, owner: str) -> bool:
+    def _are_other_owners_active(self, owner: str) -> bool:
         other_at = self._last_other if self._last[0] == owner else self._last[1]
         return other_at > asyncio.get_running_loop().time() - SHARED_S
 
-    async def _predict_pieces_together(
+    async def _predict_shared_batch(
         self, network: PredictionProcess, pieces: list[_QueuedImages]
     ) -> None:
         first, pixels = pieces[0], [one for piece in pieces for one in piece.remaining_images]

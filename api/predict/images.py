@@ -32,9 +32,7 @@ _COMMON = {"image/jpg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
 
 @dataclass(frozen=True)
 class SentImages:
-    """Images as they were sent. kind: `files`, one each with its name, or `arrays`, one
-    JSON text.
-    """
+    """Images of a predict request: files with names, or one JSON text of nested arrays."""
 
     kind: str
     body: Sequence[bytes | bytearray | memoryview]
@@ -43,14 +41,14 @@ class SentImages:
 
 @dataclass(frozen=True)
 class PredictBodyKind:
-    """The kind of body that a request declares; `boundary`: of a form."""
+    """The kind of body of a predict request: a file, a multipart form or JSON."""
 
     kind: Literal["file", "form", "json"]
     boundary: bytes = b""
 
 
 def read_declared_body_kind(request: Request) -> PredictBodyKind:
-    """Return the kind of body that a request declares.
+    """Determine the kind of a predict request's body from its Content-Type.
 
     Raises:
         UnsupportedType: the media type is not supported.
@@ -74,7 +72,7 @@ def read_declared_body_kind(request: Request) -> PredictBodyKind:
 async def read_request_images(
     request: Request, place: QueuePlace, kind: PredictBodyKind, settings: Settings
 ) -> SentImages:
-    """Read the images of a request, counting their bytes at its place.
+    """Read the images in the body of a predict request, counting their bytes.
 
     Raises:
         Invalid: a key of scope predict sends nested arrays.
@@ -86,7 +84,7 @@ async def read_request_images(
 
     def get_body_limit(head: bytes) -> int:
         nonlocal has_instances
-        has_instances = instances.has_instances_form(head)
+        has_instances = instances.is_instances_body(head)
         if has_instances:
             return max_bytes
         # Arrays take far more work than their size suggests, and web pages have image files.

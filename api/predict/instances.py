@@ -18,13 +18,13 @@ CHUNK = 256 << 10
 """Characters decoded at once; longer pieces would delay the other threads."""
 
 
-def has_instances_form(head: bytes) -> bool:
-    """Return True if a body with these first bytes contains instances rather than nested arrays."""
+def is_instances_body(head: bytes) -> bool:
+    """Return True if a JSON body begins with `instances` (base64 files) instead of nested arrays."""
     return head.translate(None, _SPACE).startswith(_BEGIN)
 
 
 def decode_base64_instances(body: bytearray, max_images: int) -> list[memoryview]:
-    """Return the image files in order; they replace their base64 texts in the body.
+    """Decode the base64 images of a predict request's JSON in place, and return them in order.
 
     Args:
         max_images: maximum number of images in a request.
@@ -58,7 +58,7 @@ def decode_base64_instances(body: bytearray, max_images: int) -> list[memoryview
 
 
 def _expect_json_tokens(body: bytearray, at: int, name: str, *tokens: bytes) -> int:
-    """Return the position after the tokens, with white space before each of them skipped.
+    """Return the position after the expected JSON tokens, which white space may precede.
 
     Raises Invalid for anything else.
     """
@@ -71,7 +71,7 @@ def _expect_json_tokens(body: bytearray, at: int, name: str, *tokens: bytes) -> 
 
 
 def _skip_white_space(body: bytearray, at: int) -> int:
-    """Return the position of the next byte that is not white space."""
+    """Return the position of the next byte in JSON that is not white space."""
     while True:
         piece = body[at : at + _STEP]
         stripped = piece.lstrip(_SPACE)

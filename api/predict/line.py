@@ -13,7 +13,7 @@ RETRY_S = 1
 
 
 class PredictQueue:
-    """The places of all predict requests. For one event loop."""
+    """Limits how many predict requests, and of how many bytes, are in progress. For one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -24,8 +24,7 @@ class PredictQueue:
         """The same counts for keys of scope predict, in addition to those of their owners."""
 
     def take_request_place(self, owner: str, key: str | None = None) -> "QueuePlace":
-        """Take a place for a request, before its body is read, until its response has been
-        delivered.
+        """Admit a predict request, before its body is read, until its response has been delivered.
 
         Args:
             key: id of the key of scope predict that sent it. Such keys may be public, so each may
@@ -60,7 +59,9 @@ class PredictQueue:
         return QueuePlace(self, owner, key)
 
     def add_held_request_bytes(self, owner: str, key: str | None, count: int) -> None:
-        """Count bytes for an owner and a key. Raises TooManyRequests or Unavailable."""
+        """Count bytes held by predict requests of an owner and key. Raises TooManyRequests or
+        Unavailable.
+        """
         # Check all limits before counting, so that a refusal leaves nothing counted.
         used, limit = self.bytes[owner], self._settings.predict_owner_bytes
         of_key, most_of_key = 0 if key is None else self.key_bytes[key], _halve_queue_limit(limit)
@@ -87,7 +88,7 @@ class PredictQueue:
     def release_request_places_and_bytes(
         self, owner: str, key: str | None, requests: int, count: int
     ) -> None:
-        """Return places and bytes of an owner and of a key."""
+        """Subtract finished predict requests and their bytes from the counts of an owner and a key."""
         _subtract_held_request_count(self.requests, owner, requests)
         _subtract_held_request_count(self.bytes, owner, count)
         if key is not None:
@@ -96,7 +97,7 @@ class PredictQueue:
 
 
 class QueuePlace:
-    """One request's place. `release_request_place` may be called more than once."""
+    """A predict request's place in the queue, with the bytes that it holds."""
 
     def __init__(self, line: PredictQueue, owner: str, key: str | None = None) -> None:
         self.owner = owner
@@ -105,13 +106,15 @@ class QueuePlace:
         self._bytes = 0
 
     def count_request_bytes(self, count: int) -> None:
-        """Count more bytes for this request. Raises TooManyRequests or Unavailable."""
+        """Count more bytes held by this predict request. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
         self._line.add_held_request_bytes(self.owner, self.key, count)
         self._bytes += count
 
     def replace_request_bytes_by_response_bytes(self, count: int) -> None:
-        """Count only the response's bytes from now on. Raises TooManyRequests or Unavailable."""
+        """Count the response's bytes in place of the request's. Raises TooManyRequests or
+        Unavailable.
+        """
         assert self._line is not None
         # Released first, or images and response would count together against the limit.
         self._line.release_request_places_and_bytes(self.owner, self.key, 0, self._bytes)
@@ -119,14 +122,14 @@ class QueuePlace:
         self.count_request_bytes(count)
 
     def release_request_place(self) -> None:
-        """Release the place and all of its bytes."""
+        """Give up the predict request's place in the queue, with all bytes counted for it."""
         predict_line, self._line = self._line, None
         if predict_line is not None:
             predict_line.release_request_places_and_bytes(self.owner, self.key, 1, self._bytes)
 
 
 def compute_held_bytes_limit(settings: Settings, key: str | None) -> int:
-    """Return the bytes that all predictions in progress of an owner, or of a key, may hold."""
+    """Return how many bytes all predict requests of an owner, or of a key, may hold together."""
     return (
         settings.predict_owner_bytes
         if key is None

@@ -30,7 +30,7 @@ _ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
 
 @dataclass
 class EncodedPredictions:
-    """Predictions as JSON, one per image, and the engines that computed them.
+    """Predictions encoded as JSON, one per image, and the engines that computed them.
 
     See `core.contract.responses.versions.predict.EngineName`.
     """
@@ -39,14 +39,14 @@ class EncodedPredictions:
     engines: set[str] = field(default_factory=set)
 
     def append_predictions(self, more: "EncodedPredictions") -> None:
-        """Append predictions of further images."""
+        """Append the predictions of further images."""
         if more.items:
             self.items += more.items
             self.engines |= more.engines
 
 
 class PredictionProcess:
-    """The helper process. For one thread at a time.
+    """The helper process that runs networks to predict. For one thread at a time.
 
     Args:
         command: command line that starts it; replaced in tests.
@@ -64,18 +64,18 @@ class PredictionProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the process that runs networks, or None if none is running."""
+        """Process id of the helper that runs networks, or None if none is running."""
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:
-        """End the process for good; further questions fail."""
+        """End the helper process for good; further predictions fail."""
         self._closed = True
         self._end_network_process()
 
     def predict_first_images(
         self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> EncodedPredictions:
-        """Return the predictions of the first images, at least one.
+        """Have the helper process predict the first of the images, at least one.
 
         Args:
             header: JSON, see `core.predictions.helper.answers`.
@@ -118,11 +118,11 @@ class PredictionProcess:
         return EncodedPredictions(items, engines)
 
     def end_process(self) -> None:
-        """End the process; the next question starts another."""
+        """End the helper process; the next prediction starts another."""
         self._end_network_process()
 
     def ensure_process_running(self) -> subprocess.Popen[bytes]:
-        """Return the process, ready to use, and start it if necessary. Raises Unavailable."""
+        """Return the running helper process, starting it if necessary. Raises Unavailable."""
         if self._closed:
             raise Unavailable("The service is shutting down.")
         if self._process is not None and self._process.poll() is None:

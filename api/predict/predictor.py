@@ -41,7 +41,7 @@ _NOBODY = ""
 
 @dataclass(frozen=True)
 class PredictionRequest:
-    """A question about images to a version.
+    """Everything the helper needs to predict with a version: manifest, parts, task, label count.
 
     Attributes:
         version_id, version: id and number of the version.
@@ -63,10 +63,10 @@ class PredictionRequest:
     sure: SureOut | None = None
 
     @staticmethod
-    def fetch_question(
+    def from_fetched_version(
         version: PredictableVersion, blobs: Blobs, task: int | None, top_k: int
     ) -> "PredictionRequest":
-        """Return a question to a version after fetching its parts. Raises StoreCorrupt or
+        """Fetch a version's parts and build a prediction request. Raises StoreCorrupt or
         Unavailable.
         """
         paths, classes = version.fetch_part_paths(blobs), version.count_classes(task)
@@ -85,7 +85,7 @@ class PredictionRequest:
 
 
 class Predictor:
-    """Client of the processes that decode images and predict. Used in one event loop only.
+    """Client of the helper processes that decode and predict images. For one event loop.
 
     Args:
         settings: threads and limits of the helpers.
@@ -116,7 +116,7 @@ class Predictor:
     async def predict_and_encode_response(
         self, owner: str, question: PredictionRequest, images: SentImages
     ) -> bytes:
-        """Return the response as JSON: a prediction or an error for each image, in the order sent.
+        """Predict images and return the JSON response, with a prediction or an error for each.
 
         Args:
             owner: the owner whose turn it uses.
@@ -132,7 +132,7 @@ class Predictor:
             return await self._predict_in_pieces(owner, question, images)
         finally:
             self._under_way -= 1
-            self._schedule_idle_end()
+            self._schedule_idle_shutdown()
 
     async def _predict_in_pieces(
         self, owner: str, question: PredictionRequest, images: SentImages
@@ -178,7 +178,7 @@ class Predictor:
         return _encode_prediction_response(question, items, engines)
 
     def close(self) -> None:
-        """End the helpers for good; further requests fail."""
+        """End the helper processes that decode and predict, for good."""
         self._network.close()
         for decoder in self._decoders:
             decoder.close()
@@ -202,9 +202,7 @@ class Predictor:
         count: int | None,
         left_s: float,
     ) -> tuple[DecodedImages, int]:
-        """Decode at least one of the images from `begin` on; return them and the request's image
-        count.
-        """
+        """Decode images from `begin` on, at least one; return them and the request's image count."""
         image = question.manifest.image
         size, channels = image.size, image.channels
         max_images = max(1, PIXEL_BYTES // (size * size * channels))
@@ -215,7 +213,7 @@ class Predictor:
             self._require_label_count_allowed(count, question)
             # The images before these keep their predictions.
             if left_s <= 0:
-                late = f"{self._decoders[0].describe_late_images()}; send fewer at once, or smaller ones"
+                late = f"{self._decoders[0].describe_decoding_timeout()}; send fewer at once, or smaller ones"
                 return DecodedImages(count, [late] * (count - begin)), count
         body, passed_over = images.body, begin
         if images.kind == "files":
@@ -244,7 +242,7 @@ class Predictor:
         return decoded, count
 
     def _require_label_count_allowed(self, count: int, question: PredictionRequest) -> None:
-        """Raise Invalid if the response would contain more labels than allowed."""
+        """Raise Invalid if a predict response would contain more labels than allowed."""
         labels, limit = min(question.top_k, question.classes), self._settings.predict_max_labels
         if count * labels > limit:
             raise Invalid(
@@ -259,7 +257,7 @@ class Predictor:
     async def _predict_decoded_images(
         self, owner: str, header: bytes, manifest: bytes, images: list[bytes | str]
     ) -> tuple[list[bytes | str], EncodedPredictions]:
-        """Return the decoder's findings, and the prediction of each decoded image."""
+        """Predict the successfully decoded images; return decoding results and predictions."""
         pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
             return images, EncodedPredictions()
@@ -267,8 +265,8 @@ class Predictor:
             owner, header, manifest, pixels
         )
 
-    def _schedule_idle_end(self) -> None:
-        """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""
+    def _schedule_idle_shutdown(self) -> None:
+        """Schedule the end of the helper processes after `IDLE_S` seconds without a prediction."""
         if self._rest is not None:
             self._rest.cancel()
         loop = asyncio.get_running_loop()
@@ -288,7 +286,7 @@ class Predictor:
 
 
 def _encode_prediction_request(owner: str, question: PredictionRequest, turn_s: float) -> bytes:
-    """Return a question about images as `core.predictions.helper.answers` reads it."""
+    """Encode the header of a prediction request for `core.predictions.helper.answers`."""
     header = {
         "owner": owner,
         "version_id": question.version_id,
@@ -309,9 +307,7 @@ def _append_prediction_results(
     found: Sequence[bytes | str],
     answered: EncodedPredictions,
 ) -> None:
-    """Append the results of a piece: a prediction for each decoded image, an error for the
-    others.
-    """
+    """Append the results for some images: a prediction for each decoded one, an error for others."""
     engines |= answered.engines
     predictions = iter(answered.items)
     for one in found:
@@ -326,7 +322,7 @@ def _append_prediction_results(
 def _encode_prediction_response(
     question: PredictionRequest, items: Sequence[bytes], engines: set[str]
 ) -> bytes:
-    """Return the whole response. If several engines took part, it names torch."""
+    """Encode the JSON response of a predict request. Of several engines it names torch."""
     engine = "torch" if "torch" in engines else next(iter(engines), None)
     promised = {} if question.sure is None else {"answers": question.sure}
     head = json.dumps(
@@ -338,7 +334,7 @@ def _encode_prediction_response(
 async def _run_in_thread(
     threads: ThreadPoolExecutor, call: Callable[..., T], *arguments: object
 ) -> T:
-    """Return the result of a call in a thread.
+    """Run a function in a thread pool and return its result.
 
     A cancelled caller waits for the end of the call, since the call uses things that are lent to
     it.
@@ -352,9 +348,7 @@ async def _run_in_thread(
 
 
 def _mark_exception_retrieved(start: "asyncio.Future[Any]") -> None:
-    """Mark an exception as retrieved: any waiting caller receives it, and otherwise nobody needs
-    it.
-    """
+    """Mark a future's exception as retrieved, so that asyncio does not log it as unhandled."""
     if not start.cancelled():
         start.exception()
 
@@ -362,7 +356,7 @@ def _mark_exception_retrieved(start: "asyncio.Future[Any]") -> None:
 def _select_files_for_decoding_turn(
     files: Sequence[bytes | bytearray | memoryview], begin: int, max_images: int
 ) -> list[bytes | bytearray | memoryview]:
-    """Return the files from `begin` on for one turn."""
+    """Select the image files to decode in one turn, limited in number and bytes."""
     piece: list[bytes | bytearray | memoryview] = []
     for data in files[begin : begin + max_images]:
         if piece and sum(map(len, piece)) + len(data) > FILE_BYTES:
@@ -372,7 +366,7 @@ def _select_files_for_decoding_turn(
 
 
 def _encode_named_prediction(name: str | None, answer: bytes) -> bytes:
-    """Return a prediction with its name; `answer` is a JSON object."""
+    """Add the image's name to its prediction, which is a JSON object."""
     return b'{"name": ' + json.dumps(name).encode() + b", " + answer[1:]
 
 

@@ -373,8 +373,7 @@ async def _poll_job_events(
 
 
 async def _load_job_response_facts(request: Request, row: JobRow) -> job_response.JobResponseFacts:
-    """Return the parts of a job's response beside its row; query again only for a task that stops
-    it."""
+    """Find what delays a job, such as a missing GPU, base or task, for the job's response."""
     device = None
     if row.wants_gpus is not None:
         device = job_response.find_missing_cuda_devices(

@@ -43,7 +43,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
 
 @dataclass(frozen=True)
 class MatrixQuery:
-    """The version whose ancestors the summary follows, and the window of the matrix."""
+    """Query of the accuracy matrix: its window, and the version whose ancestors are summarised."""
 
     version: str
     window: MatrixWindow

@@ -250,7 +250,7 @@ async def _validate_or_submit_file(
     repeat: idempotency.IdempotentRequest | None,
     whole: CompleteUpload | None = None,
 ) -> Response:
-    """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
+    """Validate or submit a received batch file; `whole`: the resumable upload that it came from."""
     batch_submission = await order.build_submission(file, repeat, whole)
     # Each runs to its end in a thread: a client that disconnects now has submitted its batch.
     if order.request.validate == "only":
@@ -265,8 +265,7 @@ async def _validate_or_submit_file(
 async def _process_resumable_upload(
     order: BatchSubmissionRequest, head: UploadRequestHead
 ) -> Response:
-    """Handle a batch that was uploaded in pieces; a validation keeps the upload, a submit consumes
-    it.
+    """Validate or submit a batch that was uploaded in pieces; only a submit consumes the upload.
 
     Raises:
         NotFound, UploadIncomplete: see `core.uploads.whole_uploads.find_complete_upload`.
@@ -304,7 +303,7 @@ async def _process_resumable_upload(
 
 
 def _parse_upload_reference(body: bytes) -> FromUpload:
-    """Parse the JSON body. Raises RequestValidationError, like bodies that FastAPI reads."""
+    """Parse the JSON body that names an upload to submit. Raises RequestValidationError."""
     value = parse_strict_json(body)
     try:
         return FromUpload.model_validate(value)
@@ -336,8 +335,8 @@ def _merge_trial_options(trials: TrialsRequest | None, body: FromUpload) -> Tria
     return asked
 
 
-def _build_accepted_response(done: SentBatchResponse[Any], job: JobOut, bell: Bell) -> Response:
-    """Return the task and its job, or the job of a validation; a new job wakes a worker."""
+def _build_accepted_response(done: SentBatch[Any], job: JobOut, bell: Bell) -> Response:
+    """Return the accepted task or validation with its job; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
         event = "check accepted" if job is done.response else "task accepted"
         log.info(event, model=job["model"], job=job["id"], task=job["task"])

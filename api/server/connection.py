@@ -45,12 +45,12 @@ once, the operating system would discard the response that the client has not re
 # uvicorn makes a protocol for each connection, and the state of the server is all that they share.
 @functools.lru_cache(4)
 def get_connection_limiter_of_server(server: ServerState) -> ConnectionLimiter:
-    """Return the connections of a server, with the limits from the environment."""
+    """Return a new limiter for a server's connections, with the limits from the environment."""
     return ConnectionLimiter(Settings(), asyncio.get_running_loop())
 
 
 class LimitedHttpConnection(HttpToolsProtocol):
-    """A connection of uvicorn's HTTP protocol with limits."""
+    """uvicorn's HTTP connection with limits on time, size and number of requests."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
     # Sending
 
     def on_response_complete(self) -> None:
-        """Start the next queued request, send the reason of a refusal, or wait for a request."""
+        """Continue after a response: start the next queued request, or send a waiting refusal."""
         # This replaces uvicorn's method, which counts for --limit-max-requests.
         self.server_state.total_requests += 1
         # A response follows the request with which it was counted, so the oldest client is done.

@@ -36,7 +36,7 @@ class WatchedConnection(Protocol):
     """A connection that can be checked and aborted."""
 
     def check_connection_deadline(self, now: float) -> None:
-        """Do what is due at this time of the event loop."""
+        """Abort the connection if a deadline has passed at this time of the event loop."""
 
     def abort_connection_if_idle(self) -> bool:
         """Abort the connection unless a request is in progress; return True if aborted."""

@@ -69,7 +69,7 @@ class SlowReaderDetector:
         return self._left_s <= 0
 
     def pause_stall_timing(self) -> None:
-        """Stop measuring while there is nothing to send."""
+        """Pause the measurement of reading speed while there is nothing to send."""
         self._at = None
 
     def abort_connection(self) -> None:
@@ -80,7 +80,7 @@ class SlowReaderDetector:
         self._transport.abort()
 
     def _measure_waiting_bytes(self) -> tuple[int, int]:
-        """Return bytes that wait, and bytes read since the connection began (it only grows)."""
+        """Return bytes not yet read by the client, and bytes read since the connection began."""
         buffered = self._transport.get_write_buffer_size()
         if self._is_counted:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)

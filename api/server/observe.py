@@ -21,7 +21,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 def render_metrics_page(metrics: QueueMetrics, version: str) -> bytes:
-    """Return the whole page in Prometheus's text format."""
+    """Render the service's metrics in Prometheus's text format."""
     # Apart from telemetry's own figures, which are summed over all processes.
     gauges = CollectorRegistry()
     gauges.register(_QueueGauges(metrics, version))
@@ -29,7 +29,7 @@ def render_metrics_page(metrics: QueueMetrics, version: str) -> bytes:
 
 
 class LatencyMiddleware:
-    """Pure ASGI middleware that measures every HTTP request under its route's template."""
+    """Pure ASGI middleware that measures the duration of every HTTP request by route template."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -65,7 +65,7 @@ class _QueueGauges(Collector):
         self._version = version
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the database's figures as gauges."""
+        """Yield counts of jobs and other database figures as Prometheus gauges."""
         now = self._metrics
         jobs = GaugeMetricFamily("perennial_jobs", "Jobs by state.", labels=["state"])
         for state, count in now.jobs.items():

@@ -38,7 +38,7 @@ class TrustedProxies:
         return parsed is not None and any(parsed in network for network in self._networks)
 
     def find_client_address(self, forwarded: Iterable[bytes]) -> str | None:
-        """Return the nearest address that is not trusted.
+        """Return the client's address: the nearest one in X-Forwarded-For that is no trusted proxy.
 
         Args:
             forwarded: values of X-Forwarded-For in order, from a request that a trusted proxy sent.
@@ -60,7 +60,7 @@ class TrustedProxies:
 
 @lru_cache(4096)
 def derive_address_counting_key(address: str) -> str:
-    """Return the key under which to count an address: IPv6 by network, IPv4 in IPv6 as IPv4."""
+    """Return the key under which to count a client address: IPv6 by network, IPv4 in IPv6 as IPv4."""
     parsed = _parse_address(address)
     # One client may send from any address of its network.
     if isinstance(parsed, ipaddress.IPv6Address):
@@ -79,7 +79,7 @@ def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addres
 
 
 def _strip_port_of_address(hop: str) -> str:
-    """Return a hop without its port.
+    """Return an address of X-Forwarded-For without its port.
 
     `192.0.2.1:99` and `[2001:db8::1]:99` have a port; `2001:db8::1` has none.
     """

@@ -19,8 +19,8 @@ class StopFlag:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def install_signal_handlers(self) -> None:
-        """Start handling signals; call it on the event loop, after the server has set its
-        handlers.
+        """Install signal handlers that set the flag; call it after the server has installed its
+        own.
         """
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -49,7 +49,7 @@ class StopFlag:
 
     @property
     def is_stopping(self) -> bool:
-        """True once the server is stopping."""
+        """True once the server has begun to stop."""
         return self._event is not None and self._event.is_set()
 
     async def wait_for_stop(self, seconds: float) -> bool:

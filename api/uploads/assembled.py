@@ -30,7 +30,7 @@ async def receive_joined_upload_pieces(
     look: Look,
     settings: Settings,
 ) -> AsyncIterator[ReceivedUpload]:
-    """Join the pieces of an upload in a spool file, which is removed at the end of the block.
+    """Join the pieces of an upload into one spool file, which is removed at the end of the block.
 
     Raises:
         NotFound: it was submitted or removed meanwhile.

@@ -95,7 +95,7 @@ def open_spool_file(
 
 
 def require_announced_digest(head: UploadRequestHead, sha256: str) -> None:
-    """Raise DigestMismatch if the head announced another digest of the body."""
+    """Raise DigestMismatch if a body's SHA-256 differs from the one in its request's head."""
     if head.digest is not None and head.digest != sha256:
         raise DigestMismatch(
             f"Content-Digest announced the sha256 {head.digest}, the body has {sha256}."
@@ -109,7 +109,7 @@ async def stream_body_to_writer(
     most: int,
     settings: Settings,
 ) -> None:
-    """Pass a body of at most `most` bytes to a writer, until its end.
+    """Stream a request body of at most `most` bytes to a writer.
 
     Raises:
         BodyTooLarge, BodyTruncated, BodyTimeout: the bytes before may still be finished.
@@ -164,7 +164,9 @@ class DoubleBufferedWriter:
         self._writing: asyncio.Future[None] | None = None
 
     async def buffer_bytes(self, data: memoryview) -> None:
-        """Buffer some bytes. Raises the sink's errors about earlier ones."""
+        """Copy received bytes into the buffer, which is flushed when full. Raises earlier write
+        errors.
+        """
         while data:
             count = min(len(data), FLUSH_BYTES - self._filled)
             self._filling[self._filled : self._filled + count] = data[:count]
@@ -173,14 +175,14 @@ class DoubleBufferedWriter:
                 await self._flush_buffer_to_sink()
 
     async def finish_sink(self) -> None:
-        """Flush all bytes and finish the sink. Raises the sink's errors."""
+        """Flush all buffered bytes and finish the file. Raises write errors."""
         await self._flush_buffer_to_sink()
         if self._writing is not None:
             await self._writing
         await asyncio.get_running_loop().run_in_executor(_disk, self._sink.finish)
 
     async def wait_until_sink_idle(self) -> None:
-        """Wait until no thread uses the sink, ignoring its errors."""
+        """Wait until no thread writes any more, ignoring write errors."""
         if self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing])
 

@@ -42,9 +42,7 @@ class UploadFormParser:
         )
 
     def write(self, data: mmap.mmap, length: int) -> None:
-        """Parse the next `length` bytes of the body. Raises Invalid if it is not a
-        multipart form.
-        """
+        """Parse the next bytes of a multipart body. Raises Invalid if it is no multipart form."""
         piece = data[:length]  # bytes, because the parser calls methods that mmap objects lack
         self._hash.update(piece)
         try:
@@ -53,7 +51,7 @@ class UploadFormParser:
             raise Invalid(f"The multipart body cannot be read: {error}.") from None
 
     def finish(self) -> None:
-        """Check that the form is complete, and finish the file.
+        """Check that the multipart form is complete, and finish its file.
 
         Raises:
             BodyTruncated: the closing boundary is missing.

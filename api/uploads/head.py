@@ -26,7 +26,7 @@ Look = Callable[[bytes, str | None], str]
 
 @dataclass(frozen=True)
 class UploadRules:
-    """The uploads that a route accepts.
+    """What an upload route accepts: form fields, media types and size limits.
 
     Attributes:
         route: method and path template, under which idempotency keys are stored.
@@ -47,7 +47,7 @@ class UploadRules:
 
 @dataclass(frozen=True)
 class UploadRequestHead:
-    """The properties of a body that its request's head declares.
+    """Lengths, digest and media type of an upload, as declared by the headers of its request.
 
     Attributes:
         limit, body_limit: maximum bytes of the file, and of the body that contains it.
@@ -68,7 +68,7 @@ class UploadRequestHead:
 def check_upload_head(
     request: Request, terms: UploadRules, limit: int, settings: Settings
 ) -> UploadRequestHead:
-    """Check the head of a request and return what it declares.
+    """Check the headers of an upload request and return what they declare.
 
     Args:
         limit: maximum size of the file in bytes.

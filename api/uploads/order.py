@@ -43,7 +43,7 @@ core.
 
 @dataclass(frozen=True)
 class BatchRequestOptions:
-    """Batch settings of a request.
+    """Query parameters of a request that submits or checks a batch.
 
     Attributes:
         recipe: override in the header, as JSON.
@@ -69,7 +69,7 @@ class BatchRequestOptions:
 
 @dataclass(frozen=True)
 class BatchSubmissionRequest:
-    """A batch that a client sends.
+    """A request to submit or check a batch: its model, recipe, trials and upload.
 
     Attributes:
         override: recipe of the batch; None: the model's.
@@ -90,7 +90,7 @@ class BatchSubmissionRequest:
     former_names: dict[str, str | None] = field(default_factory=dict)
 
     def refuse_batch_by_length(self, length: int | None) -> None:
-        """Refuse a batch that may not be sent, by its declared length."""
+        """Refuse a batch by its declared length if the model may not receive it."""
         settings = self.upload.settings
         # A mere validation stores nothing, and the bytes of a finished upload are already counted.
         takes_room = self.request.validate != "only" and not self.is_here
@@ -113,7 +113,7 @@ class BatchSubmissionRequest:
         repeat: idempotency.IdempotentRequest | None,
         whole: CompleteUpload | None = None,
     ) -> BatchSubmission:
-        """Inspect the received file and return its submission to the model.
+        """Inspect a received batch file and build its submission to the model.
 
         Args:
             whole: the upload in pieces that the file comes from.
@@ -191,7 +191,7 @@ class BatchSubmissionRequest:
 
 
 def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
-    """Return the options for reading a batch from a query or a form. Raises Invalid."""
+    """Parse the options for reading a batch from query or form texts. Raises Invalid."""
     try:
         return parse_reading_option_texts(texts)
     except ValueError as error:
@@ -199,14 +199,14 @@ def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
 
 
 def parse_trials(batch_request: BatchRequestOptions) -> TrialsRequest | None:
-    """Return the trials of a query. Raises Invalid."""
+    """Parse the recipes to compare (trials) from a batch request's query. Raises Invalid."""
     text = batch_request.trials
     recipes = None if text is None else parse_trial_recipes(text)
     return build_requested_trials(recipes, batch_request.choose, batch_request.max_seconds)
 
 
 def parse_trial_recipes(text: str) -> Literal["auto"] | list[RecipePatch]:
-    """Return the recipes of trials in a text: `auto`, or recipe overrides as JSON. Raises Invalid."""
+    """Parse the recipes to compare: `auto`, or a JSON list of recipe overrides. Raises Invalid."""
     if text == AUTO:
         return AUTO
     if len(text) > MAX_RECIPE_BYTES:
@@ -222,7 +222,7 @@ def build_requested_trials(
     choose: Choose | None,
     max_seconds: float | None,
 ) -> TrialsRequest | None:
-    """Return the trials of a request; None for a batch with one recipe.
+    """Build the request for trials from its fields; None for a batch with one recipe.
 
     Raises:
         Invalid: a field about trials without trials.
@@ -237,7 +237,7 @@ def build_requested_trials(
 
 
 def parse_recipe_override(text: bytes) -> RecipePatch:
-    """Return the recipe override in a JSON text. Raises InvalidRecipe."""
+    """Parse a recipe override from JSON text. Raises InvalidRecipe."""
     if len(text) > MAX_RECIPE_BYTES:
         raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")
     value = parse_strict_json(text, "The recipe")

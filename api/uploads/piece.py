@@ -42,9 +42,7 @@ from core.uploads.uploads import LEAST_BYTES, LeasedUpload, ReceivedUploadPiece
 async def hold_upload_lease(
     db: Database, actor: Actor, upload: str, offset: int
 ) -> AsyncIterator[LeasedUpload]:
-    """Hold an upload while the block writes to it. Raises as
-    `core.uploads.uploads.lease_upload_to_write`.
-    """
+    """Lease an upload within the block so that no other request writes to it. Renews the lease."""
     writing = await to_thread.run_sync(uploads.lease_upload_to_write, db, actor, upload, offset)
     renewing = asyncio.create_task(_renew_upload_lease(db, writing))
     try:
@@ -61,7 +59,7 @@ async def hold_upload_lease(
 
 
 def check_piece_size(request: Request, head: UploadRequestHead, writing: LeasedUpload) -> None:
-    """Refuse a piece by its declared length, before a byte of it is read.
+    """Refuse a piece of an upload by its declared length, before a byte of it is read.
 
     Raises:
         BodyTooLarge: it would go beyond the end of the file.
@@ -95,7 +93,8 @@ async def receive_upload_piece(
     checksum: PieceChecksum | None,
     settings: Settings,
 ) -> AsyncIterator[tuple[ReceivedUploadPiece, PerennialError | None]]:
-    """Read a piece into the spool; yield it with the error that cut it off, or None.
+    """Receive a piece of an upload into the spool; yield it with the error that cut it off, or
+    None.
 
     The received part of a piece that is cut off is kept, unless a checksum was announced: only the
     whole piece can match it.

@@ -79,7 +79,8 @@ class UploadIdempotency:
                 )
 
     def find_response_by_head(self, head: UploadRequestHead) -> Response | None:
-        """Return the earlier response if the head alone identifies the request, else None.
+        """Return the stored response if the request's headers alone identify a repetition, else
+        None.
 
         Raises:
             IdempotencyMismatch: the head alone shows that the request is a different one.
@@ -95,7 +96,8 @@ class UploadIdempotency:
         return None
 
     def find_response_by_body(self, whole: idempotency.IdempotentRequest | None) -> Response:
-        """Return the earlier response to this request, compared with its body.
+        """Return the stored response to a repeated request, whose body is compared with the first
+        one.
 
         Raises:
             IdempotencyMismatch: the earlier request was a different one.
@@ -106,14 +108,14 @@ class UploadIdempotency:
         return _build_repeated_response(self.earlier)
 
     def add_file_fingerprint(self, file: ReceivedUpload) -> idempotency.IdempotentRequest | None:
-        """Return the repeatable request with the fingerprint of its file; None without a key."""
+        """Add the digest of the uploaded file to the idempotent request; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
         return self.add_body_fingerprint(file.body_sha256, *fields, file.sha256)
 
     def add_body_fingerprint(
         self, sha256: str, *parts: str | None
     ) -> idempotency.IdempotentRequest | None:
-        """Return the repeatable request with its body's digest and fingerprint; None without a key.
+        """Add the digest of the body to the idempotent request; None without a key.
 
         Args:
             sha256: digest of the body.

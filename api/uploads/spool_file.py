@@ -14,7 +14,7 @@ from core.ingest.sniff import SNIFF_BYTES
 
 
 class SpoolFile:
-    """The spool file; its methods run in threads, one after the other.
+    """A temporary file that receives an upload; its methods run in threads, one after the other.
 
     Args:
         limit: maximum size in bytes.
@@ -35,11 +35,11 @@ class SpoolFile:
         self.size = 0
 
     def write(self, data: bytes | mmap.mmap, length: int) -> None:
-        """Append the first `length` bytes of `data`."""
+        """Append the first `length` bytes of `data` to the spool file."""
         self.append_piece(memoryview(data)[:length])
 
     def append_piece(self, data: memoryview) -> None:
-        """Append a piece.
+        """Append received bytes to the spool file.
 
         Raises:
             BodyTooLarge: the file would exceed its limit.
@@ -67,21 +67,21 @@ class SpoolFile:
             self.kind = look(self._first, self.media_type)
 
     def finish(self) -> None:
-        """Check the type of a file that was too short to be checked before."""
+        """Check the type of a spooled file that was too short to be checked before."""
         self._check_first_bytes()
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the bytes written so far, in hex."""
+        """SHA-256 of the bytes written to the spool file so far, in hex."""
         return self._hash.hexdigest()
 
     @property
     def body_sha256(self) -> str:
-        """SHA-256 of the whole body of the request, in hex."""
+        """SHA-256 of the whole request body, in hex."""
         return self.sha256
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """Close the spool file; a second call does nothing."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

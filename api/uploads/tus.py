@@ -39,7 +39,7 @@ _PAIR = re.compile(r"([\x21-\x2b\x2d-\x7e]{1,100})(?: ([A-Za-z0-9+/]*={0,2}))?")
 
 
 class TusVersionMiddleware:
-    """Pure ASGI middleware that adds the tus version to every response of these paths."""
+    """Pure ASGI middleware that adds the tus protocol version to responses of upload paths."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -64,13 +64,13 @@ class TusVersionMiddleware:
 
 @dataclass(frozen=True)
 class PieceChecksum:
-    """The announced checksum of a piece: the algorithm, and the digest in hex."""
+    """Checksum that a client announced for a piece of an upload: algorithm, and digest in hex."""
 
     algorithm: str
     hex: str
 
     def matches_file(self, path: Path) -> bool:
-        """Return True if a file has this checksum."""
+        """Return True if a file has the announced checksum."""
         with path.open("rb") as file:
             return hashlib.file_digest(file, self.algorithm).hexdigest() == self.hex
 
@@ -108,7 +108,7 @@ def get_unrepeated_header(headers: Headers, name: str) -> str | None:
 
 
 def parse_byte_count_header(headers: Headers, name: str) -> int:
-    """Return the number of bytes in a header.
+    """Parse a header that contains a number of bytes.
 
     Raises:
         Invalid: it is missing, or not a number from 0 to 10^18 − 1.
@@ -184,7 +184,7 @@ def is_last_piece(headers: Headers) -> bool | None:
 
 
 def build_upload_state_headers(state: UploadState) -> dict[str, str]:
-    """Return offset and expiry of an upload as headers of both protocols."""
+    """Return an upload's offset and expiry as headers of both resumable-upload protocols."""
     return {
         "Upload-Offset": str(state.offset),
         "Upload-Complete": "?1" if state.offset == state.length else "?0",
@@ -194,7 +194,7 @@ def build_upload_state_headers(state: UploadState) -> dict[str, str]:
 
 
 def build_upload_limit_headers(max_bytes: int, hours: float) -> dict[str, str]:
-    """Return the limits of uploads as headers of both protocols."""
+    """Return the size limits of uploads as headers of both resumable-upload protocols."""
     return {
         "Tus-Extension": EXTENSIONS,
         "Tus-Max-Size": str(max_bytes),

@@ -30,7 +30,7 @@ ContentDigest = Annotated[
 
 @dataclass(frozen=True)
 class UploadReception:
-    """One upload, from the head of its request to its response.
+    """Reception of one upload by a route, from its headers to its response.
 
         head = upload.check_request_head(limit)
         with upload.take_place_for_upload_in_progress():
@@ -48,7 +48,7 @@ class UploadReception:
     key: str | None
 
     def check_request_head(self, limit: int) -> UploadRequestHead:
-        """Check the request's head; raises as `api.uploads.head.check_upload_head`.
+        """Check the headers of the upload request; raises as `api.uploads.head.check_upload_head`.
 
         Args:
             limit: maximum size of the file in bytes.
@@ -108,7 +108,7 @@ class UploadReception:
 def make_upload_reception_dependency(
     terms: UploadRules,
 ) -> Callable[..., Awaitable[UploadReception]]:
-    """Return a dependency for `Depends`: an upload of a route with these terms."""
+    """Return a FastAPI dependency that creates an `UploadReception` with a route's rules."""
 
     async def make_upload_reception(
         request: Request,

@@ -22,7 +22,7 @@ from core.settings import Settings
 
 @dataclass(frozen=True)
 class BaseUploadOptions:
-    """The properties of a base in its request.
+    """Properties of an uploaded base, from its request.
 
     Attributes:
         architecture: a name or JSON.
@@ -42,7 +42,7 @@ class BaseUploadOptions:
 def parse_requested_classes(
     asked: BaseUploadOptions, file: ReceivedUpload, settings: Settings
 ) -> list[str] | None:
-    """Return the classes of a request; None if it names none.
+    """Parse the class names in a request to upload a base; None if it names none.
 
     Raises:
         Invalid, LabelsInvalid: the list is in the query and in the form, or cannot be used.
@@ -59,7 +59,7 @@ def parse_requested_classes(
 
 @dataclass(frozen=True)
 class RequestedBaseNetwork:
-    """The complete architecture and images that a base is for, and the architecture's family."""
+    """Architecture, its family and image format for which a base is uploaded."""
 
     architecture: ArchitectureChoice
     images: ModelImageSettings
@@ -72,7 +72,7 @@ def resolve_requested_base(
     catalogue: Callable[[], MethodCatalogue],
     settings: Settings,
 ) -> RequestedBaseNetwork:
-    """Return the complete architecture and images; the first use of the catalogue may take seconds.
+    """Resolve the architecture and image format of an uploaded base, with defaults filled in.
 
     Raises:
         Invalid, JobTooLarge: there is no such architecture, or it is too large.
@@ -94,8 +94,8 @@ def resolve_requested_base(
 
 async def load_expected_tensors(
     want: RequestedBaseNetwork, settings: Settings, work: ShapeWork, owner_id: str
-) -> ExpectedBaseTensors:
-    """Return the tensors that the base must contain; those of earlier requests are cached."""
+) -> ExpectedBase:
+    """Return names and shapes of the tensors that an uploaded base must contain, cached by request."""
     image = want.images.image
     cached = await to_thread.run_sync(
         get_cached_expected_base_tensors, settings, want.architecture, image

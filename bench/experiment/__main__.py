@@ -24,9 +24,7 @@ PLANS = Path(__file__).parent / "plans"
 
 
 def main() -> int:
-    """Run an experiment and return the exit status: 0, or 1 if runs failed. Raises PlanError for a
-    plan that cannot be run.
-    """
+    """Run the experiment of a plan file; return 0, or 1 if runs failed. Raises PlanError."""
     parser = argparse.ArgumentParser(prog="bench.experiment", description=__doc__.splitlines()[0])
     parser.add_argument("plan", help="a TOML file, or a name in bench/experiment/plans")
     parser.add_argument(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import torch
 
-from bench.experiment.data import Files
+from bench.experiment.data import DatasetFileCache
 from bench.experiment.figures import draw_experiment_figures
-from bench.experiment.grid import BaseRun, Run, expand_plan_to_runs
+from bench.experiment.grid import BaseTrainingRun, ExperimentRun, expand_plan_to_runs
 from bench.experiment.outcomes import collect_outcomes
-from bench.experiment.plan import Plan, PlanError
-from bench.experiment.pool import Work, run_work_in_children
+from bench.experiment.plan import ExperimentPlan, PlanError
+from bench.experiment.pool import ChildProcessWork, run_work_in_children
 from bench.experiment.runs import (
-    Store,
+    ExperimentResultStore,
     build_failure_record,
     execute_and_record_run,
     train_and_store_base,
@@ -26,7 +26,7 @@ from bench.experiment.tables import render_experiment_summary
 from bench.experiment.tidy import render_accuracies_csv, render_results_csv
 
 
-def run_experiment_plan(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
+def run_experiment_plan(plan: ExperimentPlan, data: Path, out: Path, jobs: int, device: str) -> int:
     """Carry out an experiment plan; return 1 if runs failed, else 0. Raises PlanError before the
     first run.
     """
@@ -34,8 +34,8 @@ def run_experiment_plan(plan: Plan, data: Path, out: Path, jobs: int, device: st
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")
     with _wait_for_other_processes(out):
-        bases, runs = expand_plan_to_runs(plan, Files(data, out / "data"), device)
-        store = Store(out)
+        bases, runs = expand_plan_to_runs(plan, DatasetFileCache(data, out / "data"), device)
+        store = ExperimentResultStore(out)
         waiting = {
             base.result_digest
             for base in bases
@@ -53,14 +53,17 @@ def run_experiment_plan(plan: Plan, data: Path, out: Path, jobs: int, device: st
 
 
 def run_unfinished_runs(
-    bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs: int
+    bases: Sequence[BaseTrainingRun],
+    runs: Sequence[ExperimentRun],
+    store: ExperimentResultStore,
+    jobs: int,
 ) -> None:
-    """Do all runs that have no result yet. Runs that were killed or ran out of memory are repeated,
-    half as many at once.
-    """
+    """Do all runs of the experiment that have no result yet; repeat killed ones with fewer at once."""
     while True:
         run_work_in_children(_build_base_work(bases, store), jobs)
-        run_work_in_children(_build_run_work(runs, store, Progress(runs, store, jobs)), jobs)
+        run_work_in_children(
+            _build_run_work(runs, store, RunProgressPrinter(runs, store, jobs)), jobs
+        )
         if jobs == 1 or all(store.is_run_finished(run.result_digest) for run in runs):
             return
         jobs //= 2
@@ -69,7 +72,7 @@ def run_unfinished_runs(
 
 @contextlib.contextmanager
 def _wait_for_other_processes(out: Path) -> Iterator[None]:
-    """Wait for another process that works in `out`, or for children of one that was killed."""
+    """Wait until no other process works on the experiment in folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
         try:
@@ -81,11 +84,12 @@ def _wait_for_other_processes(out: Path) -> Iterator[None]:
 
 
 def write_experiment_report(
-    plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store
+    plan: ExperimentPlan,
+    runs: Sequence[ExperimentRun],
+    bases: Sequence[BaseTrainingRun],
+    store: ExperimentResultStore,
 ) -> int:
-    """Write tables, summary.md and figures from the results so far, and return the number of failed
-    runs.
-    """
+    """Write the experiment's tables, summary and figures; return the number of failed runs."""
     outcomes, failed = collect_outcomes(runs, store)
     (store.out / "results.csv").write_text(render_results_csv(runs, outcomes, failed))
     (store.out / "accuracies.csv").write_text(render_accuracies_csv(runs, store))
@@ -98,19 +102,23 @@ def write_experiment_report(
     return len(failed)
 
 
-def _build_base_work(bases: Sequence[BaseRun], store: Store) -> Iterator[Work]:
+def _build_base_work(
+    bases: Sequence[BaseTrainingRun], store: ExperimentResultStore
+) -> Iterator[ChildProcessWork]:
     for base in bases:
         if store.get_base_folder(base.result_digest).exists():
             continue
 
-        def record_base_end(reason: str | None, base: BaseRun = base) -> None:
+        def record_base_end(reason: str | None, base: BaseTrainingRun = base) -> None:
             print(f"base {base.name}: {reason or 'trained'}", flush=True)
 
         print(f"base {base.name}: training", flush=True)
-        yield Work(partial(train_and_store_base, base, store), record_base_end)
+        yield ChildProcessWork(partial(train_and_store_base, base, store), record_base_end)
 
 
-def _build_run_work(runs: Sequence[Run], store: Store, progress: "Progress") -> Iterator[Work]:
+def _build_run_work(
+    runs: Sequence[ExperimentRun], store: ExperimentResultStore, progress: "RunProgressPrinter"
+) -> Iterator[ChildProcessWork]:
     seen = set()
     for run in runs:
         if run.result_digest in seen or store.is_run_finished(run.result_digest):
@@ -118,35 +126,37 @@ def _build_run_work(runs: Sequence[Run], store: Store, progress: "Progress") -> 
         seen.add(run.result_digest)  # runs under two names are made once
 
         if (
-            isinstance(run.base, BaseRun)
+            isinstance(run.base, BaseTrainingRun)
             and not store.get_base_folder(run.base.result_digest).exists()
         ):
             _record_run_failure(run, store, f"its base {run.base.name} could not be trained")
             progress.print_run_end(run)
             continue
 
-        def record_run_end(reason: str | None, run: Run = run) -> None:
+        def record_run_end(reason: str | None, run: ExperimentRun = run) -> None:
             if reason is not None:
                 _record_run_failure(run, store, reason)
             progress.print_run_end(run)
 
-        yield Work(partial(execute_and_record_run, run, store), record_run_end)
+        yield ChildProcessWork(partial(execute_and_record_run, run, store), record_run_end)
 
 
-def _record_run_failure(run: Run, store: Store, reason: str) -> None:
+def _record_run_failure(run: ExperimentRun, store: ExperimentResultStore, reason: str) -> None:
     store.write_run_record(
         run.result_digest,
         {**build_failure_record("killed", reason), "name": run.log_name, "config": run.config},
     )
 
 
-class Progress:
-    """A line per run that ends, with what is left and how long it will take.
+class RunProgressPrinter:
+    """Prints a line when an experiment run ends, with the estimated time left.
 
     A run is expected to take as long as those of its cell did, else as long as all did on average.
     """
 
-    def __init__(self, runs: Sequence[Run], store: Store, jobs: int) -> None:
+    def __init__(
+        self, runs: Sequence[ExperimentRun], store: ExperimentResultStore, jobs: int
+    ) -> None:
         self._store = store
         self._jobs = jobs
         self._seconds: dict[tuple[object, ...], list[float]] = {}
@@ -162,8 +172,8 @@ class Progress:
             flush=True,
         )
 
-    def print_run_end(self, run: Run) -> None:
-        """Print how a run ended, and the estimated time that is left."""
+    def print_run_end(self, run: ExperimentRun) -> None:
+        """Print how an experiment run ended, and the estimated time that is left."""
         self._left.pop(run.result_digest, None)
         self._record_run_duration(run)
         record = self._store.read_run_record(run.result_digest)
@@ -179,7 +189,7 @@ class Progress:
             flush=True,
         )
 
-    def _record_run_duration(self, run: Run) -> None:
+    def _record_run_duration(self, run: ExperimentRun) -> None:
         record = self._store.read_run_record(run.result_digest)
         if record is not None and record["status"] == "done":
             self._seconds.setdefault(run.table_cells[0], []).append(record["seconds"])

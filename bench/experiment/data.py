@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.experiment.plan import Images, PlanError
+from bench.experiment.plan import PlanError, PlannedImages
 from core.errors import PerennialError
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import IngestOptions, ingest_archive
@@ -37,51 +37,47 @@ _IDX_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype("u1"), 12: np.dtype(">i4")}
 
 
 @dataclass(frozen=True)
-class Source:
-    """A decoded source: `names` of all classes, and `<part>.safetensors` in `folder`; labels index
-    `names`."""
+class DecodedDataSet:
+    """A decoded data set of an experiment: class names, and its folder of safetensors files."""
 
     folder: Path
     names: tuple[str, ...]
 
     @property
     def content_digest(self) -> str:
-        """Digest of the data's content and of how it was decoded."""
+        """Digest of the data set's content and of how it was decoded."""
         return self.folder.name
 
 
-class Files:
-    """Dataset files below `cache`, made at the first request and shared from then on."""
+class DatasetFileCache:
+    """Creates and caches the dataset files that an experiment's runs read."""
 
     def __init__(self, data: Path, cache: Path) -> None:
         """data: what `path` of a plan is relative to."""
         self._data = data
         self._cache = cache
-        self._sources: dict[tuple[str, int, int], Source] = {}
+        self._sources: dict[tuple[str, int, int], DecodedDataSet] = {}
 
-    def decode_source(self, images: Images) -> Source:
-        """Return the decoded data set. Raises PlanError if its files are missing or of another
-        kind.
-        """
+    def decode_source(self, images: PlannedImages) -> DecodedDataSet:
+        """Return a data set in decoded form, decoding it on first use. Raises PlanError."""
         key = (images.path, images.size, images.channels)
         if key not in self._sources:
             self._sources[key] = self._decode_or_load_source(images)
         return self._sources[key]
 
-    def get_image_shape(self, images: Images) -> dict[str, int]:
-        """Return the size and the channels of the images that `file` writes."""
+    def get_image_shape(self, images: PlannedImages) -> dict[str, int]:
+        """Return size and channels of the images in a data set, after padding."""
         pixels, _ = open_dataset(self.decode_source(images).folder / "train.safetensors")
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
     def make_dataset_file(
         self,
-        images: Images,
+        images: PlannedImages,
         classes: Sequence[int],
         part: str,
         split: tuple[int, int, int] | None = None,
     ) -> Path:
-        """Write a dataset of `classes` (numbers in the source), whose labels index them in the
-        given order, and return its path.
+        """Write a dataset file with some classes (and images) of a data set, and return its path.
 
         split: (i, n, order): the i-th of n near-equal shares of each class's images, which are
         shuffled by `order`.
@@ -112,7 +108,7 @@ class Files:
         return path
 
     def _write_digits_folder(self, path: str) -> Path:
-        """Return the folder with scikit-learn's digits, which is written when it is first needed."""
+        """Return the folder with scikit-learn's digits, writing it on first use."""
         folder = self._cache / Path(path).name
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=_make_folder(folder.parent)) as scratch:
@@ -122,7 +118,7 @@ class Files:
                 new.rename(folder)
         return folder
 
-    def _decode_or_load_source(self, images: Images) -> Source:
+    def _decode_or_load_source(self, images: PlannedImages) -> DecodedDataSet:
         folder = (
             self._write_digits_folder(images.path)
             if images.path in BUNDLED
@@ -156,11 +152,11 @@ class Files:
                     raise PlanError(f"{folder}: {error}") from error
                 (new / "classes.json").write_text(json.dumps(names, ensure_ascii=False))
                 new.rename(target)
-        return Source(target, tuple(json.loads((target / "classes.json").read_text())))
+        return DecodedDataSet(target, tuple(json.loads((target / "classes.json").read_text())))
 
 
 def _read_idx_source(files: list[Path], out: Path) -> list[str]:
-    """Read training and test images from four idx files, with class names, the labels as text."""
+    """Read a data set from four idx files like MNIST's; return its class names."""
     highest = 0
     for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):
         pixels, labels = (
@@ -214,9 +210,9 @@ def _pack_files_as_archive(folder: Path, files: list[Path], path: Path) -> Path:
 
 
 def _read_class_archives(
-    archives: list[Path], images: Images, scratch: Path, out: Path
+    archives: list[Path], images: PlannedImages, scratch: Path, out: Path
 ) -> list[str]:
-    """Read both parts of all archives, whose classes follow each other, and return the class names."""
+    """Read a data set from zip archives with different classes; return the class names."""
     names: list[str] = []
     blocks: dict[str, list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]] = {
         part: [] for part in PARTS
@@ -245,7 +241,7 @@ def _read_class_archives(
 
 
 def _sample_rows_by_seed(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
-    """Draw `limit` of the rows by a fixed seed, in their order; all when there are fewer."""
+    """Sample `limit` row indices by a fixed seed, in ascending order; all if there are fewer."""
     if limit is None or len(rows) <= limit:
         return rows
     return np.sort(np.random.default_rng(0).permutation(rows)[:limit])
@@ -254,8 +250,8 @@ def _sample_rows_by_seed(rows: npt.NDArray[np.int64], limit: int | None) -> npt.
 def _select_share_of_rows(
     rows: npt.NDArray[np.int64], i: int, n: int, order: int
 ) -> npt.NDArray[np.int64]:
-    """Return the i-th of n shares of the rows, shuffled by a fixed seed for each order. Raises
-    PlanError for an empty share.
+    """Return the i-th of n equal shares of shuffled row indices. Raises PlanError for an empty
+    share.
     """
     shuffled = np.random.default_rng([order, len(rows)]).permutation(rows)
     found = np.sort(np.array_split(shuffled, n)[i])

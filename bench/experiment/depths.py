@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from bench.experiment.outcomes import Outcome
+from bench.experiment.outcomes import RunOutcome
 from bench.experiment.statistics import (
     Array,
     Figure,
@@ -31,13 +31,13 @@ Coefficient = Callable[[Array, Array], Array]
 
 
 class DepthStudy:
-    """Outcomes of one data set, scenario and protocol.
+    """Study of network depths in one data set, scenario and protocol: update norms and forgetting.
 
     `accuracy`, `forgetting`, `moved`: [repetition, depth, method]; what is missing or undefined is
     NaN. Depths are named by their index in `depths`.
     """
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[RunOutcome]) -> None:
         judged = [o for o in outcomes if not o.run.reference]
         self.depths = sorted({o.run.depth for o in judged})
         self.methods = list(dict.fromkeys(o.run.method for o in judged))
@@ -59,41 +59,39 @@ class DepthStudy:
 
     @property
     def has_several_depths(self) -> bool:
-        """True if any method has results at several depths."""
+        """True if any method has results at several network depths."""
         return bool((np.isfinite(self.accuracy).any(0).sum(0) > 1).any())
 
     def compute_mean_update_norm(self, depth: int) -> Figure:
-        """Return the mean update norm at a depth; a repetition counts once, with the mean over its
-        methods.
-        """
+        """Return the mean norm of weight updates at a network depth, over repetitions."""
         return compute_mean_with_interval(_average_defined(self.moved[:, depth]).tolist())
 
     def compute_mean_forgetting(self, depth: int) -> Figure:
-        """Return the mean forgetting at a depth; a repetition counts once, with the mean over its
-        methods.
-        """
+        """Return the mean forgetting at a network depth, over repetitions."""
         return compute_mean_with_interval(_average_defined(self.forgetting[:, depth]).tolist())
 
     def compute_update_growth(self, first: int, second: int) -> Figure:
-        """Return the mean growth of the update norm from one depth to another, comparing runs with
-        the same order and seed.
+        """Return how much the update norm grows between two network depths, for runs with equal
+        seeds.
         """
         return compute_mean_with_interval(
             _average_defined(self.moved[:, second] - self.moved[:, first]).tolist()
         )
 
     def count_measured_runs(self, depth: int) -> int:
-        """Return the number of runs at a depth that have both an update norm and a forgetting."""
+        """Return the number of runs at a network depth with both update norm and forgetting."""
         return int(np.isfinite(self.moved[:, depth] + self.forgetting[:, depth]).sum())
 
     def compute_forgetting_correlation(self, depth: int, coefficient: Coefficient) -> Figure:
-        """Return the correlation of forgetting with the update norm over all runs at a depth."""
+        """Return the correlation of forgetting with the update norm over all runs at a network
+        depth.
+        """
         return bootstrap_statistic_interval(
             self.repetitions, lambda draws: self._draw_correlations(depth, coefficient, draws)
         )
 
     def compute_correlation_growth(self, coefficient: Coefficient) -> Figure:
-        """Return the correlation at the greatest depth minus that at the smallest."""
+        """Return the correlation at the greatest network depth minus that at the smallest."""
         return bootstrap_statistic_interval(
             self.repetitions,
             lambda draws: (
@@ -103,7 +101,7 @@ class DepthStudy:
         )
 
     def compute_ranking_agreement(self, first: int, second: int) -> Figure:
-        """Return Kendall's tau-b between the rankings of methods by mean ACC at two depths."""
+        """Return Kendall's tau-b between the rankings of methods by mean ACC at two network depths."""
         return bootstrap_statistic_interval(
             self.repetitions,
             lambda draws: compute_kendall_tau(
@@ -112,15 +110,14 @@ class DepthStudy:
         )
 
     def compute_ranking_agreements(self) -> dict[tuple[int, int], Figure]:
-        """Return Kendall's tau-b between the rankings of methods, for every pair of depths."""
+        """Return Kendall's tau-b between the rankings of methods for every pair of network depths."""
         return {
             pair: self.compute_ranking_agreement(*pair)
             for pair in combinations(range(len(self.depths)), 2)
         }
 
     def find_ranking_reversals(self) -> list[tuple[str, str, list[int], list[int]]]:
-        """Return (a, b, depths where method a is surely better than b, depths where it is surely
-        worse), where both exist.
+        """Find pairs of methods of which each is significantly better at some network depths.
 
         Surely: the 95 % t-interval of the difference in ACC, paired by repetition, excludes 0.
         """
@@ -148,14 +145,14 @@ class DepthStudy:
 
 
 def _average_defined(values: Array, axis: int = -1) -> Array:
-    """Return the mean of the values that are not missing; NaN when there is none."""
+    """Return the mean of the defined values; NaN if there is none."""
     there = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(there, values, 0).sum(axis) / there.sum(axis))
 
 
 def describe_depth_findings(study: DepthStudy) -> list[str]:
-    """Describe what the depth study found, as three Markdown paragraphs."""
+    """Describe the findings about network depth in three Markdown paragraphs."""
     return [
         _describe_ranking_agreement(study),
         _describe_update_growth(study),
@@ -243,7 +240,7 @@ def _describe_correlation(study: DepthStudy) -> str:
 
 
 def format_statistic(figure: Figure) -> str:
-    """Format a statistic with its interval."""
+    """Format a statistic with its confidence interval."""
     value, interval = figure
     if value is None:
         return "undefined"

@@ -14,13 +14,13 @@ from matplotlib.lines import Line2D
 
 from bench.experiment import statistics
 from bench.experiment.depths import DepthStudy, format_statistic
-from bench.experiment.outcomes import Outcome, group_by_cell, list_defined_values
+from bench.experiment.outcomes import RunOutcome, group_by_cell, list_defined_values
 
 DPI = 150
 PANEL, LEGEND = 2.6, 1.8  # inches
 
 
-def draw_experiment_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+def draw_experiment_figures(outcomes: Sequence[RunOutcome], folder: Path) -> list[Path]:
     """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
@@ -54,10 +54,8 @@ def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[Any]]:
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _draw_accuracy_matrices(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw accuracy matrices, mean over orders and seeds: a row of panels per depth, a column per
-    method.
-    """
+def _draw_accuracy_matrices(outcomes: Sequence[RunOutcome]) -> Figure:
+    """Draw mean accuracy matrices: a row of panels per network depth, a column per method."""
     cells = group_by_cell(outcomes)
     methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
     figure, axes = _create_panels(len(depths), len(methods))
@@ -79,9 +77,9 @@ def _draw_accuracy_matrices(outcomes: Sequence[Outcome]) -> Figure:
     return figure
 
 
-def _draw_accuracy_over_tasks(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw the primary accuracy after each task, mean with t-interval: a panel per depth, a line
-    per method.
+def _draw_accuracy_over_tasks(outcomes: Sequence[RunOutcome]) -> Figure:
+    """Draw the mean accuracy after each task with its interval: a panel per depth, a line per
+    method.
     """
     cells = group_by_cell(outcomes)
     methods = list(dict.fromkeys(cell[3] for cell in cells))
@@ -149,8 +147,8 @@ def _draw_ranking_agreement(study: DepthStudy) -> Figure:
     return figure
 
 
-def _draw_source_accuracy(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw accuracy on new classes against accuracy kept on the base's classes: a point per run."""
+def _draw_source_accuracy(outcomes: Sequence[RunOutcome]) -> Figure:
+    """Draw accuracy on new classes against the base's retained accuracy: a point per run."""
     figure, axes = _create_panels(1, 1)
     figure.suptitle("new classes against old")
     cells = {
@@ -177,7 +175,7 @@ def _write_cell_text(axis: Axes, row: int, column: int, text: str, *, light: boo
 def _add_method_legend(
     figure: Figure, names: Sequence[str], shown: Sequence[str] | None = None
 ) -> None:
-    """Add a legend: method names in the order of the colours C0, C1 …; by default all."""
+    """Add a legend with the methods' names and colours to a figure."""
     handles = [
         Line2D([], [], marker=".", color=f"C{number}", label=name)
         for number, name in enumerate(names)

@@ -20,10 +20,18 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from bench.experiment import joint
-from bench.experiment.data import Files
-from bench.experiment.plan import Base, DataSet, Images, Method, Patch, Plan, PlanError
-from bench.experiment.readout import HeldOut
-from core.contract.catalogue import MethodCatalogue
+from bench.experiment.data import DatasetFileCache
+from bench.experiment.plan import (
+    ExperimentPlan,
+    Patch,
+    PlanError,
+    PlannedBase,
+    PlannedDataSet,
+    PlannedImages,
+    PlannedMethod,
+)
+from bench.experiment.readout import HeldOutTask
+from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import InvalidRecipe
 from core.learning.catalogue import build_recipe_catalogue
@@ -43,31 +51,31 @@ Cell = tuple[str, str, str, str, int]
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What is trained on at one stage (labels index `classes`), and the task's own test set."""
+class TaskStage:
+    """Training data of one task in an experiment, and its test set."""
 
     train: Path
     classes: list[str]
-    test: HeldOut
+    test: HeldOutTask
 
 
 @dataclass(frozen=True)
-class BaseRun:
-    """A base to train: one task with all its classes."""
+class BaseTrainingRun:
+    """A base network that an experiment trains before its runs: one task with all its classes."""
 
     name: str
     config: dict[str, Any]
-    stage: Stage
+    stage: TaskStage
 
     @property
     def result_digest(self) -> str:
-        """Digest of everything that decides the result of training a base."""
+        """Digest of everything that decides the result of training the base."""
         return digest_configuration(self.config)
 
 
 @dataclass(frozen=True)
-class PackagedStart:
-    """A base of the package, under the plan's name for it."""
+class PackagedBaseStart:
+    """A packaged base from which runs of an experiment start, under the plan's name for it."""
 
     name: str
     packaged: str
@@ -79,8 +87,8 @@ class PackagedStart:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One stream learned by one method. `config` has everything that decides its result."""
+class ExperimentRun:
+    """One run of an experiment: a method learns a stream of tasks with one order and seed."""
 
     data: str
     scenario: str
@@ -90,25 +98,23 @@ class Run:
     seed: int
     joint: bool | Literal["last"]
     reference: bool
-    base: BaseRun | PackagedStart | None
+    base: BaseTrainingRun | PackagedBaseStart | None
     config: dict[str, Any]
-    stages: list[Stage]
+    stages: list[TaskStage]
 
     @property
     def result_digest(self) -> str:
-        """Digest of everything that decides the result of a run."""
+        """Digest of everything that decides the result of the run."""
         return digest_configuration(self.config)
 
     @property
     def readout_protocols(self) -> list[str]:
-        """Readout protocols of a run: heads per task, one head for all tasks, or both for heads
-        that grow either way.
-        """
+        """Protocols by which the run is evaluated: heads per task, one head for all tasks, or both."""
         return ["class", "task"] if self.scenario == "class" else [self.scenario]
 
     @property
     def table_cells(self) -> list[Cell]:
-        """Cells of the result tables that a run belongs to."""
+        """Cells of the result tables to which the run contributes."""
         return [
             (self.data, self.scenario, readout, self.method, self.depth)
             for readout in self.readout_protocols
@@ -121,9 +127,10 @@ class Run:
         return f"{self.data} {self.scenario} {self.method} {place}"
 
 
-def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
-    """Return the bases to train and the runs of a plan; orders and seeds vary last, so that early
-    results cover every method.
+def expand_plan_to_runs(
+    plan: ExperimentPlan, files: DatasetFileCache, device: str
+) -> tuple[list[BaseTrainingRun], list[ExperimentRun]]:
+    """Return the bases and runs of an experiment plan; orders and seeds vary last.
 
     Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made
     before.
@@ -142,7 +149,7 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
         _check_network_buildable(plan, method, files.get_image_shape(data)["size"])
         resolve_cell_recipe(plan, method, scenario, depth, 0)
     bases = {base.name: _resolve_method_base(base, files, device) for base in plan.bases}
-    trained = [base for base in bases.values() if isinstance(base, BaseRun)]
+    trained = [base for base in bases.values() if isinstance(base, BaseTrainingRun)]
     runs = []
     for order in range(plan.orders):
         for seed in plan.seeds:
@@ -172,7 +179,7 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
                     **({"order": order} if scenario == "data" else {}),
                     "base": base.result_digest if base else None,
                 }
-                if isinstance(base, PackagedStart):
+                if isinstance(base, PackagedBaseStart):
                     known = packaged_base.load_base_normalisation(
                         files.get_image_shape(data)["channels"], base.packaged
                     )
@@ -185,7 +192,7 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
                     stages = _build_run_stages(data, files, tasks, joint=bool(method.joint))
                 key = (data.name, scenario, method.name, depth, order, seed)
                 runs.append(
-                    Run(
+                    ExperimentRun(
                         *key,
                         method.joint,
                         bool(method.joint) or method.reference,
@@ -197,8 +204,10 @@ def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[Bas
     return trained, runs
 
 
-def _list_task_classes(data: DataSet, count: int, scenario: str, order: int) -> list[list[int]]:
-    """Return the classes of each task; in the data scenario all classes in every task."""
+def _list_task_classes(
+    data: PlannedDataSet, count: int, scenario: str, order: int
+) -> list[list[int]]:
+    """Return the classes of each task; in the data scenario every task has all classes."""
     chosen = data.select_classes(count)
     if scenario == "data":
         return [sorted(chosen)] * (data.splits or 1)
@@ -210,8 +219,7 @@ def _list_task_classes(data: DataSet, count: int, scenario: str, order: int) -> 
 def split_classes_into_tasks(
     classes: list[int], per_task: int, order: int, name: str, first: int | None = None
 ) -> list[list[int]]:
-    """Split classes into tasks: order 0 leaves them as they are, order k permutes them by
-    default_rng(1000 + k).
+    """Split classes into tasks; order 0 keeps their order, order k permutes them by a fixed seed.
 
     first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises
     PlanError when the tasks do not come out even.
@@ -230,8 +238,10 @@ def split_classes_into_tasks(
     return [sorted(classes[a:b]) for a, b in pairwise([*starts, len(classes)])]
 
 
-def resolve_cell_recipe(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:
-    """Return the complete recipe of a cell of the plan. Raises PlanError naming the method."""
+def resolve_cell_recipe(
+    plan: ExperimentPlan, method: PlannedMethod, scenario: str, depth: int, seed: int
+) -> Recipe:
+    """Return the complete recipe for a method in a scenario of the plan. Raises PlanError."""
     patch: Patch = dict(plan.recipe)
     for one in method.list_recipe_patches(scenario):
         patch = merge_recipe(patch, one)
@@ -265,8 +275,8 @@ def _build_learning_catalogue() -> MethodCatalogue:
     return build_recipe_catalogue()
 
 
-def _check_network_buildable(plan: Plan, method: Method, size: int) -> None:
-    """Raise PlanError when a run's network cannot be built."""
+def _check_network_buildable(plan: ExperimentPlan, method: PlannedMethod, size: int) -> None:
+    """Raise PlanError if a run's network cannot be built."""
     try:
         info, _ = parse_architecture(plan.get_method_architecture(method))
     except ValueError as error:
@@ -277,9 +287,11 @@ def _check_network_buildable(plan: Plan, method: Method, size: int) -> None:
         )
 
 
-def _resolve_method_base(base: Base, files: Files, device: str) -> BaseRun | PackagedStart:
+def _resolve_method_base(
+    base: PlannedBase, files: DatasetFileCache, device: str
+) -> BaseTrainingRun | PackagedBaseStart:
     if base.images is None:
-        return PackagedStart(base.name, base.packaged or packaged_base.PACKAGED)
+        return PackagedBaseStart(base.name, base.packaged or packaged_base.PACKAGED)
     patch = {"method": "finetune", **base.recipe, "seed": base.seed}
     recipe = _resolve_recipe_or_fail(patch, "class", base.architecture, f"bases: {base.name}")
     classes = base.images.select_classes(len(files.decode_source(base.images).names))
@@ -287,13 +299,19 @@ def _resolve_method_base(base: Base, files: Files, device: str) -> BaseRun | Pac
         **_build_run_config(base.images, files, base.architecture, recipe, device),
         "classes": classes,
     }
-    return BaseRun(base.name, config, _build_task_stage(base.images, files, 1, classes, classes))
+    return BaseTrainingRun(
+        base.name, config, _build_task_stage(base.images, files, 1, classes, classes)
+    )
 
 
 def _build_run_config(
-    images: Images, files: Files, architecture: dict[str, Any], recipe: Recipe, device: str
+    images: PlannedImages,
+    files: DatasetFileCache,
+    architecture: dict[str, Any],
+    recipe: Recipe,
+    device: str,
 ) -> dict[str, Any]:
-    """Return everything that decides a run besides its tasks."""
+    """Return the configuration of a run without its tasks; it decides the result."""
     return {
         "architecture": architecture,
         "recipe": recipe.model_dump(mode="json", by_alias=True),
@@ -311,8 +329,8 @@ def _build_run_config(
 
 
 def _build_run_stages(
-    images: Images, files: Files, tasks: list[list[int]], *, joint: bool
-) -> list[Stage]:
+    images: PlannedImages, files: DatasetFileCache, tasks: list[list[int]], *, joint: bool
+) -> list[TaskStage]:
     stages = []
     for number, task in enumerate(tasks, 1):
         union = sorted({c for earlier in tasks[:number] for c in earlier})
@@ -321,10 +339,14 @@ def _build_run_stages(
 
 
 def _build_data_scenario_stages(
-    data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool
-) -> list[Stage]:
-    """Return the tasks of the data scenario: the same classes and test images, other training
-    images in each.
+    data: PlannedDataSet,
+    files: DatasetFileCache,
+    tasks: list[list[int]],
+    order: int,
+    *,
+    joint: bool,
+) -> list[TaskStage]:
+    """Split the data scenario into tasks: same classes and test images, different training images.
 
     A joint run has the last stage alone, with all images: with few images in each of many tasks,
     training from scratch on all so far at every stage would take longer than everything else.
@@ -334,37 +356,41 @@ def _build_data_scenario_stages(
     test = files.make_dataset_file(data, classes, "test")
     if joint:
         return [
-            Stage(
-                files.make_dataset_file(data, classes, "train"), names, HeldOut(count, test, names)
+            TaskStage(
+                files.make_dataset_file(data, classes, "train"),
+                names,
+                HeldOutTask(count, test, names),
             )
         ]
     return [
-        Stage(
+        TaskStage(
             files.make_dataset_file(data, classes, "train", (i, count, order)),
             names,
-            HeldOut(i + 1, test, names),
+            HeldOutTask(i + 1, test, names),
         )
         for i in range(count)
     ]
 
 
 def _build_task_stage(
-    images: Images, files: Files, number: int, train: list[int], test: list[int]
-) -> Stage:
+    images: PlannedImages, files: DatasetFileCache, number: int, train: list[int], test: list[int]
+) -> TaskStage:
     names = files.decode_source(images).names
-    tested = HeldOut(
+    tested = HeldOutTask(
         number, files.make_dataset_file(images, test, "test"), [names[c] for c in test]
     )
-    return Stage(files.make_dataset_file(images, train, "train"), [names[c] for c in train], tested)
+    return TaskStage(
+        files.make_dataset_file(images, train, "train"), [names[c] for c in train], tested
+    )
 
 
 @cache
 def _hash_runner_files() -> str:
-    """Return the SHA-256 of the files of this package that decide the result of a run."""
+    """Return the SHA-256 of this package's files that decide the result of a run."""
     folder = Path(__file__).parent
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in DECIDING)).hexdigest()
 
 
 def digest_configuration(config: Mapping[str, Any]) -> str:
-    """Return a name for a run's configuration, 32 hexadecimal digits."""
+    """Return the digest of a run's configuration, 32 hexadecimal digits."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]

@@ -19,31 +19,27 @@ from core.learning.recipe import Recipe, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-class Groups(StrictRecipeModel):
-    """`groups`: the class names of each task."""
+class JointTrainingHyper(StrictRecipeModel):
+    """Hyper-parameters of the joint method. `groups`: the class names of each task."""
 
     groups: list[list[str]]
 
 
-class JointHeads(FinetuneMethod):
-    """One head whose rows compete within their task: what separate heads on one backbone
-    compute.
+class JointTraining(Finetune):
+    """Continual-learning method that trains on all tasks at once, with logits compared within a
+    task.
     """
 
     name = "joint-heads"
     description = "Cross-entropy of each image over the classes of its own task."
     source = "The joint reference of van de Ven and Tolias 2019, arXiv 1904.07734"
     scenarios = ("class",)
-    Hyper = Groups
+    Hyper = JointTrainingHyper
     neutral = None  # type: ignore[assignment]  # a method may have none, but fine-tuning has one
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
-    def compute_loss_terms(
-        self, ctx: TaskTrainingContext, batch: TrainingBatch
-    ) -> dict[str, Tensor]:
-        """Return the cross-entropy of logits [B, classes], with the logits of classes outside the
-        label's group at −∞.
-        """
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+        """Return the cross-entropy of logits, with those of other tasks' classes masked."""
         logits = self.forward(ctx.network, batch.x, batch.task).float()
         group = ctx.cache.get("group")
         if group is None:
@@ -58,21 +54,19 @@ class JointHeads(FinetuneMethod):
 
 @contextlib.contextmanager
 def register_joint_method() -> Iterator[None]:
-    """Register the joint method within a block, so that recipes may name it; also usable as a
-    decorator.
-    """
-    if JointHeads.name in registry.METHODS:
+    """Register the joint-training method within a block, so that recipes may name it."""
+    if JointTraining.name in registry.METHODS:
         yield
         return
-    registry.register(JointHeads)
+    registry.register(JointTraining)
     try:
         yield
     finally:
-        del registry.METHODS[JointHeads.name]
+        del registry.METHODS[JointTraining.name]
 
 
 def build_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
-    """Return the value of `recipe.method` for a joint run of tasks with these class names."""
+    """Return the recipe's method for joint training of tasks with these class names."""
     if scenario == "task" or recipe.train_ce == "masked":
-        return {"name": JointHeads.name, "groups": tasks}
+        return {"name": JointTraining.name, "groups": tasks}
     return {"name": "finetune"}

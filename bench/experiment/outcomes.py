@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.experiment.grid import Cell, Run
-from bench.experiment.runs import Store
+from bench.experiment.grid import Cell, ExperimentRun
+from bench.experiment.runs import ExperimentResultStore
 from core.statistics.matrix import AccuracyMatrixRow, LineageAccuracyMatrix, average_defined_values
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One finished run under one protocol.
+class RunOutcome:
+    """Figures of one finished run under one evaluation protocol.
 
     Accuracies are shares; `matrix` has a row per stage and a column per task, None above the
     diagonal. `moved`: the norm of each update over what may move. `source`: accuracy on the base's
@@ -22,7 +22,7 @@ class Outcome:
     depth; None without a joint run.
     """
 
-    run: Run
+    run: ExperimentRun
     readout: str
     matrix: list[list[float | None]]
     figures: dict[str, float | None]
@@ -33,19 +33,19 @@ class Outcome:
 
     @property
     def table_cell(self) -> Cell:
-        """Cell of the result tables that an outcome belongs to."""
+        """Cell of the result tables to which the outcome belongs."""
         return self.run.data, self.run.scenario, self.readout, self.run.method, self.run.depth
 
     @property
     def order_and_seed(self) -> tuple[int, int]:
-        """Order and seed of a run, in which the repetitions of a cell differ."""
+        """Order and seed of the run, which tell repetitions of one cell apart."""
         return self.run.order, self.run.seed
 
 
 def collect_outcomes(
-    runs: Sequence[Run], store: Store
-) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
-    """Return the outcomes of finished runs, and (run, record) of each failed one."""
+    runs: Sequence[ExperimentRun], store: ExperimentResultStore
+) -> tuple[list[RunOutcome], list[tuple[ExperimentRun, dict[str, Any]]]]:
+    """Compute the outcomes of finished runs, and return (run, record) of each failed one."""
     outcomes, failed = [], []
     joint: dict[tuple[Any, ...], LineageAccuracyMatrix] = {}
     done = []
@@ -70,21 +70,21 @@ def collect_outcomes(
     return outcomes, failed
 
 
-def group_by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
-    """Group outcomes that repeat one cell of the plan, in the plan's order."""
-    cells: dict[Cell, list[Outcome]] = {}
+def group_by_cell(outcomes: Sequence[RunOutcome]) -> dict[Cell, list[RunOutcome]]:
+    """Group outcomes by the table cell that they repeat, in the plan's order."""
+    cells: dict[Cell, list[RunOutcome]] = {}
     for outcome in outcomes:
         cells.setdefault(outcome.table_cell, []).append(outcome)
     return cells
 
 
-def list_defined_values(outcomes: Sequence[Outcome], figure: str) -> list[float]:
-    """Return the defined values of a figure over outcomes."""
+def list_defined_values(outcomes: Sequence[RunOutcome], figure: str) -> list[float]:
+    """Return the defined values of one figure over outcomes."""
     return [value for outcome in outcomes if (value := outcome.figures[figure]) is not None]
 
 
-def _build_joint_run_key(run: Run, readout: str) -> tuple[Any, ...]:
-    """Return the properties that a joint run must share with a run to which it is compared."""
+def _build_joint_run_key(run: ExperimentRun, readout: str) -> tuple[Any, ...]:
+    """Return the properties in which a joint run must equal a run to be its reference."""
     network = str(run.config["architecture"]), run.config["base"]
     return run.data, run.scenario, readout, run.depth, run.order, run.seed, network
 
@@ -111,12 +111,12 @@ def _build_matrix_stages(record: Mapping[str, Any], readout: str) -> LineageAccu
 
 
 def _build_outcome(
-    run: Run,
+    run: ExperimentRun,
     record: dict[str, Any],
     readout: str,
     stages: LineageAccuracyMatrix,
     joint: LineageAccuracyMatrix | None,
-) -> Outcome:
+) -> RunOutcome:
     last = stages.last
     gap: list[float | None]
     moved = [
@@ -168,7 +168,7 @@ def _build_outcome(
     matrix = [
         [stages.get_task_accuracy(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)
     ]
-    return Outcome(
+    return RunOutcome(
         run,
         readout,
         matrix,

@@ -22,24 +22,24 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 class PlanError(ValueError):
-    """A plan that cannot be run; the message has a line per field."""
+    """An experiment plan is invalid; the message has a line per field."""
 
 
-class Strict(BaseModel):
-    """Frozen; unknown fields and coerced types are refused."""
+class StrictPlanModel(BaseModel):
+    """Base class of plan sections: frozen, without unknown fields or type coercion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Normalise(Strict):
-    """Mean and deviation per channel, of pixel values in [0, 1]."""
+class PlannedNormalisation(StrictPlanModel):
+    """Mean and standard deviation per channel by which an experiment normalises pixels."""
 
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
 
 
-class Images(Strict):
-    """Where images come from and which of them are used.
+class PlannedImages(StrictPlanModel):
+    """Section of an experiment plan: where images come from, and which classes are used.
 
     `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders;
     "bundled/digits" and "bundled/signed-digits" need no files. `size` and `channels` are what
@@ -55,10 +55,10 @@ class Images(Strict):
     pad: Annotated[int, Field(ge=0, le=64)] = 0
     size: Annotated[int, Field(ge=4, le=512)] = 32
     channels: Literal[1, 3] = 3
-    normalise: Normalise | None = None
+    normalise: PlannedNormalisation | None = None
 
     @model_validator(mode="after")
-    def _classes_are_ranges(self) -> Self:
+    def _check_classes_are_ranges(self) -> Self:
         for part in [] if self.classes is None else self.classes.split(","):
             found = _RANGE.fullmatch(part.strip())
             if found is None or int(found[2] or found[1]) < int(found[1]):
@@ -66,9 +66,7 @@ class Images(Strict):
         return self
 
     def select_classes(self, count: int) -> list[int]:
-        """Return the numbers of the chosen classes, of `count`, in the written order. Raises
-        PlanError for a missing class.
-        """
+        """Return the chosen class numbers, of `count`, in the written order. Raises PlanError."""
         if self.classes is None:
             return list(range(count))
         out: list[int] = []
@@ -82,9 +80,8 @@ class Images(Strict):
         return out
 
 
-class DataSet(Images):
-    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`, the first of
-    `first_task`.
+class PlannedDataSet(PlannedImages):
+    """Section of an experiment plan: a data set, and how it is split into a stream of tasks.
 
     In the data scenario: each class's training images, in an order, cut into `splits` tasks of all
     classes, with one common test set. `seeds`: some of the plan's, all by default.
@@ -97,12 +94,12 @@ class DataSet(Images):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
     def is_divisible_for_scenario(self, scenario: str) -> bool:
-        """Return True if the data set defines how to split it into tasks of a scenario."""
+        """Return True if the plan says how to split the data set into tasks of a scenario."""
         return (self.splits if scenario == "data" else self.classes_per_task) is not None
 
 
-class Base(Strict):
-    """A backbone that methods start from when they name it.
+class PlannedBase(StrictPlanModel):
+    """Section of an experiment plan: a pretrained backbone that methods may start from.
 
     It is trained on `images` first, or it is one of the package, by its name (`packaged`). Runs
     from that normalise as it does, whatever the data set says.
@@ -110,13 +107,13 @@ class Base(Strict):
 
     name: Label
     architecture: dict[str, Any]
-    images: Images | None = None
+    images: PlannedImages | None = None
     packaged: Literal["perennial/resnet20-cifar100"] | None = None
     recipe: Patch = {}
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
+    def _require_one_image_source(self) -> Self:
         if (self.images is None) == (self.packaged is None):
             raise ValueError(
                 f"{self.name}: a base has images to be trained on, or it is one of the package"
@@ -124,8 +121,8 @@ class Base(Strict):
         return self
 
 
-class Method(Strict):
-    """A row of the tables: a recipe under a label.
+class PlannedMethod(StrictPlanModel):
+    """Section of an experiment plan: a method to compare, as a recipe under a label.
 
     `data`, `task` and `class` are patched over `recipe` in that scenario; `scenarios` and `seeds`
     are some of the plan's, all by default. `joint` trains from the first weights on the union of
@@ -147,16 +144,14 @@ class Method(Strict):
     reference: bool = False
 
     def list_recipe_patches(self, scenario: str) -> list[Patch]:
-        """Return the recipe patches of a method in a scenario, in the order in which they are
-        applied.
-        """
+        """Return the recipe patches of the method in a scenario, in order of application."""
         return [
             self.recipe,
             {"data": self.in_data, "task": self.in_task, "class": self.in_class}[scenario],
         ]
 
 
-class Value(Strict):
+class PublishedAccuracy(StrictPlanModel):
     """A published final accuracy (ACC) in percent."""
 
     method: Label
@@ -165,15 +160,15 @@ class Value(Strict):
     sd: Annotated[float, Field(gt=0)]
 
 
-class Published(Strict):
-    """Results to compare with, and where they are from."""
+class PublishedResults(StrictPlanModel):
+    """Section of an experiment plan: published results to compare with, and their source."""
 
     source: str
-    values: Annotated[tuple[Value, ...], Field(min_length=1)]
+    values: Annotated[tuple[PublishedAccuracy, ...], Field(min_length=1)]
 
 
-class Plan(Strict):
-    """One experiment.
+class ExperimentPlan(StrictPlanModel):
+    """Plan of an experiment: data sets, methods, bases, scenarios, orders and seeds.
 
     `orders` n: class orders 0 … n-1, where order 0 is the source's own. `architecture` is the
     network of methods without a base.
@@ -181,19 +176,19 @@ class Plan(Strict):
 
     name: Label
     description: str
-    data: Annotated[tuple[DataSet, ...], Field(min_length=1)]
-    methods: Annotated[tuple[Method, ...], Field(min_length=1)]
+    data: Annotated[tuple[PlannedDataSet, ...], Field(min_length=1)]
+    methods: Annotated[tuple[PlannedMethod, ...], Field(min_length=1)]
     scenarios: Annotated[tuple[Scenario, ...], Field(min_length=1)] = ("class",)
     depths: Annotated[tuple[Depth, ...], Field(min_length=1)] = (5,)
     orders: Annotated[int, Field(ge=1, le=1000)] = 1
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0,)
     architecture: dict[str, Any] | None = None
     recipe: Patch = {}
-    bases: tuple[Base, ...] = ()
-    published: Published | None = None
+    bases: tuple[PlannedBase, ...] = ()
+    published: PublishedResults | None = None
 
     @model_validator(mode="after")
-    def _names_fit(self) -> Self:
+    def _check_names_fit(self) -> Self:
         for what, names in (
             ("data", [d.name for d in self.data]),
             ("methods", [m.name for m in self.methods]),
@@ -245,7 +240,7 @@ class Plan(Strict):
                 raise ValueError(f"published: no method is named {value.method!r}")
         return self
 
-    def _check_base_fits_method(self, method: Method) -> None:
+    def _check_base_fits_method(self, method: PlannedMethod) -> None:
         found = [base for base in self.bases if base.name == method.base]
         if not found:
             raise ValueError(
@@ -260,21 +255,19 @@ class Plan(Strict):
                         f"data: {data.name} and the base {method.base} differ in {name}"
                     )
 
-    def get_method_architecture(self, method: Method) -> dict[str, Any]:
-        """Return the network that a method trains: that of its base, else the plan's."""
+    def get_method_architecture(self, method: PlannedMethod) -> dict[str, Any]:
+        """Return the network architecture that a method trains: that of its base, else the plan's."""
         found = [base.architecture for base in self.bases if base.name == method.base]
         return found[0] if found else self.architecture or {}
 
 
-def read_plan_file(path: Path) -> Plan:
-    """Read an experiment plan from a TOML file. Raises PlanError for an unreadable file or a wrong
-    field.
-    """
+def read_plan_file(path: Path) -> ExperimentPlan:
+    """Read an experiment plan from a TOML file. Raises PlanError."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         # Through JSON: its strict mode takes arrays for tuples and whole numbers for floats,
         # nothing else.
-        return Plan.model_validate_json(json.dumps(content))
+        return ExperimentPlan.model_validate_json(json.dumps(content))
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from None
     except ValidationError as error:

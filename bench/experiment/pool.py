@@ -15,19 +15,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Work:
-    """`do(control_fd)` runs in a child; `ended(reason)` here, after it: None, or what ended the
-    child early."""
+class ChildProcessWork:
+    """Work for a child process: `do(control_fd)` runs there, `ended(reason)` afterwards here."""
 
     do: Callable[[int], None]
     ended: Callable[[str | None], None]
 
 
-def run_work_in_children(todo: Iterable[Work], at_once: int) -> None:
-    """Do all work in child processes, up to `at_once` at a time and in order; after an exception
-    end all children first.
-    """
-    running: dict[int, tuple[Work, int]] = {}
+def run_work_in_children(todo: Iterable[ChildProcessWork], at_once: int) -> None:
+    """Do all work in child processes, up to `at_once` at a time; on an exception end them first."""
+    running: dict[int, tuple[ChildProcessWork, int]] = {}
     waiting = iter(todo)
     # Collected garbage would touch, and so copy, the pages that children share with this process.
     gc.collect()
@@ -56,8 +53,8 @@ def run_work_in_children(todo: Iterable[Work], at_once: int) -> None:
         gc.unfreeze()
 
 
-def _fork_child_for_work(work: Work, others: list[int]) -> tuple[int, int]:
-    """Fork a child that does the work; return its process id and the write end of its control pipe."""
+def _fork_child_for_work(work: ChildProcessWork, others: list[int]) -> tuple[int, int]:
+    """Fork a child process that does the work; return its process id and its control pipe."""
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -13,7 +13,7 @@ ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def run_main_and_exit(module: str, main: Callable[[], int]) -> None:
-    """Run `main` of a program and exit with its status, see `run_main`.
+    """Run a program's `main` with the memory and thread settings of a learning job, and exit.
 
     glibc and OpenMP read their settings when a process starts, so `python -m module` is started
     again with those of a learning job where they differ.
@@ -28,7 +28,7 @@ def run_main_and_exit(module: str, main: Callable[[], int]) -> None:
 
 
 def run_main(main: Callable[[], int]) -> int:
-    """Call `main` and return its exit status; 2 for a plan that cannot be run, 130 after Ctrl-C."""
+    """Call a program's `main`; return its exit status: 2 for an invalid plan, 130 after Ctrl-C."""
     try:
         return main()
     except PlanError as error:

@@ -26,8 +26,8 @@ BATCH = 256
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """The test images of task `number`; labels in the file index `classes`."""
+class HeldOutTask:
+    """Test images of one task, in a dataset file."""
 
     number: int
     file: Path
@@ -35,13 +35,11 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Old:
-    """The training of a base: its head (a part of a result), its classes and its test
-    images.
-    """
+class TrainedBaseReference:
+    """Head, classes and test images of a trained base, to measure what is retained of it."""
 
     head: Path
-    test: HeldOut
+    test: HeldOutTask
 
 
 @torch.inference_mode()
@@ -49,12 +47,10 @@ def evaluate_by_protocol(
     network: Network,
     method: Method,
     inputs: InputNormaliser,
-    tests: list[HeldOut],
+    tests: list[HeldOutTask],
     protocols: list[str],
 ) -> list[dict[str, Any]]:
-    """Evaluate a network, and return a row per protocol and test set: {"readout", "test",
-    "correct", "total", "per_class"}.
-    """
+    """Evaluate a network on test sets under each protocol; return a row of counts for each."""
     network.eval()
     rows = []
     for test in tests:
@@ -79,9 +75,10 @@ def evaluate_by_protocol(
 
 
 @torch.inference_mode()
-def count_correct_on_base(network: Network, inputs: InputNormaliser, old: Old) -> dict[str, Any]:
-    """Count correct predictions on the base's test images, by the base's own head on the present
-    features.
+def count_correct_on_base(
+    network: Network, inputs: InputNormaliser, old: TrainedBaseReference
+) -> dict[str, Any]:
+    """Count correct predictions on the base's test images with the base's own head.
 
     As the source-task accuracy of Varno et al. 2020.
     """

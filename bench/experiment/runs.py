@@ -17,12 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.experiment import joint
-from bench.experiment.grid import BaseRun, PackagedStart, Run
-from bench.experiment.readout import HeldOut, Old, count_correct_on_base, evaluate_by_protocol
+from bench.experiment.grid import BaseTrainingRun, ExperimentRun, PackagedBaseStart
+from bench.experiment.readout import (
+    HeldOutTask,
+    TrainedBaseReference,
+    count_correct_on_base,
+    evaluate_by_protocol,
+)
 from bench.experiment.unfinished import (
-    PeriodicSnapshots,
-    Stage,
-    Stages,
+    FinishedStageRecords,
+    PeriodicSnapshotControl,
+    ResumableStageJob,
     make_device_clock,
     write_json_atomically,
 )
@@ -52,9 +57,8 @@ KEPT = (
 """What a record takes over from a job's result, for each stage."""
 
 
-class Store:
-    """Results below `out`: runs/<key>.json, bases/<key>/, and unfinished/<key>/ of runs that have
-    not ended."""
+class ExperimentResultStore:
+    """Stores results of an experiment's runs and bases as files, also of unfinished ones."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -62,7 +66,7 @@ class Store:
             (out / name).mkdir(parents=True, exist_ok=True)
 
     def remove_unwanted_runs(self, wanted: Container[str]) -> None:
-        """Remove the files of unfinished runs whose keys are not in `wanted`."""
+        """Remove the files of unfinished runs that the plan no longer has."""
         for left in (self.out / "unfinished").iterdir():
             if left.name not in wanted:
                 shutil.rmtree(left)
@@ -76,9 +80,7 @@ class Store:
         return found
 
     def is_run_finished(self, key: str) -> bool:
-        """Return True if a run need not be started: it succeeded, or failed in a way that would
-        repeat.
-        """
+        """Return True if a run has a result: it succeeded, or failed in a way that would repeat."""
         record = self.read_run_record(key)
         return record is not None and (
             record["status"] == "done" or record["failure"]["kind"] not in AGAIN
@@ -103,7 +105,7 @@ class Store:
 
 
 def build_failure_record(kind: str, reason: str, details: str = "") -> dict[str, Any]:
-    """Return the record of a run that has no result."""
+    """Return the record of a failed run."""
     return {
         "status": "failed",
         "failure": {"kind": kind, "reason": reason, "traceback": details},
@@ -111,9 +113,11 @@ def build_failure_record(kind: str, reason: str, details: str = "") -> dict[str,
     }
 
 
-def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
+def execute_and_record_run(
+    run: ExperimentRun, store: ExperimentResultStore, control_fd: int
+) -> None:
     """In a child process: execute a run and write its record, also after a failure."""
-    stages = Stages(store.get_unfinished_folder(run.result_digest))
+    stages = FinishedStageRecords(store.get_unfinished_folder(run.result_digest))
     try:
         record = execute_run_stages(run, store, PipeControlRequests(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
@@ -130,13 +134,14 @@ def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
 
 @joint.register_joint_method()
 def execute_run_stages(
-    run: Run, store: Store, control: ControlRequestSource, stages: Stages
+    run: ExperimentRun,
+    store: ExperimentResultStore,
+    control: LoopControl,
+    stages: FinishedStageRecords,
 ) -> dict[str, Any]:
-    """Execute a run and return its record; `stages` grows with each task. Raises as
-    `core.learning.training.job.learn_task`.
-    """
+    """Learn and evaluate all tasks of a run; return its record. Raises as `learn_task`."""
     first, old = _build_random_version_zero(run.config), None
-    if isinstance(run.base, PackagedStart):
+    if isinstance(run.base, PackagedBaseStart):
         first["parts"] = [
             _write_packaged_base_part(
                 run.base,
@@ -147,10 +152,10 @@ def execute_run_stages(
     elif run.base is not None:
         base = store.get_base_folder(run.base.result_digest)
         first = _build_version_of_base(base)
-        old = Old(base / "parts" / "head.safetensors", run.base.stage.test)
+        old = TrainedBaseReference(base / "parts" / "head.safetensors", run.base.stage.test)
     folder = store.get_unfinished_folder(run.result_digest)
     parent = first
-    tests: list[HeldOut] = []
+    tests: list[HeldOutTask] = []
     for number, stage in enumerate(run.stages, 1):
         if run.scenario == "data":
             tests = [stage.test]  # the same images at every stage
@@ -188,7 +193,9 @@ def execute_run_stages(
     }
 
 
-def train_and_store_base(base: BaseRun, store: Store, control_fd: int) -> None:
+def train_and_store_base(
+    base: BaseTrainingRun, store: ExperimentResultStore, control_fd: int
+) -> None:
     """In a child process: train a base and store its result folder."""
     folder = store.get_unfinished_folder(base.result_digest)
     first = _build_random_version_zero(base.config)
@@ -206,13 +213,12 @@ def train_and_store_base(base: BaseRun, store: Store, control_fd: int) -> None:
 
 def run_job_and_evaluate(
     spec: dict[str, Any],
-    control: ControlRequestSource,
-    tests: list[HeldOut],
+    control: LoopControl,
+    tests: list[HeldOutTask],
     protocols: list[str],
-    old: Old | None,
+    old: TrainedBaseReference | None,
 ) -> dict[str, Any]:
-    """Run a learning job, from its last snapshot if there is one, evaluate its network, and return
-    the record.
+    """Run a learning job, resuming from its snapshot, evaluate its network, and return the record.
 
     The result lies in spec["out"] afterwards. `kept_images`: that the method remembers.
     `new_bytes`: of parts that the parent does not have, `new_state_bytes` of those among them that
@@ -236,11 +242,11 @@ def run_job_and_evaluate(
         seconds = clock() - begun
 
     out = Path(spec["out"])
-    stage = Stage(out, clock)
+    stage = ResumableStageJob(out, clock)
     run_completed_spec(
         {**spec, "snapshot": stage.snapshot},
         stage.handle_job_event,
-        PeriodicSnapshots(control),
+        PeriodicSnapshotControl(control),
         evaluate_network,
     )
     took = stage.elapsed_seconds
@@ -276,19 +282,21 @@ def _hash_file(file: Path) -> str:
 
 
 def _build_random_version_zero(config: dict[str, Any]) -> dict[str, Any]:
-    """Return version 0 with random weights from the seed, as the parent of the first task."""
+    """Describe version 0 with random weights, as the parent of the first task."""
     init = {"kind": "random", "seed": config["recipe"]["seed"]}
     return {"version": 0, "manifest": {"classes": [], "heads": [], "init": init}, "parts": []}
 
 
 def _build_version_of_base(base: Path) -> dict[str, Any]:
-    """Return version 0 with the backbone of a base that was trained by this experiment."""
+    """Describe version 0 with the backbone of a base that this experiment trained."""
     parts = [part for part in _build_parent_version(base, 0)["parts"] if part["type"] == "backbone"]
     return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
 
 
-def _write_packaged_base_part(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
-    """Write the part of a version 0 that starts from a packaged base, and return it."""
+def _write_packaged_base_part(
+    base: PackagedBaseStart, channels: int, folder: Path
+) -> dict[str, str]:
+    """Write the weights of a packaged base, and return them as the part of a version 0."""
     folder.mkdir(exist_ok=True)
     path = folder / "base.safetensors"
     path.write_bytes(packaged_base.load_base_weights(channels, base.packaged))
@@ -296,7 +304,7 @@ def _write_packaged_base_part(base: PackagedStart, channels: int, folder: Path) 
 
 
 def _copy_version_statistics(folder: Path, path: Path) -> None:
-    """Copy the stored statistics of a version, since later tasks need those of all earlier tasks."""
+    """Copy the statistics part of a version, which later tasks need."""
     result = json.loads((folder / "result.json").read_text())
     for part in result["parts"]:
         if part["type"] == STATISTICS:
@@ -307,9 +315,7 @@ def _copy_version_statistics(folder: Path, path: Path) -> None:
 def _build_parent_version(
     folder: Path, number: int, earlier: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Describe a result as the parent version of the next task; earlier: statistics of earlier
-    tasks, in order.
-    """
+    """Describe a job's result as the parent version of the next task."""
     result = json.loads((folder / "result.json").read_text())
     manifest = {
         "version": number,
@@ -330,9 +336,7 @@ def _build_job_spec(
     base: dict[str, Any],
     out: Path,
 ) -> dict[str, Any]:
-    """Return the specification of a job, as a worker would write it; the benchmark itself evaluates
-    held-out parts.
-    """
+    """Return the specification of a learning job, as a worker would write it."""
     return {
         "architecture": config["architecture"],
         "image": config["form"],

@@ -24,7 +24,7 @@ Figure = tuple[float | None, Interval | None]
 
 
 def compute_standard_deviation(values: Sequence[float]) -> float | None:
-    """Return the sample's standard deviation, with n - 1."""
+    """Return the sample standard deviation (n - 1); None for fewer than two values."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
@@ -40,7 +40,7 @@ def compute_t_interval(values: Sequence[float]) -> Interval | None:
 
 
 def compute_mean_with_interval(values: Sequence[float]) -> Figure:
-    """Return the mean of the values that are not NaN, with its t-interval."""
+    """Return the mean of the values that are not NaN, with its 95 % t-interval."""
     defined = [float(value) for value in values if not math.isnan(value)]
     return (statistics.fmean(defined) if defined else None), compute_t_interval(defined)
 
@@ -63,9 +63,7 @@ def compute_pearson_correlation(x: Array, y: Array) -> Array:
 
 
 def compute_spearman_correlation(x: Array, y: Array) -> Array:
-    """Return Spearman's rank correlation, with ties at their mean rank; NaN where a sample is
-    constant.
-    """
+    """Return Spearman's rank correlation, with ties at their mean rank."""
     x, y, both = _mask_unpaired_values(x, y)
     # Missing points rank last, where they change no other rank.
     x, y = (stats.rankdata(np.where(both, v, np.inf), axis=-1) for v in (x, y))
@@ -85,7 +83,7 @@ def compute_kendall_tau(x: Array, y: Array) -> Array:
 def bootstrap_statistic_interval(
     n: int, statistic: Callable[[npt.NDArray[np.int64]], Array], seed: int = 0
 ) -> Figure:
-    """Return a statistic of n repetitions, with its 95 % percentile interval by the bootstrap.
+    """Return a statistic of n repetitions, with its 95 % bootstrap interval.
 
     Args:
         statistic: values [draws] for repetitions [draws, n], as numbers from 0.
@@ -105,7 +103,7 @@ def bootstrap_statistic_interval(
 
 
 def _mask_unpaired_values(x: Array, y: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Return both samples with 0 where either is missing, and a mask of where none is."""
+    """Replace values missing in either of two samples by 0; return both, and a mask of the others."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     both = np.isfinite(x) & np.isfinite(y)
     return np.where(both, x, 0), np.where(both, y, 0), both

@@ -9,10 +9,10 @@ from typing import Any
 
 from bench.experiment import statistics
 from bench.experiment.depths import DepthStudy, describe_depth_findings, format_statistic
-from bench.experiment.grid import BaseRun, Cell, Run
-from bench.experiment.outcomes import Outcome, group_by_cell, list_defined_values
-from bench.experiment.plan import Plan, Value
-from bench.experiment.runs import Store
+from bench.experiment.grid import BaseTrainingRun, Cell, ExperimentRun
+from bench.experiment.outcomes import RunOutcome, group_by_cell, list_defined_values
+from bench.experiment.plan import ExperimentPlan, PublishedAccuracy
+from bench.experiment.runs import ExperimentResultStore
 
 READOUTS = {
     "data": "one test set for all tasks",
@@ -68,14 +68,14 @@ NEAR = 2
 
 
 def render_experiment_summary(
-    plan: Plan,
-    runs: Sequence[Run],
-    bases: Sequence[BaseRun],
-    store: Store,
-    outcomes: Sequence[Outcome],
-    failed: Sequence[tuple[Run, dict[str, Any]]],
+    plan: ExperimentPlan,
+    runs: Sequence[ExperimentRun],
+    bases: Sequence[BaseTrainingRun],
+    store: ExperimentResultStore,
+    outcomes: Sequence[RunOutcome],
+    failed: Sequence[tuple[ExperimentRun, dict[str, Any]]],
 ) -> str:
-    """Render the experiment's Markdown report."""
+    """Render the Markdown report of an experiment."""
     done = len({o.run.log_name for o in outcomes})  # runs that differ in name alone share a key
     lines = [f"# {plan.name}", "", plan.description.strip(), ""]
     lines += [
@@ -89,7 +89,7 @@ def render_experiment_summary(
     ]
     lines += _render_bases(bases, store)
     # Cells without a result have a row too.
-    cells: dict[Cell, list[Outcome]] = {cell: [] for run in runs for cell in run.table_cells}
+    cells: dict[Cell, list[RunOutcome]] = {cell: [] for run in runs for cell in run.table_cells}
     for cell, found in group_by_cell(outcomes).items():
         cells[cell] = found
     references = [run.method for run in runs if run.reference and not run.joint]
@@ -116,7 +116,7 @@ def render_experiment_summary(
     return "\n".join(lines)
 
 
-def _render_environments(outcomes: Sequence[Outcome]) -> list[str]:
+def _render_environments(outcomes: Sequence[RunOutcome]) -> list[str]:
     found = {
         _describe_environment(stage["environment"])
         for o in outcomes
@@ -133,7 +133,7 @@ def _describe_environment(environment: dict[str, Any]) -> str:
     return "; ".join(f"{name} {value}" for name, value in facts.items() if value != "") + "."
 
 
-def _render_bases(bases: Sequence[BaseRun], store: Store) -> list[str]:
+def _render_bases(bases: Sequence[BaseTrainingRun], store: ExperimentResultStore) -> list[str]:
     lines = []
     for base in bases:
         facts = store.read_base_record(base.result_digest)
@@ -148,8 +148,8 @@ def _render_bases(bases: Sequence[BaseRun], store: Store) -> list[str]:
 
 
 def _render_results_table(
-    cells: dict[Cell, list[Outcome]],
-    failed: Sequence[tuple[Run, dict[str, Any]]],
+    cells: dict[Cell, list[RunOutcome]],
+    failed: Sequence[tuple[ExperimentRun, dict[str, Any]]],
     reference: str | None,
 ) -> list[str]:
     """Return a results table with a row per method and depth; columns that no row has are left out."""
@@ -177,10 +177,8 @@ def _render_results_table(
     return [*_render_markdown_rows(head, rows), ""]
 
 
-def _list_defined_figures(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """Return the figures that some cell has. `last` is ACC if all cells are evaluated within the
-    task.
-    """
+def _list_defined_figures(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
+    """Return the figures that some cell of a results table has."""
     return [
         figure
         for figure in HEADINGS
@@ -192,7 +190,7 @@ def _list_defined_figures(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     ]
 
 
-def _render_legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+def _render_legend(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
     meanings = [
         f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}"
         for figure in _list_defined_figures(cells)
@@ -204,7 +202,7 @@ def _render_legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     ]
 
 
-def _format_trained_parameters(found: Sequence[Outcome]) -> str:
+def _format_trained_parameters(found: Sequence[RunOutcome]) -> str:
     """Format the number of trained parameters at the last task, and its share of all parameters."""
     if not found:
         return "–"
@@ -227,10 +225,8 @@ def _format_mean(found: Sequence[float], percent: bool, *, interval: bool) -> st
     return text
 
 
-def format_method_ranking(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
-    """Format methods by mean: ">" if the 95 % t-interval of the paired difference to the next
-    excludes 0, else "≥".
-    """
+def format_method_ranking(methods: Mapping[str, Sequence[RunOutcome]], figure: str) -> str:
+    """Rank methods by mean, with ">" for a significant difference to the next and "≥" otherwise."""
     known = {
         name: {o.order_and_seed: o.figures[figure] for o in found}
         for name, found in methods.items()
@@ -253,11 +249,9 @@ def format_method_ranking(methods: Mapping[str, Sequence[Outcome]], figure: str)
     return text
 
 
-def _render_method_rankings(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """Return the rankings of methods with the same base, by accuracy and by retained accuracy of
-    the base.
-    """
-    groups: dict[str, dict[str, list[Outcome]]] = {}
+def _render_method_rankings(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
+    """Render the rankings of methods that start from the same base."""
+    groups: dict[str, dict[str, list[RunOutcome]]] = {}
     for outcome in (o for found in cells.values() for o in found):
         base = outcome.run.base.name if outcome.run.base else ""
         groups.setdefault(base, {}).setdefault(outcome.run.method, []).append(outcome)
@@ -273,7 +267,7 @@ def _render_method_rankings(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str
     return [*lines, "", SIGNS, ""] if lines else []
 
 
-def _render_depth_study(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+def _render_depth_study(study: DepthStudy, cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
     lines = ["### Depths", ""]
     for finding in describe_depth_findings(study):
         lines += [finding, ""]
@@ -323,13 +317,11 @@ def _render_depth_study(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome
 
 
 def _render_published_comparison(
-    plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: str | None
+    plan: ExperimentPlan, cells: Mapping[Cell, Sequence[RunOutcome]], reference: str | None
 ) -> list[str]:
-    """Return a table of our results beside published ones, and of the gain over the reference;
-    missing results have a row.
-    """
+    """Render a table of our results beside published ones."""
     assert plan.published is not None
-    theirs: dict[tuple[str, str], Value] = {
+    theirs: dict[tuple[str, str], PublishedAccuracy] = {
         (value.scenario, value.method): value for value in plan.published.values
     }
     rows, gaps = [], []

@@ -5,9 +5,9 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.experiment.grid import Run
-from bench.experiment.outcomes import Outcome
-from bench.experiment.runs import Store
+from bench.experiment.grid import ExperimentRun
+from bench.experiment.outcomes import RunOutcome
+from bench.experiment.runs import ExperimentResultStore
 
 RUN = (
     "key",
@@ -31,12 +31,11 @@ TEST = ("test", "task", "correct", "total", "accuracy")
 
 
 def render_results_csv(
-    runs: Sequence[Run],
-    outcomes: Sequence[Outcome],
-    failed: Sequence[tuple[Run, Mapping[str, Any]]],
+    runs: Sequence[ExperimentRun],
+    outcomes: Sequence[RunOutcome],
+    failed: Sequence[tuple[ExperimentRun, Mapping[str, Any]]],
 ) -> str:
-    """Return CSV with a row per run and protocol: its figures as shares, or the reason of its
-    failure.
+    """Render results as CSV with a row per run and protocol: its figures, or why it failed.
 
     `trainable`, `parameters` and `state_bytes` are those of the last task.
     """
@@ -63,9 +62,8 @@ def render_results_csv(
     return _render_csv((*RUN, "readout", *FIGURES, *LAST, "failure", "reason"), rows)
 
 
-def render_accuracies_csv(runs: Sequence[Run], store: Store) -> str:
-    """Return CSV with a row per run × task learned × protocol × test set, also of runs that failed
-    later.
+def render_accuracies_csv(runs: Sequence[ExperimentRun], store: ExperimentResultStore) -> str:
+    """Render accuracies as CSV with a row per run, task learned, protocol and test set.
 
     `test` is "task", then `task` is its number, or "source" for the base's classes.
     """
@@ -93,7 +91,7 @@ def render_accuracies_csv(runs: Sequence[Run], store: Store) -> str:
     return _render_csv((*RUN, "readout", *STAGE, *TEST), rows)
 
 
-def _build_row_fields(run: Run, status: str) -> dict[str, Any]:
+def _build_row_fields(run: ExperimentRun, status: str) -> dict[str, Any]:
     return {
         "key": run.result_digest,
         **{name: getattr(run, name) for name in RUN[1:7]},

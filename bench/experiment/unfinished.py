@@ -22,8 +22,8 @@ SNAPSHOT_S = 60.0
 """Between two snapshots."""
 
 
-class Stages:
-    """What is recorded of the stages that are done, in a run's folder."""
+class FinishedStageRecords:
+    """Records of the finished tasks of a run, stored in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,21 +33,18 @@ class Stages:
             self.done = json.loads(self._file.read_text())
 
     def add_finished_stage(self, facts: dict[str, Any]) -> None:
-        """Record a finished stage of a run, whose result is on disk already."""
+        """Record a finished task of the run, whose result is on disk already."""
         self.done.append(facts)
         write_json_atomically(self._file, self.done)
 
 
 def make_device_clock(device: str) -> Callable[[], float]:
-    """Return a clock in seconds: CPU time for a job on the CPU, so that other work does not count;
-    else wall time.
-    """
+    """Return a clock in seconds: CPU time for jobs on the CPU, else wall time."""
     return time.process_time if device == "cpu" else time.perf_counter
 
 
-class Stage:
-    """One job of a run, in its own folder: its last snapshot, and the seconds it took in all
-    attempts.
+class ResumableStageJob:
+    """One learning job of a run, with its last snapshot and its total time over all attempts.
 
     clock: that counts them, see `make_device_clock`.
     """
@@ -64,11 +61,11 @@ class Stage:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Seconds that a stage has taken so far, over all its attempts."""
+        """Seconds that the job has taken so far, over all its attempts."""
         return self._before + self._clock() - self._begun
 
     def handle_job_event(self, event: dict[str, Any]) -> None:
-        """Handle an event of a job: record a new snapshot and remove earlier ones."""
+        """Record a new snapshot of the job and remove earlier ones."""
         if event["event"] != "snapshot":
             return
         before, self.snapshot = self.snapshot, event["path"]
@@ -79,8 +76,8 @@ class Stage:
             shutil.rmtree(before)
 
 
-class PeriodicSnapshots:
-    """A control that asks for a snapshot every `SNAPSHOT_S` besides what another one asks for."""
+class PeriodicSnapshotControl:
+    """Training control that requests a snapshot periodically, besides another control's requests."""
 
     def __init__(self, other: ControlRequestSource) -> None:
         self._other = other
@@ -91,8 +88,8 @@ class PeriodicSnapshots:
         """True if a request is waiting or a snapshot is due."""
         return self._other.has_pending_request or time.monotonic() - self._last > SNAPSHOT_S
 
-    def take_request(self) -> JobControlRequest | None:
-        """Return the request of another control; else, if one is due, a request for a snapshot."""
+    def take_request(self) -> ControlRequest | None:
+        """Return the other control's request; else request a snapshot if one is due."""
         asked = self._other.take_request()
         if asked is None:
             self._last = time.monotonic()

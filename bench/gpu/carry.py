@@ -42,7 +42,7 @@ PLATFORMS = tuple(
 
 
 def main() -> int:
-    """Download the wheels and print their sizes."""
+    """Download the wheels for a GPU machine, and print their sizes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -65,8 +65,7 @@ def main() -> int:
 
 
 def download_linux_wheels(folder: Path, python: str, packages: Sequence[str]) -> list[Path]:
-    """Download wheels of the packages and of what they need for Linux on x86-64; return their
-    paths.
+    """Download Linux wheels (x86-64) of packages and all their dependencies; return the files.
 
     Raises:
         subprocess.CalledProcessError: pip finds no wheel.
@@ -89,7 +88,7 @@ def download_linux_wheels(folder: Path, python: str, packages: Sequence[str]) ->
 
 
 def require_wheels_within_limit(wheels: list[Path]) -> list[Path]:
-    """Return the wheels. Raises ValueError if they are larger than `LIMIT_BYTES` together."""
+    """Return the downloaded wheels. Raises ValueError if they exceed `LIMIT_BYTES` together."""
     total = sum(wheel.stat().st_size for wheel in wheels)
     if total > LIMIT_BYTES:
         raise ValueError(

@@ -29,7 +29,7 @@ TINY_METHODS = ("finetune", "der++", "ewc-online")
 
 
 def open_torch_device(name: str) -> torch.device:
-    """Return the device by name, ready for use. Raises RuntimeError where it is not there."""
+    """Open a torch device by name. Raises RuntimeError if this machine does not have it."""
     if name == simulated_device.NAME:
         simulated_device.install()
     if name == "cuda" and not torch.cuda.is_available():
@@ -46,24 +46,24 @@ def wait_for_device(device: torch.device) -> None:
 
 
 def list_methods_to_run(tiny: bool) -> Sequence[str]:
-    """Return the methods to run: all, or a few of different kinds for a dry run."""
+    """Return the continual-learning methods to test: all, or a few of different kinds in a dry run."""
     return TINY_METHODS if tiny else tuple(registry.METHODS)
 
 
 def create_bench(folder: Path, device: str, architecture: dict[str, Any], **settings: Any) -> Bench:
-    """Return a bench whose images have three channels."""
+    """Create a bench that runs jobs on RGB images, in a folder and on a device."""
     folder.mkdir(parents=True, exist_ok=True)
     return Bench(folder, architecture=architecture, device=device, channels=3, **settings)
 
 
 def choose_small_architecture(method: str, family: str) -> dict[str, Any]:
-    """Return a small network of this family, or of the first one that the method accepts."""
+    """Choose a small network of an architecture family that the method accepts."""
     accepted = registry.get_method(method).accepts.architectures
     return SMALL[family if accepted is None or family in accepted else accepted[0]]
 
 
 def load_network_tensors(learned: Learned) -> dict[str, Tensor]:
-    """Return all tensors of the network that a run has stored."""
+    """Load all tensors of the network that a learning run has stored."""
     names = [
         part["name"] for part in learned.result["parts"] if part["name"].startswith(NETWORK_PARTS)
     ]
@@ -71,15 +71,16 @@ def load_network_tensors(learned: Learned) -> dict[str, Tensor]:
 
 
 def list_task_accuracies(learned: Learned) -> list[float]:
-    """Return the new version's accuracy on each task, in order of the tasks."""
+    """Return the accuracy of a run's new version on each task, in order."""
     cells = sorted(
         (r for r in learned.result["results"] if r["version"] == "new"), key=lambda r: r["task"]
     )
     return [cell["correct"] / cell["total"] for cell in cells]
 
 
-class StepClock:
-    """A control that measures `steps` steps after `warm` others, and stops the run.
+class TrainingStepClock:
+    """Training control that measures the duration of `steps` steps after warm-up, then stops the
+    job.
 
     The host waits for the device at the two ends alone, so that steps overlap as they do in a job.
     """
@@ -93,21 +94,21 @@ class StepClock:
         self._end = 0.0
 
     @property
-    def has_pending_request(self) -> bool:
-        """Count a finished step; True once enough steps were measured."""
+    def pending(self) -> bool:
+        """Count a finished training step; True once enough steps were measured."""
         self._done += 1
         if self._done in (self._warm, self._warm + self._steps):
             wait_for_device(self._device)
             self._start, self._end = self._end, time.perf_counter()
         return self._done >= self._warm + self._steps
 
-    def take_request(self) -> JobControlRequest:
-        """Ask the job to stop."""
-        return JobControlRequest.STOP
+    def take_request(self) -> ControlRequest:
+        """Request that the training job stops."""
+        return ControlRequest.STOP
 
     @property
     def mean_step_seconds(self) -> float:
-        """Mean seconds of the measured steps. Raises RuntimeError if the run ended before them."""
+        """Mean seconds of the measured training steps. Raises RuntimeError if there were too few."""
         if self._done < self._warm + self._steps:
             raise RuntimeError(f"the run took {self._done} steps, not {self._warm + self._steps}")
         return (self._end - self._start) / self._steps

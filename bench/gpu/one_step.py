@@ -15,22 +15,22 @@ import sys
 import traceback
 from pathlib import Path
 
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from bench.gpu.steps import DEVICES
 
 
 def main() -> int:
-    """Run the step that the arguments name, and return the exit status."""
+    """Run the named step of a GPU check in this process, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("work", metavar="MODULE:FUNCTION", help="called with a StepRun")
+    parser.add_argument("work", metavar="MODULE:FUNCTION", help="called with a GpuCheckStepRun")
     parser.add_argument("--device", choices=DEVICES, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
-    run = StepRun(options.device, options.tiny, options.folder, options.report)
+    run = GpuCheckStepRun(options.device, options.tiny, options.folder, options.report)
     module, _, function = options.work.partition(":")
     try:
         getattr(importlib.import_module(module), function)(run)

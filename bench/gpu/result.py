@@ -16,8 +16,8 @@ from core.contract.document import Document, Number
 Status = Literal["ok", "failed", "timed out", "not run"]
 
 
-class Machine(Document):
-    """The machine and the software that one step ran on. driver, cuda, cudnn: null without CUDA."""
+class MachineDescription(Document):
+    """Hardware and software on which a step of the GPU check ran."""
 
     device: str
     card: str
@@ -29,8 +29,8 @@ class Machine(Document):
     cudnn: int | None = None
 
 
-class StepResult(Document):
-    """The outcome of one step.
+class GpuCheckStepResult(Document):
+    """Outcome of one step of the GPU check: figures, problems and duration.
 
     figures: what was measured, by name; of a step that failed, what it had measured until then.
     seconds, limit_seconds: of the step's process. error: null when status is ok. log: the last
@@ -42,39 +42,43 @@ class StepResult(Document):
     limit_seconds: Number
     device: str
     tiny: bool
-    machine: Machine | None = None
+    machine: MachineDescription | None = None
     figures: dict[str, JsonValue] = Field(default_factory=dict)
     error: str | None = None
     log: list[str] = Field(default_factory=list)
 
 
-class Result(Document):
-    """All steps so far, by name."""
+class GpuCheckResult(Document):
+    """Outcomes of all steps of the GPU check so far, by step name."""
 
     format: Literal[1] = 1
-    steps: dict[str, StepResult] = Field(default_factory=dict)
+    steps: dict[str, GpuCheckStepResult] = Field(default_factory=dict)
 
     def is_step_done(self, name: str, device: str, tiny: bool) -> bool:
-        """Return True if a step has succeeded on this kind of device at this size."""
+        """Return True if a step of the GPU check has succeeded on this kind of device at this size."""
         step = self.steps.get(name)
         return step is not None and (step.status, step.device, step.tiny) == ("ok", device, tiny)
 
-    def copy_with_step(self, name: str, step: StepResult) -> Result:
-        """Return a copy of a result that also has this step's outcome, in place of an earlier one."""
-        return Result(steps={**self.steps, name: step})
+    def copy_with_step(self, name: str, step: GpuCheckStepResult) -> GpuCheckResult:
+        """Return a copy of the outcomes with that of another step added or replaced."""
+        return GpuCheckResult(steps={**self.steps, name: step})
 
 
-def read_result_file(path: Path) -> Result:
-    """Read a file that `write_result_file` wrote; return an empty result if there is none.
+def read_result_file(path: Path) -> GpuCheckResult:
+    """Read the stored outcomes of the GPU check; none if there is no file.
 
     Raises:
         ValueError: the file has another format.
     """
-    return Result.from_json(json.loads(path.read_text())) if path.exists() else Result()
+    return (
+        GpuCheckResult.from_json(json.loads(path.read_text()))
+        if path.exists()
+        else GpuCheckResult()
+    )
 
 
-def write_result_file(path: Path, result: Result) -> None:
-    """Replace the result file atomically: after a kill there is either the old or the new file."""
+def write_result_file(path: Path, result: GpuCheckResult) -> None:
+    """Write the outcomes of the GPU check to a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     content = {**result.to_json(), "format": result.format}

@@ -22,13 +22,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gpu.result import Machine, Result, StepResult, read_result_file, write_result_file
+from bench.gpu.result import (
+    GpuCheckResult,
+    GpuCheckStepResult,
+    MachineDescription,
+    read_result_file,
+    write_result_file,
+)
 from bench.gpu.steps import (
     BUDGETS_S,
     DEVICES,
     Device,
+    GpuCheckStep,
     Program,
-    Step,
     format_step_plan,
     list_program_steps,
 )
@@ -51,8 +57,8 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of a call.
+class GpuCheckOptions:
+    """Command-line options of a GPU check: device, size, budget, output file.
 
     Attributes:
         tiny: sizes that show that the code runs, and no figure.
@@ -68,13 +74,13 @@ class Options:
     again: bool = False
 
 
-def get_time_factor(device: Device) -> int:
-    """Return the factor by which limits and budgets are longer on a device than on a GPU."""
+def get_time_limit_factor(device: Device) -> int:
+    """Return the factor by which time limits grow on a device that is slower than a GPU."""
     return 1 if device == "cuda" else SLOWDOWN
 
 
 def add_common_options(parser: argparse.ArgumentParser, program: Program) -> None:
-    """Add the options that the calls share."""
+    """Add the command-line options that all GPU checks share."""
     names = [step.name for step in list_program_steps(program)]
     parser.add_argument("--device", choices=DEVICES, default="cuda")
     parser.add_argument(
@@ -102,7 +108,7 @@ def add_common_options(parser: argparse.ArgumentParser, program: Program) -> Non
 
 
 def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
-    """Run a call's steps and print a line for each.
+    """Run the steps of a GPU check, and print a line for each.
 
     Returns:
         The exit status: 1 where a step failed, took too long or had no time.
@@ -112,8 +118,10 @@ def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
         return 0
     if arguments.resume is not None and arguments.resume.exists() and not arguments.out.exists():
         write_result_file(arguments.out, read_result_file(arguments.resume))
-    budget_s = arguments.budget or BUDGETS_S[program] * get_time_factor(arguments.device)
-    options = Options(arguments.device, arguments.tiny, arguments.out, budget_s, arguments.again)
+    budget_s = arguments.budget or BUDGETS_S[program] * get_time_limit_factor(arguments.device)
+    options = GpuCheckOptions(
+        arguments.device, arguments.tiny, arguments.out, budget_s, arguments.again
+    )
     # Ended by `timeout`, too, a call must leave no step behind that holds the device.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     steps = [step for step in list_program_steps(program) if step.name in arguments.only]
@@ -127,10 +135,10 @@ def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
     )
 
 
-def run_steps_within_budget(steps: Sequence[Step], options: Options) -> Result:
-    """Run these steps within the budget; steps for which no time is left are absent from the
-    result.
-    """
+def run_steps_within_budget(
+    steps: Sequence[GpuCheckStep], options: GpuCheckOptions
+) -> GpuCheckResult:
+    """Run steps of a GPU check within the time budget; steps without time left are skipped."""
     deadline = time.monotonic() + options.budget_s
     result = read_result_file(options.out)
     for step in steps:
@@ -142,7 +150,7 @@ def run_steps_within_budget(steps: Sequence[Step], options: Options) -> Result:
             print(f"{step.name:16} no time left", flush=True)
             continue
         outcome = run_step_with_limit(
-            step, options, min(step.limit_s * get_time_factor(options.device), left_s)
+            step, options, min(step.limit_s * get_time_limit_factor(options.device), left_s)
         )
         result = result.copy_with_step(step.name, outcome)
         write_result_file(options.out, result)
@@ -151,10 +159,14 @@ def run_steps_within_budget(steps: Sequence[Step], options: Options) -> Result:
     return result
 
 
-def run_step_with_limit(step: Step, options: Options, limit_s: float) -> StepResult:
-    """Run one step in a process group of its own, which is killed after `limit_s` seconds."""
+def run_step_with_limit(
+    step: GpuCheckStep, options: GpuCheckOptions, limit_s: float
+) -> GpuCheckStepResult:
+    """Run one step of a GPU check in its own process group, which is killed after `limit_s`
+    seconds.
+    """
     if options.device not in step.devices:
-        return StepResult(
+        return GpuCheckStepResult(
             status="not run",
             seconds=0,
             limit_seconds=limit_s,
@@ -182,7 +194,7 @@ def run_step_with_limit(step: Step, options: Options, limit_s: float) -> StepRes
 def _run_process_group(
     command: Sequence[str], output: int, device: Device, limit_s: float
 ) -> int | None:
-    """Return the exit status, or None after the limit. No process of the group is left."""
+    """Run a command; return its exit status, or None if it was killed after the limit."""
     folders = (str(ROOT), str(ROOT / "client"), str(KIT), os.environ.get("PYTHONPATH"))
     path = os.pathsep.join(filter(None, folders))
     environment = {**ENVIRONMENT, **os.environ, "PYTHONPATH": path, "PERENNIAL_TEST_DEVICE": device}
@@ -207,9 +219,14 @@ def _run_process_group(
 
 
 def _build_step_outcome(
-    status: int | None, report: Path, log: Path, seconds: float, limit_s: float, options: Options
-) -> StepResult:
-    """Build the outcome of a step from its exit status and its own report."""
+    status: int | None,
+    report: Path,
+    log: Path,
+    seconds: float,
+    limit_s: float,
+    options: GpuCheckOptions,
+) -> GpuCheckStepResult:
+    """Build the outcome of a GPU-check step from its exit status and its report file."""
     content = json.loads(report.read_text()) if report.exists() else {}
     machine = content.get("machine")
     error = content.get("error")
@@ -217,13 +234,13 @@ def _build_step_outcome(
         error = f"took longer than its limit of {limit_s:.0f} s"
     elif status != 0 and error is None:
         error = f"its process ended with status {status}"
-    return StepResult(
+    return GpuCheckStepResult(
         status="timed out" if status is None else "ok" if error is None else "failed",
         seconds=round(seconds, 1),
         limit_seconds=round(limit_s, 1),
         device=options.device,
         tiny=options.tiny,
-        machine=None if machine is None else Machine.from_json(machine),
+        machine=None if machine is None else MachineDescription.from_json(machine),
         figures=content.get("figures", {}),
         error=error,
         log=log.read_text(errors="replace").splitlines()[-LOG_LINES:] if error else [],

@@ -24,8 +24,8 @@ PROCESSES = 8
 
 
 @dataclass
-class StepRun:
-    """The input of a step, and the place that it reports to.
+class GpuCheckStepRun:
+    """What a step of the GPU check gets as input, and where it records figures and problems.
 
     Attributes:
         device: `cuda`, `cpu` or `sim`.
@@ -42,25 +42,24 @@ class StepRun:
     _problems: list[str] = field(default_factory=list)
 
     def record_figure(self, name: str, value: Any) -> None:
-        """Record a figure of a step, which is kept even if the step is killed later."""
+        """Record a measured figure of the step; it is kept even if the step is killed later."""
         self._figures[name] = value
         self._write_step_report()
 
     def record_problem(self, problem: str) -> None:
-        """Record a problem and go on; the step counts as failed at its end."""
+        """Record a problem and continue; the step then counts as failed."""
         self._problems.append(problem)
         self._write_step_report()
 
     @property
     def problem_text(self) -> str | None:
-        """All problems of a step so far, one per line; None without any."""
+        """All problems of the step so far, one per line; None without any."""
         return "\n".join(self._problems) or None
 
     def run_cases_in_parallel(
         self, work: Callable[[Case], Figures], cases: Sequence[Case]
     ) -> Iterator[tuple[Case, Figures | str]]:
-        """Run `work` for each case in parallel, and yield each case with its figures or its error
-        text, as they end.
+        """Run a function for each case in parallel; yield each case with its figures or its error.
 
         On a CUDA device several processes share the cases, since small networks leave it idle.
         `work` and the cases must then be importable and picklable.
@@ -99,7 +98,7 @@ def _format_error(error: BaseException) -> str:
 
 
 def describe_machine(device: str) -> dict[str, Any]:
-    """Return the fields of `bench.gpu.result.Machine`."""
+    """Describe hardware and software of this machine, for `bench.gpu.result.Machine`."""
     cuda = device == "cuda" and torch.cuda.is_available()
     return {
         "device": device,

@@ -22,8 +22,8 @@ LIMIT_S = 960
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step, run in a process of its own.
+class GpuCheckStep:
+    """A step of the GPU check, with its function, limits and what it shows.
 
     Attributes:
         name: in the result file and on the command line.
@@ -48,7 +48,7 @@ class Step:
 
 _WORK = "bench.gpu.work."
 _CHECK = (
-    Step(
+    GpuCheckStep(
         "machine",
         "check",
         "driver, cuDNN and libraries; the ceilings of copies and of matrix products",
@@ -58,7 +58,7 @@ _CHECK = (
         "TFLOP) at 800 and at 50 TFLOP/s: 0.5; first calls of the libraries: 1",
         f"{_WORK}machine:record_machine_limits",
     ),
-    Step(
+    GpuCheckStep(
         "absent device",
         "check",
         "a job that asks for a device which is not visible fails with the kind `device`; `auto` "
@@ -68,7 +68,7 @@ _CHECK = (
         "start 8, and of a process without a visible device at the same time; no work",
         f"{_WORK}failures:record_absent_device_failure",
     ),
-    Step(
+    GpuCheckStep(
         "fork",
         "check",
         "three jobs forked from one zygote that holds no CUDA, one killed in mid-kernel; 90 % of "
@@ -79,7 +79,7 @@ _CHECK = (
         "and 2 of steps each",
         f"{_WORK}fork:record_jobs_forked",
     ),
-    Step(
+    GpuCheckStep(
         "service",
         "check",
         "the whole service: three batches of pictures over HTTP, learned by its worker on the "
@@ -90,7 +90,7 @@ _CHECK = (
         "for CUDA and cuDNN and 1 of steps each",
         f"{_WORK}service:record_service_updates",
     ),
-    Step(
+    GpuCheckStep(
         "out of memory",
         "check",
         "jobs without memory fail with the kind `memory`; the process learns again once there is "
@@ -103,7 +103,7 @@ _CHECK = (
         devices=("cuda",),
         why="the memory of other devices is that of the host",
     ),
-    Step(
+    GpuCheckStep(
         "methods",
         "check",
         "every method in every scenario learns two tasks, in the device's own format and in "
@@ -115,7 +115,7 @@ _CHECK = (
         "26; their start 20, since 8 import at once",
         f"{_WORK}methods:record_method_comparison",
     ),
-    Step(
+    GpuCheckStep(
         "conformance",
         "check",
         "the conformance kit of the tests on this device",
@@ -125,7 +125,7 @@ _CHECK = (
         "start 12",
         f"{_WORK}conformance:record_conformance_results",
     ),
-    Step(
+    GpuCheckStep(
         "repeat",
         "check",
         "finetune, der++, ewc-online (kfac), dlcft and dne on resnet20, small-cnn and ViT: the "
@@ -139,7 +139,7 @@ _CHECK = (
         "images of the files: 10; start 8",
         f"{_WORK}repeat:record_repeatability",
     ),
-    Step(
+    GpuCheckStep(
         "evaluation",
         "check",
         "answers of the same network on the CPU and on the device, with TF32 and without",
@@ -149,7 +149,7 @@ _CHECK = (
         "GFLOP/s: 4; on the device four times below 1",
         f"{_WORK}evaluation:record_evaluation_differences",
     ),
-    Step(
+    GpuCheckStep(
         "blocking calls",
         "check",
         "calls per training step for which the host waits for the device, by method, with the "
@@ -168,7 +168,7 @@ _LOOP = (
 _NOT_SIMULATED: tuple[Device, ...] = ("cuda", "cpu")
 _WHY = "the program takes no other device"
 _FIGURES = (
-    Step(
+    GpuCheckStep(
         "loop resnet20",
         "figures",
         f"{_LOOP}: ResNet-20 at 32 pixels, batch 128",
@@ -178,7 +178,7 @@ _FIGURES = (
         "each of 3: 3",
         f"{_WORK}loops:measure_loops_on_resnet20",
     ),
-    Step(
+    GpuCheckStep(
         "loop resnet18",
         "figures",
         f"{_LOOP}: ResNet-18 at 32 pixels, batch 256",
@@ -188,7 +188,7 @@ _FIGURES = (
         "steps: 3; files 3",
         f"{_WORK}loops:measure_loops_on_resnet18",
     ),
-    Step(
+    GpuCheckStep(
         "loop resnet50",
         "figures",
         f"{_LOOP}: ResNet-50 at 224 pixels, batch 128",
@@ -198,7 +198,7 @@ _FIGURES = (
         "batch at 8 % (bound by memory): 48 ms: 6 ways × 30 steps: 10; files 4",
         f"{_WORK}loops:measure_loops_on_resnet50",
     ),
-    Step(
+    GpuCheckStep(
         "loop vit_b_16",
         "figures",
         f"{_LOOP}: ViT-B/16 at 224 pixels, batch 128",
@@ -208,7 +208,7 @@ _FIGURES = (
         "× 30 steps: 10; files 7",
         f"{_WORK}loops:measure_loops_on_vit",
     ),
-    Step(
+    GpuCheckStep(
         "costs",
         "figures",
         "steps and whole updates of methods beside fine-tuning (`bench.methods.costs`)",
@@ -219,7 +219,7 @@ _FIGURES = (
         _NOT_SIMULATED,
         _WHY,
     ),
-    Step(
+    GpuCheckStep(
         "dlcft",
         "figures",
         "a linearised step beside a plain one (`bench.methods.dlcft_cost`)",
@@ -230,7 +230,7 @@ _FIGURES = (
         _NOT_SIMULATED,
         _WHY,
     ),
-    Step(
+    GpuCheckStep(
         "dne",
         "figures",
         "old experts packed beside exact, a step beside the naive one (`bench.methods.dne_cost`)",
@@ -241,7 +241,7 @@ _FIGURES = (
         _NOT_SIMULATED,
         _WHY,
     ),
-    Step(
+    GpuCheckStep(
         "optimizer step",
         "figures",
         "a step with OLOR beside the stock optimizer's (`bench.methods.optimizer_step`)",
@@ -252,7 +252,7 @@ _FIGURES = (
         _NOT_SIMULATED,
         _WHY,
     ),
-    Step(
+    GpuCheckStep(
         "snapshot",
         "figures",
         "seconds that a snapshot of 1 GB takes: copy to the host, file, sync",
@@ -261,7 +261,7 @@ _FIGURES = (
         "start 8; 1 GB over a bus of 20 GB/s 0.05, disk 1",
         f"{_WORK}snapshot:record_snapshot_write_rate",
     ),
-    Step(
+    GpuCheckStep(
         "compiler",
         "figures",
         "a bare loop on ResNet-20 at 32 pixels, compiled and not",
@@ -274,16 +274,16 @@ _FIGURES = (
     ),
 )
 
-STEPS: dict[str, Step] = {step.name: step for step in (*_CHECK, *_FIGURES)}
+STEPS: dict[str, GpuCheckStep] = {step.name: step for step in (*_CHECK, *_FIGURES)}
 
 
-def list_program_steps(program: Program) -> list[Step]:
-    """Return the steps of a program, in the order in which they run."""
+def list_program_steps(program: Program) -> list[GpuCheckStep]:
+    """Return the steps of a GPU-check program in order."""
     return [step for step in STEPS.values() if step.program == program]
 
 
 def format_step_plan() -> str:
-    """Return a Markdown table of all steps with their seconds and sums."""
+    """Render a Markdown table of all steps of the GPU checks with their estimated seconds."""
     lines = [
         "| call | step | expected s | limit s | arithmetic, in seconds |",
         "| --- | --- | ---: | ---: | --- |",

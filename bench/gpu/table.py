@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from bench.gpu.result import Result, StepResult, read_result_file
-from bench.gpu.steps import STEPS, Step, format_step_plan
+from bench.gpu.result import GpuCheckResult, GpuCheckStepResult, read_result_file
+from bench.gpu.steps import STEPS, GpuCheckStep, format_step_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
@@ -30,7 +30,7 @@ CELL_CHARACTERS = 300
 
 
 def main() -> int:
-    """Write the page of results, and return the exit status."""
+    """Write the page with the results of the GPU checks, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,12 +44,12 @@ def main() -> int:
 
 
 def list_committed_results() -> list[Path]:
-    """Return the result files that the page of the repository is made of."""
+    """Return the result files of GPU checks that are committed in the repository."""
     return sorted(RESULTS.glob("*.json"))
 
 
 def render_results_page(files: Sequence[Path]) -> str:
-    """Return the page in Markdown."""
+    """Render the page with the results of the GPU checks in Markdown."""
     result = merge_step_results([read_result_file(file) for file in files])
     template = TEMPLATE.read_text(encoding="utf-8")
     return template.replace("{shown}", _render_result_sections(result)).replace(
@@ -57,11 +57,9 @@ def render_results_page(files: Sequence[Path]) -> str:
     )
 
 
-def merge_step_results(results: Sequence[Result]) -> Result:
-    """Return the last result of each step; one that ended well stays in place of one that
-    did not.
-    """
-    merged = Result()
+def merge_step_results(results: Sequence[GpuCheckResult]) -> GpuCheckResult:
+    """Merge outcomes of GPU-check steps: the last of each step, but a success before failures."""
+    merged = GpuCheckResult()
     for result in results:
         for name, step in result.steps.items():
             before = merged.steps.get(name)
@@ -70,8 +68,8 @@ def merge_step_results(results: Sequence[Result]) -> Result:
     return merged
 
 
-def _render_result_sections(result: Result) -> str:
-    """Return what was shown on a GPU, as sections; one sentence where nothing was."""
+def _render_result_sections(result: GpuCheckResult) -> str:
+    """Render the outcomes of GPU-check steps as Markdown sections."""
     on_gpu = any(step.device == "cuda" and not step.tiny for step in result.steps.values())
     if not result.steps:
         return "No step has run on a GPU yet: every statement about CUDA rests on reading the code."
@@ -93,8 +91,8 @@ def _render_result_sections(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _render_machines(result: Result) -> list[str]:
-    """Return a line for each machine and software that steps ran on."""
+def _render_machines(result: GpuCheckResult) -> list[str]:
+    """Render a line for each machine on which GPU-check steps ran."""
     lines: dict[str, None] = {}
     for step in result.steps.values():
         if (machine := step.machine) is not None:
@@ -110,7 +108,7 @@ def _render_machines(result: Result) -> list[str]:
     return list(lines)
 
 
-def _render_outcome_row(step: Step, outcome: StepResult | None) -> str:
+def _render_outcome_row(step: GpuCheckStep, outcome: GpuCheckStepResult | None) -> str:
     if outcome is None:
         return f"| `{step.program}` | {step.name} | – | **missing** | – |"
     size = ", dry run" if outcome.tiny else ""
@@ -121,8 +119,8 @@ def _render_outcome_row(step: Step, outcome: StepResult | None) -> str:
     )
 
 
-def _render_step_section(step: Step, outcome: StepResult) -> list[str]:
-    """Return what a step shows, why it did not end well, and its figures."""
+def _render_step_section(step: GpuCheckStep, outcome: GpuCheckStepResult) -> list[str]:
+    """Render one step of the GPU check: what it shows, its problems and its figures."""
     lines = [f"### {step.name[0].upper()}{step.name[1:]}", "", f"Shows: {step.shows}."]
     if outcome.error is not None:
         errors = [f"- {_escape_cell_text(line)}" for line in outcome.error.splitlines()]
@@ -153,14 +151,12 @@ def _render_step_section(step: Step, outcome: StepResult) -> list[str]:
 
 
 def _is_figure_table(value: JsonValue) -> bool:
-    """Return True if a figure consists of rows by name, of which at least one has columns."""
+    """Return True if a figure is a table: rows by name, of which one has columns."""
     return isinstance(value, dict) and any(isinstance(row, dict) for row in value.values())
 
 
 def _render_figure_table(rows: Mapping[str, JsonValue]) -> list[str]:
-    """Return a table of rows by name; a row of rows, such as by number format, becomes one line
-    each.
-    """
+    """Render a figure with rows by name as a Markdown table."""
     flat: dict[str, Mapping[str, JsonValue]] = {}
     for name, row in rows.items():
         if isinstance(row, dict) and row and all(isinstance(cell, dict) for cell in row.values()):
@@ -191,7 +187,7 @@ def _format_figure(value: JsonValue) -> str:
 
 
 def _escape_cell_text(text: str) -> str:
-    """Return text escaped for one table cell or list item."""
+    """Escape text for a cell or list item in Markdown."""
     line = " ".join(text.replace("|", "\\|").split())
     return line if len(line) <= CELL_CHARACTERS else f"{line[:CELL_CHARACTERS]}…"
 

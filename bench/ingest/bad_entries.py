@@ -36,7 +36,7 @@ _CLASSES = 20
 
 
 def main() -> None:
-    """Print time and memory of reading an archive, a line for each share of bad rows in its table."""
+    """Print time and memory of reading an archive, by the share of bad rows in its label table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

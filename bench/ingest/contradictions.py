@@ -43,7 +43,7 @@ Data = tuple[Images, np.ndarray]
 
 
 def main() -> None:
-    """Measure how many contradicting images are found and what the search costs, and print it."""
+    """Measure cost and recall of the search for images with contradicting labels."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,8 +82,8 @@ def main() -> None:
 def count_found_contradictions(
     data: Data, change: Callable[[Images, np.random.Generator], Images]
 ) -> tuple[int, int]:
-    """Return how many of `PLANTED` copies under another label are found in the batch, and in an
-    earlier task.
+    """Count how many planted copies under a wrong label are found, in the batch and in an earlier
+    task.
     """
     images, labels = data
     random = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def count_found_contradictions(
 
 
 def print_check_costs(data: Data) -> None:
-    """Print CPU seconds of a check's parts, and of those behind `TASKS` tasks."""
+    """Print the CPU seconds of parts of the check for contradicting labels."""
     images, labels = data
     begin = time.process_time()
     for image in images:
@@ -149,7 +149,7 @@ def print_check_costs(data: Data) -> None:
 
 
 def write_noisy_tasks(folder: Path, images: Images) -> Iterator[Path]:
-    """Write and yield traces of `TASKS` tasks whose images are these with noise added."""
+    """Write and yield image fingerprints of `TASKS` earlier tasks with noisy images."""
     random = np.random.default_rng(1)
     for number in range(TASKS):
         some = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
@@ -159,10 +159,8 @@ def write_noisy_tasks(folder: Path, images: Images) -> Iterator[Path]:
         yield path
 
 
-def build_traces(images: Images, labels: np.ndarray) -> ImageFingerprints:
-    """Return traces of images that are all in the training part, with their labels' numbers as
-    class names.
-    """
+def build_traces(images: Images, labels: np.ndarray) -> ImageTraces:
+    """Build the stored fingerprints of images, all in the training part."""
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
@@ -182,7 +180,7 @@ def return_image_unchanged(image: Images, _random: np.random.Generator) -> Image
 
 
 def recompress_or_resize_image(image: Images, random: np.random.Generator) -> Images:
-    """Return an image after saving it as JPEG of quality 60 to 95, or after resizing it and back."""
+    """Save an image as JPEG of random quality, or resize it and back, to make a near-duplicate."""
     plain = image[..., 0] if image.shape[-1] == 1 else image
     opened = Image.fromarray(plain)
     if random.random() < 0.5:
@@ -198,9 +196,7 @@ def recompress_or_resize_image(image: Images, random: np.random.Generator) -> Im
 
 
 def draw_burst_photos() -> Data:
-    """Draw ten shots of each of 40 scenes, with noise and slightly different light; each scene is a
-    class.
-    """
+    """Draw photo bursts: ten slightly different shots of each of 40 scenes."""
     random = np.random.default_rng(2)
     scenes = draw_smooth_scenes(random, 40)
     shots = [
@@ -212,7 +208,7 @@ def draw_burst_photos() -> Data:
 
 
 def draw_part_photos() -> Data:
-    """Draw 200 good parts and 200 scratched ones of the same shape, each with its own noise."""
+    """Draw photos of industrial parts: 200 good and 200 scratched ones of the same shape."""
     random = np.random.default_rng(3)
     part = draw_smooth_scenes(random, 1)[0]
     images = (

@@ -22,9 +22,7 @@ IMAGES = 256
 
 
 def main() -> None:
-    """Print the seconds of both ways to augment a batch, and their ratio, by image size, without
-    and with flips.
-    """
+    """Print the time to augment a batch by the service's code and by pixel look-up, by image size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -45,7 +43,7 @@ def main() -> None:
 def measure_median_seconds(
     name: str, size: int, channels: int, batch: int, rounds: int
 ) -> tuple[float, float]:
-    """Return the median seconds of augmenting a batch: pixel by pixel, and as implemented."""
+    """Measure the median seconds to augment a batch: pixel by pixel, and as implemented."""
     images = torch.randint(0, 256, (IMAGES, size, size, channels), dtype=torch.uint8)
     table = draw_epoch_random_numbers(0, 1, 0, IMAGES)[:batch, 1:]
     index, augment = torch.randperm(IMAGES)[:batch], Augmentation(name, size)

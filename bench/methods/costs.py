@@ -80,8 +80,8 @@ BASE = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "part
 
 
 @dataclass
-class Case:
-    """A method on a network, the version that it starts from, and what was measured."""
+class MethodCostCase:
+    """A method on a network whose training cost is measured."""
 
     label: str
     method: str
@@ -98,12 +98,12 @@ class Case:
 
     @property
     def reference_key(self) -> tuple[str, str]:
-        """Key that is equal for cases that are compared with the same run of `finetune`."""
+        """Key of the fine-tuning run with which the case is compared."""
         return self.network["name"], self.scenario
 
 
 def main() -> None:
-    """Measure the cost of methods compared with fine-tuning, and print one table."""
+    """Measure time and memory of training by each method relative to fine-tuning; print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -130,8 +130,8 @@ def main() -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         write_two_task_datasets(Path(folder), options.data, options.images)
-        bench = Bench(Path(folder), options)
-        cases = list(list_cases(options.methods))
+        bench = MethodCostBench(Path(folder), options)
+        cases = list(list_cost_cases(options.methods))
         for case in cases:
             bench.learn_first_task(case)
             bench.measure_step_memory(case)
@@ -147,38 +147,36 @@ def main() -> None:
     print_cost_table(cases, options.batch)
 
 
-def list_cases(names: list[str]) -> Iterator[Case]:
-    """Yield the cases to measure: `finetune` on each network that is needed, the methods, and GEM
-    after many tasks.
-    """
+def list_cost_cases(names: list[str]) -> Iterator[MethodCostCase]:
+    """Yield the methods and networks to measure, with the fine-tuning runs they are compared with."""
     wanted = [_build_case(name) for name in names if name != "finetune"] or [
         _build_case("finetune")
     ]
     for network, scenario in dict.fromkeys((json.dumps(c.network), c.scenario) for c in wanted):
-        yield Case("finetune", "finetune", json.loads(network), scenario)
+        yield MethodCostCase("finetune", "finetune", json.loads(network), scenario)
     for case in wanted:
         if case.method != "finetune":
             yield case
         if case.method == "gem":
-            yield Case(
+            yield MethodCostCase(
                 f"gem, task {PAST_TASKS + 1}", "gem", case.network, case.scenario, PAST_TASKS
             )
         for label, hyper in VARIANTS.get(case.method, {}).items():
-            yield Case(label, case.method, case.network, case.scenario, hyper=hyper)
+            yield MethodCostCase(label, case.method, case.network, case.scenario, hyper=hyper)
 
 
-def _build_case(name: str) -> Case:
+def _build_case(name: str) -> MethodCostCase:
     method = registry.get_method(name)
     families = method.accepts.architectures
     refused = families is not None and "small-resnet" not in families
     network = NETWORKS[families[0]] if families and refused else {"name": "resnet20"}
-    return Case(
+    return MethodCostCase(
         name, name, network, "class" if "class" in method.scenarios else method.scenarios[0]
     )
 
 
-class Bench:
-    """Runs jobs, with their files in `folder`."""
+class MethodCostBench:
+    """Runs learning jobs for measurements, with their files in `folder`."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self._folder = folder
@@ -186,8 +184,8 @@ class Bench:
         self._device = torch.device(options.device)
         self._runs = itertools.count(1)
 
-    def learn_first_task(self, case: Case) -> None:
-        """Learn the first task of a case; for more past tasks, its memory is copied for each."""
+    def learn_first_task(self, case: MethodCostCase) -> None:
+        """Learn the first task of a case, so that the measured second task has a parent version."""
         result = self._run_task_job(case, 1, epochs=1)
         facts = json.loads((result / "result.json").read_text())
         kept = ("classes", "heads", "network", "method", "normalise")
@@ -206,21 +204,21 @@ class Bench:
         case.parent = {"version": 1, "manifest": {key: facts[key] for key in kept}, "parts": parts}
         case.stored = sum(Path(p["path"]).stat().st_size for p in parts if p["type"] in TYPES)
 
-    def measure_step_seconds(self, case: Case) -> list[float]:
-        """Return the seconds of some training steps, with loading and augmenting their images."""
-        clock = Clock(self._device)
+    def measure_step_seconds(self, case: MethodCostCase) -> list[float]:
+        """Measure the seconds of training steps of the second task."""
+        clock = StepTimingControl(self._device)
         self._run_task_job(case, case.past + 1, clock, epochs=MANY_EPOCHS)
         return clock.step_durations
 
-    def measure_update_seconds(self, case: Case) -> float:
-        """Return the seconds of learning the whole second task."""
+    def measure_update_seconds(self, case: MethodCostCase) -> float:
+        """Measure the seconds of learning the whole second task."""
         start = time.perf_counter()
         self._run_task_job(case, 2, epochs=self._options.epochs, held_out=True)
         return time.perf_counter() - start
 
-    def measure_step_memory(self, case: Case) -> None:
-        """Return the bytes in use after a step, and the rise of memory during the next step."""
-        method, peak = registry.get_method(case.method), Peak(self._device)
+    def measure_step_memory(self, case: MethodCostCase) -> None:
+        """Measure the memory in use after a training step, and its rise during the next one."""
+        method, peak = registry.get_method(case.method), StepMemoryControl(self._device)
         after_step = method.after_step
 
         def watch_training_step(self: Any, ctx: Any, batch: Any) -> None:
@@ -237,9 +235,17 @@ class Bench:
         case.peak = peak.bytes
 
     def _run_task_job(
-        self, case: Case, number: int, control: Any = None, *, epochs: int, held_out: bool = False
+        self,
+        case: MethodCostCase,
+        number: int,
+        control: Any = None,
+        *,
+        epochs: int,
+        held_out: bool = False,
     ) -> Path:
-        """Run the job of one task, and return the folder of its result unless it was stopped."""
+        """Run the learning job of one task; return the folder of its result, None if it was
+        stopped.
+        """
         options, accepts = self._options, registry.get_method(case.method).accepts
         out = self._folder / f"run-{next(self._runs)}"
         out.mkdir()
@@ -284,34 +290,34 @@ class Bench:
         return out / "result"
 
 
-class Clock:
-    """A control that notes when each step ended, and stops the run when it has enough."""
+class StepTimingControl:
+    """Training control that records when each step ended, and stops the job after enough steps."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._ends: list[float] = []
 
     @property
-    def has_pending_request(self) -> bool:
-        """Record the end of a step; True once enough steps or seconds were measured."""
+    def pending(self) -> bool:
+        """Record the end of a training step; True once enough were measured."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._ends.append(time.perf_counter())
         taken = len(self._ends) - WARM
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
-    def take_request(self) -> JobControlRequest:
-        """Ask the job to stop."""
-        return JobControlRequest.STOP
+    def take_request(self) -> ControlRequest:
+        """Request that the training job stops."""
+        return ControlRequest.STOP
 
     @property
     def step_durations(self) -> list[float]:
-        """Seconds of each step after the warm-up steps."""
+        """Seconds of each measured training step after the warm-up."""
         return [end - start for start, end in itertools.pairwise(self._ends[WARM - 1 :])]
 
 
-class Peak:
-    """A control that watches the memory of the second step, and stops the run."""
+class StepMemoryControl:
+    """Training control that measures the memory of the second step, then stops the job."""
 
     def __init__(self, device: torch.device) -> None:
         self.bytes = 0
@@ -321,8 +327,8 @@ class Peak:
         self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
 
     @property
-    def has_pending_request(self) -> bool:
-        """Record the end of a step; True after the second one."""
+    def pending(self) -> bool:
+        """Record the end of a training step; True after the second one."""
         self._step += 1
         if self._step == 1:
             self._begin_watching()
@@ -330,9 +336,9 @@ class Peak:
             self._end_watching()
         return self._step == 2
 
-    def take_request(self) -> JobControlRequest:
-        """Ask the job to stop."""
-        return JobControlRequest.STOP
+    def take_request(self) -> ControlRequest:
+        """Request that the training job stops."""
+        return ControlRequest.STOP
 
     def _begin_watching(self) -> None:
         if self._cuda is None:
@@ -354,10 +360,10 @@ class Peak:
 
 
 def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None:
-    """Write training and held-out datasets of two tasks of ten classes, images of 32 pixels a side."""
+    """Write dataset files of two tasks with random images of 32 pixels a side."""
     for task in (1, 2):
         if data is None:
-            images, labels = _draw_made_up_images(task, 5000)
+            images, labels = _draw_random_class_images(task, 5000)
         else:
             archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
             options = IngestOptions(32, 3, ArchiveLimits.from_settings(Settings()))
@@ -370,8 +376,8 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
             write_dataset(file, labels[rows], (32, 32, 3), [np.ascontiguousarray(images[rows])])
 
 
-def _draw_made_up_images(seed: int, n: int) -> tuple[Any, Any]:
-    """Return noise images with a bright row that shows the class, and their labels."""
+def _draw_random_class_images(seed: int, n: int) -> tuple[Any, Any]:
+    """Return random images in which a bright row shows the class, with their labels."""
     random = np.random.default_rng(100 + seed)
     labels = np.arange(n, dtype=np.int64) % CLASSES
     images = random.integers(0, 120, (n, 32, 32, 3), dtype=np.uint8)
@@ -391,8 +397,8 @@ def _iterate_tensors(value: object) -> Iterator[Tensor]:
             yield from _iterate_tensors(item)
 
 
-def print_cost_table(cases: list[Case], batch: int) -> None:
-    """Print the cost table, one line per case."""
+def print_cost_table(cases: list[MethodCostCase], batch: int) -> None:
+    """Print the measured training costs as a table, one line per method."""
     print(
         f"{'':14} {'network':9} {'step ms':>8} {'ratio':>6} {'theory':>6}  {'':24}"
         f" {'update s':>8} {'ratio':>6} {'goal':>6}   {'held MB':>8} {'peak MB':>8} "

@@ -35,8 +35,8 @@ GOAL = 1.70
 KINDS: tuple[Kind, ...] = ("diagonal", "kfac", "tkfac")
 
 
-class Subject:
-    """One network on one device, plain and linearised, and images for a step."""
+class LinearisationCostSubject:
+    """A network in plain and linearised form, with images for a step, to compare their cost."""
 
     def __init__(self, name: str, device: torch.device, batch: int, size: int) -> None:
         heads = HeadSpec(tuple(str(c) for c in range(CLASSES)))
@@ -55,18 +55,18 @@ class Subject:
         self.psi = list(self.network.displacement.parameters())
 
     def compute_plain_logits(self, x: Tensor) -> Tensor:
-        """Return the logits of the plain network."""
+        """Compute the logits of the plain network."""
         return self.network.logits(self.network.backbone(x))
 
     def compute_logits_by_jvp(self, x: Tensor) -> Tensor:
-        """Return the logits of the linearised network by forward-mode differentiation."""
+        """Compute the logits of the linearised network by forward-mode differentiation."""
         value, tangent = self.network.expand_by_forward_mode(x)
         return self.network.logits(value + tangent)
 
     def run_training_step(
         self, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
     ) -> None:
-        """Run forward and backward passes, with gradients of the weights that are trained."""
+        """Run forward and backward pass with gradients of the trained weights."""
         for p in (*self.weights, *self.psi):
             p.grad = None
             p.requires_grad_(False)
@@ -77,7 +77,7 @@ class Subject:
         loss.backward()
 
     def estimate_curvature(self, kind: Kind) -> CurvatureEstimator:
-        """Run a curvature pass over the images, with one probe each, and return the estimator."""
+        """Estimate the network's curvature from the images, and return the estimator."""
         backbone = self.network.backbone
         layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
         found = CurvatureEstimator(
@@ -93,7 +93,7 @@ class Subject:
 
 
 def main() -> None:
-    """Print the tables of what DLCFT costs."""
+    """Print tables of operations, memory, bytes and seconds of the method DLCFT."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -110,7 +110,9 @@ def main() -> None:
             f"{name}, {options.size} px, batch {options.batch}, {options.device}, "
             f"{options.threads} threads"
         )
-        subject = Subject(name, torch.device(options.device), options.batch, options.size)
+        subject = LinearisationCostSubject(
+            name, torch.device(options.device), options.batch, options.size
+        )
         for line in (
             *render_operations_table(subject),
             *render_memory_table(subject),
@@ -120,8 +122,8 @@ def main() -> None:
             print(f"  {line}", flush=True)
 
 
-def render_operations_table(subject: Subject) -> list[str]:
-    """Render a table of the operations of each pass, beside those of the plain network."""
+def render_operations_table(subject: LinearisationCostSubject) -> list[str]:
+    """Render a table of floating-point operations of each pass, relative to the plain network."""
 
     def count_operations(work: Callable[[], object]) -> int:
         with FlopCounterMode(display=False) as counter:
@@ -150,8 +152,8 @@ def render_operations_table(subject: Subject) -> list[str]:
     ]
 
 
-def render_memory_table(subject: Subject) -> list[str]:
-    """Render a table of the memory that a step keeps for its backward pass, without parameters."""
+def render_memory_table(subject: LinearisationCostSubject) -> list[str]:
+    """Render a table of the memory that a training step keeps for its backward pass."""
     network = subject.network
     found = {
         "plain": count_saved_bytes(subject, subject.compute_plain_logits, subject.weights),
@@ -165,9 +167,11 @@ def render_memory_table(subject: Subject) -> list[str]:
 
 
 def count_saved_bytes(
-    subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
+    subject: LinearisationCostSubject,
+    logits: Callable[[Tensor], Tensor],
+    moving: list[torch.nn.Parameter],
 ) -> int:
-    """Return the bytes of distinct storages that autograd saves and that belong to no parameter."""
+    """Return the bytes of activations that autograd saves for the backward pass."""
     own = {p.untyped_storage().data_ptr() for p in subject.network.parameters()}
     seen: dict[int, int] = {}
     held: list[Tensor] = []  # so that no storage is freed and its address given to another
@@ -184,10 +188,8 @@ def count_saved_bytes(
     return sum(seen.values())
 
 
-def render_size_table(subject: Subject) -> list[str]:
-    """Render a table of the bytes that a version stores: the frozen backbone once, the others with
-    each version.
-    """
+def render_size_table(subject: LinearisationCostSubject) -> list[str]:
+    """Render a table of the bytes that versions store: frozen backbone once, the rest per version."""
     blocks = {kind: subject.estimate_curvature(kind) for kind in KINDS}
     found = {
         "base, once": _sum_tensor_bytes(subject.weights),
@@ -210,8 +212,8 @@ def _sum_tensor_bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.nbytes for t in tensors)
 
 
-def render_seconds_table(subject: Subject, rounds: int) -> list[str]:
-    """Render a table of median seconds of each pass, with ratios to the plain network."""
+def render_seconds_table(subject: LinearisationCostSubject, rounds: int) -> list[str]:
+    """Render a table of the median seconds of each pass, relative to the plain network."""
     network = subject.network
     curvature = {
         kind: LayerCurvatures(subject.estimate_curvature(kind).build_blocks()) for kind in KINDS

@@ -39,9 +39,7 @@ PER_TASK = 10
 
 
 def count_parameters_by_formula(heads: int, sources: int) -> int:
-    """Return the number of parameters of an expert of the default sizes by a formula, including its
-    normalised feature.
-    """
+    """Compute the number of parameters of a DNE expert by a formula."""
     d, width, gamma, layers = 32 * heads, 32, 4, 6
     if sources == heads:
         mixing = 2 * gamma * d**2 + gamma * d + d
@@ -54,7 +52,7 @@ def count_parameters_by_formula(heads: int, sources: int) -> int:
 def build_random_expert_chain(
     tasks: int, heads: int
 ) -> tuple[ExpandedNetwork, list[BlockwiseClassifier]]:
-    """Build a network of random experts, and a classifier for every version."""
+    """Build a chain of DNE experts with random weights, and a classifier for every version."""
     first = [str(c) for c in range(50)]
     plain = build_network({"name": "dne"}, ImageSpec(32, 3), "class", HeadSpec(tuple(first)))
     network = ExpandedNetwork(plain)
@@ -68,7 +66,7 @@ def build_random_expert_chain(
 
 
 def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
-    """Compute task attention directly by its formula, without optimisations."""
+    """Compute DNE's task attention directly by its formula."""
     scores = (
         (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
     )
@@ -76,8 +74,8 @@ def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> T
     return attention.scale[:, None] * (scores.softmax(-1) @ values)
 
 
-class Step:
-    """One training step of the newest expert and the classifier, in both organisations."""
+class DneTrainingStep:
+    """A training step of DNE's newest expert, with and without shared computation."""
 
     def __init__(self, network: ExpandedNetwork, before: BlockwiseClassifier, x: Tensor) -> None:
         self.network, self.x = network, x
@@ -92,12 +90,14 @@ class Step:
         self.previous.experts = self.previous.experts[:-1]
 
     def compute_older_features(self, packed: PackedExperts | None) -> OlderExpertFeatures:
-        """Return the outputs of the older experts, which the newest expert and the teacher read."""
+        """Compute the outputs of older experts, which the newest expert and the teacher read."""
         with use_training_precision(self.x.device):
             return self.network.compute_older_features(self.x, packed)
 
-    def compute_step_shared(self) -> None:
-        """Run a step in which the pass through the older experts is shared by teacher and student."""
+    def run_step_with_shared_pass(self) -> None:
+        """Run a DNE training step in which student and teacher share the pass through older
+        experts.
+        """
         old = self.compute_older_features(self.packed if is_packing_faster(self.x.device) else None)
         with use_training_precision(self.x.device):
             newest = self.network.compute_newest_features(old, self.x)
@@ -108,8 +108,8 @@ class Step:
                 )
             self._run_backward(torch.cat([*old.features, newest], 1), newest, teacher)
 
-    def compute_step_naively(self) -> None:
-        """Run a step with separate passes for student and teacher, in which keys are projected."""
+    def run_step_with_separate_passes(self) -> None:
+        """Run a DNE training step with separate passes for student and teacher."""
         with (
             mock.patch.object(TaskAttention, "forward", compute_naive_attention),
             use_training_precision(self.x.device),
@@ -132,7 +132,7 @@ class Step:
 
 
 def main() -> None:
-    """Print four cost comparisons of DNE."""
+    """Print four comparisons of the cost of the method DNE."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -171,7 +171,7 @@ def main() -> None:
             options.rounds,
             device,
         )
-        step = Step(network, classifiers[-2], x)
+        step = DneTrainingStep(network, classifiers[-2], x)
         kinds = (
             (lambda step=step: step.compute_older_features(step.packed)),
             (lambda step=step: step.compute_older_features(None)),
@@ -181,7 +181,7 @@ def main() -> None:
         )
         _print_alternating_seconds(
             "naive step over ours",
-            (step.compute_step_naively, step.compute_step_shared),
+            (step.run_step_with_separate_passes, step.run_step_with_shared_pass),
             options.rounds,
             device,
         )

@@ -40,8 +40,8 @@ IMAGE = {"size": 32, "channels": 3}
 
 
 @dataclass(frozen=True)
-class Part:
-    """A task of the comparison: its classes, and files of training and test images."""
+class ComparedTask:
+    """A task of the fine-tuning comparison: classes, and files of training and test images."""
 
     number: int
     classes: list[str]
@@ -49,7 +49,7 @@ class Part:
     held_out: Path
 
     def build_spec_part(self) -> dict[str, Any]:
-        """Return a data part in the form that a job specification has."""
+        """Return the task's images as the part of a job specification."""
         return {
             "number": self.number,
             "classes": self.classes,
@@ -59,10 +59,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One run: accuracy by checkpoint on target and source, the deployed state's, and the
-    backbone's way.
-    """
+class FineTuningOutcome:
+    """Outcome of one fine-tuning run: target and source accuracy by checkpoint, weight movement."""
 
     target: dict[int, float]
     source: dict[int, float]
@@ -72,7 +70,7 @@ class Outcome:
 
 
 def main() -> None:
-    """Train the source model once and every arm with every seed, and print one table."""
+    """Compare fast fine-tuning settings on a target task, and print a table."""
     parser = argparse.ArgumentParser(prog="bench.methods.fast", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
@@ -91,7 +89,9 @@ def main() -> None:
         }
     with tempfile.TemporaryDirectory() as folder:
         parts = _read_source_and_target(options.data, Path(folder))
-        bench = Bench(Path(folder), parts, {"name": options.architecture}, options.threads)
+        bench = FineTuningBench(
+            Path(folder), parts, {"name": options.architecture}, options.threads
+        )
         start = time.perf_counter()
         accuracy = bench.learn_source(options.source_epochs)
         print(
@@ -99,7 +99,7 @@ def main() -> None:
             f"accuracy {accuracy:.3f}, {time.perf_counter() - start:.0f} s",
             flush=True,
         )
-        outcomes: dict[str, list[Outcome]] = {name: [] for name in arms}
+        outcomes: dict[str, list[FineTuningOutcome]] = {name: [] for name in arms}
         for seed in range(options.seeds):
             for name, recipe in arms.items():
                 start = time.perf_counter()
@@ -114,11 +114,15 @@ def main() -> None:
         _draw_outcome_curves(outcomes, options.figure)
 
 
-class Bench:
-    """Runs the product's own job on the two tasks."""
+class FineTuningBench:
+    """Runs learning jobs on the source and the target task."""
 
     def __init__(
-        self, folder: Path, parts: tuple[Part, Part], architecture: dict[str, Any], threads: int
+        self,
+        folder: Path,
+        parts: tuple[ComparedTask, ComparedTask],
+        architecture: dict[str, Any],
+        threads: int,
     ) -> None:
         self._folder = folder
         self._parts = parts
@@ -145,12 +149,12 @@ class Bench:
         }
         return _read_task_accuracy(result, SOURCE)
 
-    def learn_target_with_recipe(self, recipe: dict[str, Any]) -> Outcome:
-        """Learn the target task with a recipe applied over the preset."""
+    def learn_target_with_recipe(self, recipe: dict[str, Any]) -> FineTuningOutcome:
+        """Learn the target task with changes to the preset's recipe, and return the outcome."""
         shared = {"preset": "fast", "batch_size": BATCH, "augment": "shift-flip"}
         result = self._run_learning_job(self._parts, {**shared, **recipe}, self._source)
         curve, mean = result["adp"]["curve"], result["adp"]["mean"]
-        return Outcome(
+        return FineTuningOutcome(
             {point["step"]: point["accuracy"][str(TARGET)] for point in curve},
             {point["step"]: point["accuracy"][str(SOURCE)] for point in curve},
             (mean[str(TARGET)], mean[str(SOURCE)]),
@@ -159,7 +163,7 @@ class Bench:
         )
 
     def _run_learning_job(
-        self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]
+        self, tasks: Sequence[ComparedTask], recipe: dict[str, Any], parent: dict[str, Any]
     ) -> dict[str, Any]:
         from bench.job_run import run_completed_spec
         from core.learning.catalogue import build_recipe_catalogue
@@ -195,8 +199,8 @@ def _read_task_accuracy(result: dict[str, Any], task: int) -> float:
     return float(row["correct"] / row["total"])
 
 
-def _read_source_and_target(data: Path, folder: Path) -> tuple[Part, Part]:
-    """Return the source task's 50 classes and the target's 10, decoded by the service's own ingest."""
+def _read_source_and_target(data: Path, folder: Path) -> tuple[ComparedTask, ComparedTask]:
+    """Read the 50 classes of the source task and 10 of the target task from CIFAR-100 archives."""
     source = [_ingest_class_archive(data, folder, first) for first in range(0, 50, 10)]
     return _join_archive_parts(
         folder, SOURCE, source, TESTED_PER_SOURCE_CLASS
@@ -220,10 +224,8 @@ def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
 
 def _join_archive_parts(
     folder: Path, number: int, ingested: Sequence[Any], tested: int | None
-) -> Part:
-    """Join archives of different classes; `tested` images of each class go to the test part, None:
-    all.
-    """
+) -> ComparedTask:
+    """Join archives with different classes into one, with `tested` images per class held out."""
     from core.ingest.dataset import open_dataset, write_dataset
 
     classes: list[str] = []
@@ -243,11 +245,11 @@ def _join_archive_parts(
             images, labels = images[rows], labels[rows]
         paths[part] = folder / f"task-{number}-{part}.safetensors"
         write_dataset(paths[part], labels, images.shape[1:], [images])
-    return Part(number, classes, paths["train"], paths["held_out"])
+    return ComparedTask(number, classes, paths["train"], paths["held_out"])
 
 
-def _print_mean_outcomes(outcomes: dict[str, list[Outcome]]) -> None:
-    """Print the mean outcomes over the seeds, with the standard deviation if there are several."""
+def _print_mean_outcomes(outcomes: dict[str, list[FineTuningOutcome]]) -> None:
+    """Print mean outcomes over seeds, with standard deviations."""
     last = max(step for runs in outcomes.values() for run in runs for step in run.target)
     steps = [step for step in SHOWN_STEPS if step < last] + [last]
     for which in ("target", "source"):
@@ -273,8 +275,8 @@ def _format_mean_and_deviation(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ±{statistics.stdev(values):.3f}"
 
 
-def _draw_outcome_curves(outcomes: dict[str, list[Outcome]], path: Path) -> None:
-    """Draw both accuracy curves with their range over the seeds."""
+def _draw_outcome_curves(outcomes: dict[str, list[FineTuningOutcome]], path: Path) -> None:
+    """Draw the source and target accuracy curves, with their range over seeds."""
     import matplotlib
 
     matplotlib.use("Agg")

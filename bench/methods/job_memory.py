@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from bench.job_run import fill_in_spec_defaults
+from bench.job_run import complete_job_spec
 from core.admission.admission import JobWorkload, estimate_memory
 from core.admission.network_size import find_network_size
 from core.contract.catalogue import MethodCatalogue
@@ -42,7 +42,7 @@ Json = dict[str, Any]
 def measure_and_estimate_memory(
     catalogue: MethodCatalogue, zygote: ForkServer, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
-    """Return (peak, estimate) of the memory of the second task's job, in bytes."""
+    """Measure the peak memory of a learning job, and return it with the service's estimate."""
     asked, size = NETWORKS[network]
     image: ImageOut = {"size": size, "channels": 3}
     scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"
@@ -75,7 +75,7 @@ def measure_and_estimate_memory(
         }
         path = folder / f"spec-{number}.json"
         path.write_text(
-            json.dumps(fill_in_spec_defaults({**spec, "threads": 2, "device": "cpu"}).to_json())
+            json.dumps(complete_job_spec({**spec, "threads": 2, "device": "cpu"}).to_json())
         )
         peak, result = _run_job_in_child(zygote, path)
         parent = _build_parent_version(number, Path(result))
@@ -119,7 +119,7 @@ def _build_parent_version(number: int, folder: Path) -> Json:
 
 
 def main() -> None:
-    """Measure each method on each network in a job process of its own, and print a table."""
+    """Compare measured and estimated memory of learning jobs, for each method and network."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--networks", default="mlp,resnet18")

@@ -30,9 +30,7 @@ GOALS = {"cpu": 1.10, "cuda": 1.03}
 
 
 def main() -> None:
-    """Print, for each optimizer, its time relative to a pass and the time with OLOR relative to
-    without.
-    """
+    """Print the time of optimizer steps with and without OLOR, relative to a training pass."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,7 +66,7 @@ def main() -> None:
 def measure_optimizer_seconds(
     recipe: OptimizerRecipe, device: torch.device, rounds: int, batch: int, size: int
 ) -> tuple[float, float, float]:
-    """Return median seconds of forward and backward, of a plain optimizer step, and of a step with
+    """Measure median seconds of forward and backward pass, of an optimizer step, and of one with
     OLOR.
     """
     network = build_network(
@@ -107,9 +105,7 @@ def measure_optimizer_seconds(
 
 
 def list_backbone_anchors(network: Network) -> list[AnchoredParameter]:
-    """Return anchors for every tensor of the backbone, including the last layer, which is free by
-    default.
-    """
+    """Return OLOR anchors (present weights with rollback shares) for every backbone tensor."""
     parameters = dict(network.named_parameters())
     found = compute_rollback_share_by_parameter(
         list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001)
@@ -121,7 +117,7 @@ def list_backbone_anchors(network: Network) -> list[AnchoredParameter]:
 
 
 def measure_work_seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds until the work is done, also on the device."""
+    """Measure the seconds of a function until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()

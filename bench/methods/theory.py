@@ -79,9 +79,7 @@ FORMULAS: dict[str, tuple[str, Number]] = {
 def format_expected_cost(
     name: str, hyper: Mapping[str, Any], batch: int, task: int
 ) -> tuple[str, str]:
-    """Return the expected relative cost and its formula as text; "-" for a method without a
-    formula.
-    """
+    """Format the expected training cost of a method, with its formula, relative to fine-tuning."""
     if name not in FORMULAS:
         return "-", "-"
     text, number = FORMULAS[name]

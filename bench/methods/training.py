@@ -50,9 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Print images/s of the service and of two plain loops, and their ratios, for each network and
-    precision.
-    """
+    """Compare training speed of the service with two plain loops, by network and precision."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
@@ -76,7 +74,9 @@ def main() -> None:
             }
             for _ in range(options.rounds):
                 for (precision, side), seen in rates.items():
-                    seen.append(_run_side(side, precision, name, file, options.threads))
+                    seen.append(
+                        _run_measurement_process(side, precision, name, file, options.threads)
+                    )
             for precision in precisions:
                 _print_rate_row(
                     name, precision, case["goal"], {side: rates[precision, side] for side in SIDES}
@@ -84,14 +84,14 @@ def main() -> None:
 
 
 def _list_fast_precisions() -> list[str]:
-    """Return the number formats that this CPU computes in hardware."""
+    """Return the number formats in which this CPU computes fast."""
     from core.learning.precision import has_fast_bfloat16
 
     return ["float32", "bfloat16"] if has_fast_bfloat16() else ["float32"]
 
 
 def _print_rate_row(name: str, precision: str, goal: float, rates: dict[str, list[float]]) -> None:
-    """Print one line of rates; goals are of float32."""
+    """Print a line of training rates in images per second, with their ratios."""
     middle = {side: statistics.median(seen) for side, seen in rates.items()}
     goals = {"stock": goal, "tuned": TUNED_GOAL} if precision == "float32" else {}
     sides = "   ".join(f"{side} {middle[side]:,.0f} {_format_range(rates[side])}" for side in SIDES)
@@ -106,7 +106,7 @@ def _print_rate_row(name: str, precision: str, goal: float, rates: dict[str, lis
 def _measure_image_rate(
     side: str, precision: str, case: dict[str, Any], file: Path, threads: int
 ) -> float:
-    """Return the images per second of one kind of training loop."""
+    """Measure images per second of one kind of training loop."""
     if side == "product":
         return measure_job_rate(case, file, threads, precision)
     return measure_plain_loop_rate(case, file, threads, precision, tuned=side == "tuned")
@@ -115,7 +115,7 @@ def _measure_image_rate(
 def measure_plain_loop_rate(
     case: dict[str, Any], file: Path, threads: int, precision: str, *, tuned: bool
 ) -> float:
-    """Return images per second of the plain loop. tuned: convolutions in channels_last."""
+    """Measure images per second of a plain training loop. tuned: with channels_last convolutions."""
     import contextlib
 
     import torch
@@ -160,8 +160,8 @@ def measure_plain_loop_rate(
 
 
 @dataclass
-class _Clock:
-    """When the first epoch ended, and when training ended: the loop itself has no clock."""
+class _TrainingEndClock:
+    """Records when the first epoch and the whole training ended."""
 
     steps_per_epoch: int
     warm: float = 0.0
@@ -175,7 +175,7 @@ class _Clock:
 
 
 def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
-    """Return the images per second of a job, as a worker runs it."""
+    """Measure images per second of a learning job, as a worker runs it."""
     from bench.job_run import run_completed_spec
     from core.ingest.dataset import open_dataset
     from core.learning.catalogue import build_recipe_catalogue
@@ -209,12 +209,14 @@ def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: 
             "threads": threads,
             "device": "cpu",
         }
-        clock = _Clock(-(-count // BATCH))
+        clock = _TrainingEndClock(-(-count // BATCH))
         run_completed_spec(spec, clock)
     return float(case["epochs"] * count / (clock.end - clock.warm))
 
 
-def _run_side(side: str, precision: str, case: str, file: Path, threads: int) -> float:
+def _run_measurement_process(
+    side: str, precision: str, case: str, file: Path, threads: int
+) -> float:
     from worker.attempts.child import MALLOC
 
     environment = {**os.environ, **({} if side == "stock" else MALLOC)}

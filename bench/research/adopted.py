@@ -39,7 +39,7 @@ ROWS: dict[str, Json] = {
 
 
 def main() -> None:
-    """Print a table for each stream."""
+    """Compare ways to continue an adopted classifier with new classes, on each stream of data."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--streams", default="CIFAR-100, 60–74;CIFAR-100, 80–94;MNIST")
@@ -58,7 +58,7 @@ def main() -> None:
     ):
         client = Perennial(running.key, base_url=running.url)
         for number, stream in enumerate(options.streams.split(";")):
-            old, new = read_stream(options.data, stream, options.old, options.new)
+            old, new = read_old_and_new_classes(options.data, stream, options.old, options.new)
             new = {name: new[name] for name in sorted(new)[: options.classes]}
             weights = options.cache / f"{stream}-{options.old}-{options.epochs}.safetensors"
             if not weights.exists():
@@ -68,32 +68,37 @@ def main() -> None:
             recipes = {**ROWS, **options.more}
             for row, words in enumerate([*options.rows.split(";"), *options.more]):
                 name = f"adopted-{number}-{row}"
-                figures = measure_row(client, name, weights, (old, new), recipes[words])
+                figures = measure_adopted_classifier(
+                    client, name, weights, (old, new), recipes[words]
+                )
                 listed = " | ".join(f"{one:.3f}" for one in figures)
                 print(f"| {words} | {listed} |", flush=True)
 
 
-def read_stream(data: Path, stream: str, old: int, new: int) -> tuple[Images, Images]:
-    """Return the old and the new classes of a stream, each with 50 images more to hold out."""
+def read_old_and_new_classes(data: Path, stream: str, old: int, new: int) -> tuple[Images, Images]:
+    """Read a stream's old and new classes, with 50 extra images per class to hold out."""
     if stream == "MNIST":
         pixels, labels = (
             read_idx_bytes(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
         )
         sizes = {digit: old if digit < 6 else new for digit in range(10)}
         images = {
-            str(digit): [_widen(one) for one in pixels[labels == digit][: size + HELD_OUT]]
+            str(digit): [
+                _place_digit_in_colour_image(one)
+                for one in pixels[labels == digit][: size + HELD_OUT]
+            ]
             for digit, size in sizes.items()
         }
         names = sorted(images)
         return {n: images[n] for n in names[:6]}, {n: images[n] for n in names[6:]}
     first = int(stream.split()[-1].split("–")[0])
-    known = read_cifar(data, f"{first}-{first + 9}", old)
-    later = read_cifar(data, f"{first + 10}-{first + 19}", new)
+    known = read_cifar_images_by_class(data, f"{first}-{first + 9}", old)
+    later = read_cifar_images_by_class(data, f"{first + 10}-{first + 19}", new)
     return known, {name: later[name] for name in sorted(later)[:5]}
 
 
-def read_cifar(data: Path, tens: str, count: int) -> dict[str, list[np.ndarray]]:
-    """Return the first images of each class of an archive."""
+def read_cifar_images_by_class(data: Path, tens: str, count: int) -> dict[str, list[np.ndarray]]:
+    """Read the first images of each class in a CIFAR archive."""
     by_class: dict[str, list[np.ndarray]] = {}
     with zipfile.ZipFile(data / "cifar100" / f"classes_{tens}.zip") as archive:
         for name in sorted(archive.namelist()):
@@ -104,13 +109,13 @@ def read_cifar(data: Path, tens: str, count: int) -> dict[str, list[np.ndarray]]
     return by_class
 
 
-def _widen(pixels: np.ndarray) -> np.ndarray:
-    """Return a digit as the middle of an image of 32 pixels in colour."""
+def _place_digit_in_colour_image(pixels: np.ndarray) -> np.ndarray:
+    """Place a digit in the middle of a colour image of 32 pixels."""
     return np.repeat(np.pad(pixels, 2)[:, :, None], 3, 2)
 
 
 def train_classifier(old: Images, count: int, epochs: int) -> dict[str, torch.Tensor]:
-    """Return the state dict of a network that learned the old classes by a script of its own."""
+    """Train a classifier on the old classes outside the service; return its state dict."""
     torch.manual_seed(0)
     net = PlainResNet(len(old), WIDTH)
     pixels = [one for label in sorted(old) for one in old[label][:count]]
@@ -119,14 +124,14 @@ def train_classifier(old: Images, count: int, epochs: int) -> dict[str, torch.Te
     return {name: tensor.contiguous() for name, tensor in net.state_dict().items()}
 
 
-def measure_row(
+def measure_adopted_classifier(
     client: Perennial,
     name: str,
     weights: Path,
     images: tuple[Images, Images],
     recipe: Json,
 ) -> list[float]:
-    """Adopt the classifier, send the new classes, and return the figures."""
+    """Adopt a classifier in the service, send new classes, and return accuracies before and after."""
     old, new = images
     load_file(weights)  # a damaged cache fails here
     client.models.adopt(
@@ -139,8 +144,8 @@ def measure_row(
         recipe={"data_report": "off", **recipe},
     )
     client.models.update(name, gate={"checks": "off"})
-    client.submit(name, pack({}, old)).wait(3600)
-    client.submit(name, pack(new, new)).wait(3600)
+    client.submit(name, pack_batch_archive({}, old)).wait(3600)
+    client.submit(name, pack_batch_archive(new, new)).wait(3600)
     before, after = client.metrics.retrieve(name).accuracy_matrix[-2:]
     kept, learned = after
     assert before[0] is not None and kept is not None and learned is not None
@@ -148,8 +153,8 @@ def measure_row(
     return [before[0], kept, learned, share * kept + (1 - share) * learned]
 
 
-def pack(training: Images, held_out: Images) -> bytes:
-    """Pack a batch, of which the last images of each class are held out."""
+def pack_batch_archive(training: Images, held_out: Images) -> bytes:
+    """Pack a batch as an archive, with the last images of each class held out."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         parts = (("train", training, slice(-HELD_OUT)), ("test", held_out, slice(-HELD_OUT, None)))

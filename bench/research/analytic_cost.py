@@ -37,7 +37,7 @@ Found = TypeVar("Found")
 
 
 def main() -> None:
-    """Measure the cost of learning in closed form, and print it."""
+    """Measure CPU seconds of learning by closed-form solutions, and print them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure_feature_pass(images: int) -> tuple[Tensor, float]:
-    """Return features float32 [N, 512] of images, and the CPU seconds of computing them."""
+    """Compute features float32 [N, 512] of images, and the CPU seconds that it takes."""
     network = build_network({"name": "resnet18"}, ImageSpec(SIZE, 3), "class", HeadSpec(), 1).eval()
     x = torch.randn(images, 3, SIZE, SIZE)
     with torch.inference_mode():
@@ -69,7 +69,7 @@ def measure_feature_pass(images: int) -> tuple[Tensor, float]:
 def measure_sums_and_solve(
     features: Tensor, labels: Tensor, classes: int, projection: int, passed: float
 ) -> None:
-    """Measure the CPU seconds of sums and solve of one task on these features."""
+    """Measure the CPU seconds to accumulate sums over one task and to solve for the head."""
     drawn = draw_projection_matrix(projection, features.shape[1], 0) if projection else None
 
     def add_examples_to_sums() -> FeatureSums:
@@ -95,7 +95,7 @@ def measure_sums_and_solve(
 
 
 def measure_large_solve() -> None:
-    """Measure the solve for many columns and classes."""
+    """Measure the CPU seconds of a closed-form solve with many features and classes."""
     labels = torch.arange(3 * LARGE) % LARGE_CLASSES
     sums = FeatureSums.make_empty_sums(LARGE, LARGE_CLASSES)
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
@@ -112,7 +112,7 @@ def measure_large_solve() -> None:
 
 
 def measure_call_seconds(run: Callable[[], Found]) -> tuple[Found, float]:
-    """Return the result of `run`, and its CPU seconds, which other processes do not affect."""
+    """Call a function; return its result and the CPU seconds it took."""
     start = time.process_time()
     found = run()
     return found, time.process_time() - start

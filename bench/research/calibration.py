@@ -27,8 +27,8 @@ from torch import Tensor
 
 from bench.research import closed_forms
 from bench.research.closed_forms import (
-    Features,
-    Prepared,
+    DataSetFeatures,
+    PreparedBackbone,
     Scores,
     compute_image_features,
     encode_grey_png,
@@ -54,10 +54,8 @@ PROMISES = (0.9, 0.95, 0.98)
 
 
 @dataclass(frozen=True)
-class Said:
-    """Answers of a head to held-out images: logits by the classes that it knows, and the right
-    rows.
-    """
+class HeldOutPredictions:
+    """A head's logits for held-out images, with the indices of the correct classes."""
 
     logits: Tensor
     targets: Tensor
@@ -71,12 +69,12 @@ class Said:
         probabilities, rows = (self.logits.double() / temperature).softmax(1).max(1)
         return probabilities.numpy(), (rows == self.targets).numpy()
 
-    def select_rows(self, rows: Tensor) -> "Said":
-        return Said(self.logits[rows], self.targets[rows])
+    def select_rows(self, rows: Tensor) -> "HeldOutPredictions":
+        return HeldOutPredictions(self.logits[rows], self.targets[rows])
 
 
 def main() -> None:
-    """Print the tables of calibration errors, confident predictions and unknown classes."""
+    """Print how well probabilities are calibrated and unknown classes detected, for each head."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
@@ -105,13 +103,13 @@ def main() -> None:
         print(f"\n{base}", flush=True)
         said = {name: predict_held_out(of_stream) for name, of_stream in found.items()}
         print_calibration_errors(said)
-        print_kept_promises(said)
+        print_precision_on_unseen_halves(said)
         print_unknown_detection(found, backbone, options.unknown)
-        print_effect_of_six(found)
+        print_effect_of_new_class_images(found)
 
 
-def predict_held_out(found: Features) -> Said:
-    """Predict the held-out images by a head of all classes."""
+def predict_held_out(found: DataSetFeatures) -> HeldOutPredictions:
+    """Predict held-out images with a head fitted to all classes."""
     return predict_from_features(
         fit_first_version_head(found.train, found.labels, found.class_count),
         found.held_out,
@@ -119,9 +117,11 @@ def predict_held_out(found: Features) -> Said:
     )
 
 
-def print_calibration_errors(streams: dict[str, Said]) -> None:
-    """Print calibration errors before and after the temperature."""
-    print_table_head("stream | images | accuracy | temperature | error before | error after")
+def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
+    """Print calibration errors before and after temperature scaling."""
+    print_markdown_table_head(
+        "stream | images | accuracy | temperature | error before | error after"
+    )
     for name, said in streams.items():
         after = measure_calibration(
             HeldOutLogits(said.logits.float(), said.targets), said.fitted_temperature
@@ -129,7 +129,7 @@ def print_calibration_errors(streams: dict[str, Said]) -> None:
         assert after is not None, "50 images are held out"
         before = compute_calibration_error(*said.compute_answer_probabilities(1.0))
         right = said.compute_answer_probabilities(1.0)[1].mean()
-        print_table_row(
+        print_markdown_table_row(
             name,
             len(said.targets),
             f"{right:.3f}",
@@ -139,11 +139,9 @@ def print_calibration_errors(streams: dict[str, Said]) -> None:
         )
 
 
-def print_effect_of_six(streams: dict[str, Features]) -> None:
-    """Print how much six images of a class, in the mean over classes, change probabilities of other
-    predictions.
-    """
-    print_table_head(
+def print_effect_of_new_class_images(streams: dict[str, DataSetFeatures]) -> None:
+    """Print how much six images of a new class change the probabilities of other classes."""
+    print_markdown_table_head(
         "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
     )
     for name, found in streams.items():
@@ -152,12 +150,13 @@ def print_effect_of_six(streams: dict[str, Features]) -> None:
             before, after = (predict_with_few_images(found, c, few) for few in (0, SIX))
             for scaled in moved:
                 moved[scaled].append(compute_mean_probability_change(before, after, c, scaled))
-        print_table_row(name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True)))
+        print_markdown_table_row(
+            name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True))
+        )
 
 
-def predict_with_few_images(found: Features, rare: int, few: int) -> Said:
-    """Predict held-out images by a head that was fitted to `few` images of the class `rare`; with
-    none it has no row.
+def predict_with_few_images(found: DataSetFeatures, rare: int, few: int) -> HeldOutPredictions:
+    """Predict held-out images with a head fitted to only `few` images of the class `rare`.
 
     Of the class `rare` one image is held out, as of a batch of six.
     """
@@ -176,14 +175,14 @@ def predict_with_few_images(found: Features, rare: int, few: int) -> Said:
     return predict_from_features(scores, found.held_out[old], expected - (expected > rare).long())
 
 
-def compute_mean_probability_change(before: Said, after: Said, rare: int, scaled: bool) -> float:
-    """Return the mean absolute change of the correct class's probability, for images of old
-    classes.
-    """
+def compute_mean_probability_change(
+    before: HeldOutPredictions, after: HeldOutPredictions, rare: int, scaled: bool
+) -> float:
+    """Return the mean absolute change of the correct class's probability between two heads."""
     columns = torch.arange(after.logits.shape[1]) != rare
     old = after.targets != rare
 
-    def get_correct_probabilities(said: Said) -> Tensor:
+    def get_correct_probabilities(said: HeldOutPredictions) -> Tensor:
         return (said.logits.double() / (said.fitted_temperature if scaled else 1.0)).softmax(1)
 
     first = get_correct_probabilities(before).gather(1, before.targets[:, None])
@@ -191,20 +190,18 @@ def compute_mean_probability_change(before: Said, after: Said, rare: int, scaled
     return float((first - then).abs().mean())
 
 
-def print_kept_promises(streams: dict[str, Said]) -> None:
-    """Print how often the promised precision is kept on the half of the images that did not set the
-    threshold.
-    """
-    print_table_head(
+def print_precision_on_unseen_halves(streams: dict[str, HeldOutPredictions]) -> None:
+    """Print how often the promised precision is kept on images that did not set the threshold."""
+    print_markdown_table_head(
         "stream | promised | halves with a threshold | promise reached in | broken in | mean "
         "coverage"
     )
     for name, said in streams.items():
         for promise in PROMISES:
-            shares, covers = measure_promise_on_halves(said, promise)
+            shares, covers = measure_precision_on_halves(said, promise)
             reached = sum(share >= promise for share in shares)
             cover = f"{np.mean(covers):.2f}" if covers else "–"
-            print_table_row(
+            print_markdown_table_row(
                 name,
                 promise,
                 len(shares),
@@ -214,10 +211,10 @@ def print_kept_promises(streams: dict[str, Said]) -> None:
             )
 
 
-def measure_promise_on_halves(said: Said, promise: float) -> tuple[list[float], list[float]]:
-    """Return precision and coverage on the other half, for those of `SPLITS` random halves that
-    have a threshold.
-    """
+def measure_precision_on_halves(
+    said: HeldOutPredictions, promise: float
+) -> tuple[list[float], list[float]]:
+    """Measure precision and coverage on random halves whose other half set the threshold."""
     shares, covers = [], []
     for seed in range(SPLITS):
         order = torch.randperm(len(said.targets), generator=torch.Generator().manual_seed(seed))
@@ -236,11 +233,9 @@ def measure_promise_on_halves(said: Said, promise: float) -> tuple[list[float], 
 
 
 def print_unknown_detection(
-    streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]
+    streams: dict[str, DataSetFeatures], backbone: PreparedBackbone, folders: Sequence[Path]
 ) -> None:
-    """Print how well known classes are separated from unknown ones; each folder has images of one
-    unknown class.
-    """
+    """Print how well images of unknown classes are separated from known ones."""
     draw = np.random.default_rng(0)
     noise = [
         (encode_grey_png(draw.integers(0, 256, (64, 64), dtype=np.uint8)), 0) for _ in range(NOISE)
@@ -261,7 +256,9 @@ def print_unknown_detection(
         kinds[folder.name] = compute_image_features(
             [(path.read_bytes(), 0) for path in chosen], backbone
         )
-    print_table_head("stream | unknown | AUROC of the probability | of the Mahalanobis distance")
+    print_markdown_table_head(
+        "stream | unknown | AUROC of the probability | of the Mahalanobis distance"
+    )
     for name, found in streams.items():
         taught = found.labels % UNKNOWN != 0
         known = found.expected % UNKNOWN != 0
@@ -275,20 +272,18 @@ def print_unknown_detection(
         far = make_distance_score(found.train[taught], labels, len(names))
         sure = make_confidence_score(scores, temperature)
         for kind, unknown in {"classes never taught": found.held_out[~known], **kinds}.items():
-            print_table_row(
+            print_markdown_table_row(
                 name, kind, *(f"{compute_auroc(by(inside), by(unknown)):.2f}" for by in (sure, far))
             )
 
 
 def make_confidence_score(scores: Scores, temperature: float) -> Callable[[Tensor], Tensor]:
-    """Return a function that gives the probability of the predicted class."""
+    """Return a function that scores how known features are, by the predicted class's probability."""
     return lambda features: (scores(features).double() / temperature).softmax(1).amax(1)
 
 
 def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that gives the negative squared Mahalanobis distance to the nearest class
-    mean.
-    """
+    """Return a function that scores how known features are, by distance to the nearest class mean."""
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     sigma = discriminant.compute_shared_covariance(sums)
@@ -308,30 +303,28 @@ def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Te
 
 
 def compute_auroc(inside: Tensor, outside: Tensor) -> float:
-    """Return the AUROC: how often a known image has a higher score than an unknown one; ties count
-    half.
-    """
+    """Return the AUROC of known against unknown images' scores; ties count half."""
     more = (inside[:, None] > outside[None]).double().mean()
     return float(more + (inside[:, None] == outside[None]).double().mean() / 2)
 
 
-def predict_from_features(scores: Scores, features: Tensor, targets: Tensor) -> Said:
-    """Predict classes from features by a head."""
-    return Said(scores(features), targets)
+def predict_from_features(scores: Scores, features: Tensor, targets: Tensor) -> HeldOutPredictions:
+    """Predict logits from features with a fitted head."""
+    return HeldOutPredictions(scores(features), targets)
 
 
 def format_calibration(found: Calibration) -> str:
     return f"{found.error:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
-def print_table_head(columns: str) -> None:
-    """Print the first lines of a Markdown table."""
+def print_markdown_table_head(columns: str) -> None:
+    """Print the heading of a Markdown table."""
     names = columns.split(" | ")
     print("\n| " + columns + " |\n| " + " | ".join(["---"] * len(names)) + " |", flush=True)
 
 
-def print_table_row(*cells: object) -> None:
-    """Print a line of a Markdown table."""
+def print_markdown_table_row(*cells: object) -> None:
+    """Print a row of a Markdown table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 

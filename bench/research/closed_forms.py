@@ -48,8 +48,8 @@ Labelled = list[tuple[bytes, int]]
 
 
 @dataclass(frozen=True)
-class Stream:
-    """Encoded images with class numbers."""
+class EncodedDataSet:
+    """A data set of encoded images with class numbers, to learn from and held out."""
 
     name: str
     train: Labelled
@@ -57,8 +57,8 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Features:
-    """float32 [n, D] and int64 [n], to learn from and held out."""
+class DataSetFeatures:
+    """Features of a data set's images, to learn from and held out, with labels."""
 
     train: Tensor
     labels: Tensor
@@ -71,7 +71,7 @@ class Features:
 
 
 def main() -> None:
-    """Print the accuracy tables of classifiers in closed form."""
+    """Compare heads fitted in closed form on frozen features, and print their accuracies."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
@@ -96,10 +96,8 @@ def main() -> None:
         print_one_sided_accuracy(base, found)
 
 
-def iterate_streams(data: Path) -> Iterator[Stream]:
-    """Yield three data sets: the digits, MNIST, and twenty CIFAR-100 classes that the small base
-    never saw.
-    """
+def iterate_streams(data: Path) -> Iterator[EncodedDataSet]:
+    """Yield three data sets: digits, MNIST, and twenty CIFAR-100 classes new to the small base."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
     yield split_stream_images(
@@ -125,8 +123,8 @@ def iterate_streams(data: Path) -> Iterator[Stream]:
     yield split_stream_images("CIFAR-100", found, 25)
 
 
-def read_photo_stream(folder: Path) -> Stream:
-    """Read photos from `<class>/<image>` in a folder."""
+def read_photo_stream(folder: Path) -> EncodedDataSet:
+    """Read a data set of photos from `<class>/<image>` in a folder."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [
         (path, number)
@@ -136,10 +134,8 @@ def read_photo_stream(folder: Path) -> Stream:
     return split_stream_images("photos", [(path.read_bytes(), label) for path, label in files], 120)
 
 
-def split_stream_images(name: str, images: Labelled, most: int) -> Stream:
-    """Shuffle images by a fixed seed; hold out up to `HELD_OUT` of each class, and learn up to
-    `most`.
-    """
+def split_stream_images(name: str, images: Labelled, most: int) -> EncodedDataSet:
+    """Split images by a fixed seed into held-out ones and those to learn, with limits per class."""
     order = np.random.default_rng(0).permutation(len(images))
     by_class: dict[int, Labelled] = {}
     for row in order:
@@ -152,18 +148,18 @@ def split_stream_images(name: str, images: Labelled, most: int) -> Stream:
         for rows in by_class.values()
         for image in rows[min(HELD_OUT, len(rows) // 3) :][:most]
     ]
-    return Stream(name, train, held_out)
+    return EncodedDataSet(name, train, held_out)
 
 
 def encode_grey_png(pixels: "np.ndarray") -> bytes:
-    """Encode a grey image as PNG."""
+    """Encode a grey image as a PNG file."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
-    """Read an idx file of bytes, compressed or not."""
+    """Read the bytes of an idx file, compressed or not."""
     path = next(path for path in sorted(folder.iterdir()) if path.name.startswith(start))
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     dimensions = content[3]
@@ -172,8 +168,8 @@ def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A network in evaluation mode and how images are prepared for it."""
+class PreparedBackbone:
+    """A backbone in evaluation mode, with the preparation of its images."""
 
     network: torch.nn.Module
     size: int
@@ -182,9 +178,7 @@ class Prepared:
 
 
 def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
-    """Return the ImageNet base's weights, converted once from the package's checkpoint in a process
-    of its own.
-    """
+    """Return the ImageNet base's weights, converted from the checkpoint on first use."""
     path = cache / "imagenet.safetensors"
     if not path.exists():
         ended = helper_process.run_python_module(
@@ -195,8 +189,8 @@ def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
     return load_tensors(path)
 
 
-def read_backbones(cache: Path) -> dict[str, Prepared]:
-    """Return the two bases of the package by name."""
+def read_backbones(cache: Path) -> dict[str, PreparedBackbone]:
+    """Load the two packaged backbones by name."""
     packaged = packaged_base.load_base_description()
     cpu = torch.device("cpu")
     draw = torch.Generator()
@@ -206,10 +200,10 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(convert_imagenet_checkpoint(cache))
     return {
-        packaged_base.PACKAGED: Prepared(
+        packaged_base.PACKAGED: PreparedBackbone(
             small.eval(), 32, SquareResizing(), InputNormaliser(packaged.normalise, 3, cpu)
         ),
-        imagenet_base.NAME: Prepared(
+        imagenet_base.NAME: PreparedBackbone(
             large.eval(),
             224,
             SquareResizing(float(known.crop), known.interpolation),
@@ -218,8 +212,10 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     }
 
 
-def compute_stream_features(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
-    """Compute or load the features of a stream, stored in `cache`."""
+def compute_stream_features(
+    stream: EncodedDataSet, base: str, prepared: PreparedBackbone, cache: Path
+) -> DataSetFeatures:
+    """Return the features of a data set's images, cached on disk."""
     path = cache / f"{base.replace('/', '-')}-{stream.name}.safetensors"
     if not path.exists():
         save_tensors(
@@ -231,11 +227,11 @@ def compute_stream_features(stream: Stream, base: str, prepared: Prepared, cache
             },
             path,
         )
-    return Features(**load_tensors(path))
+    return DataSetFeatures(**load_tensors(path))
 
 
-def compute_image_features(images: Labelled, prepared: Prepared) -> Tensor:
-    """Return features float32 [n, D] of encoded images."""
+def compute_image_features(images: Labelled, prepared: PreparedBackbone) -> Tensor:
+    """Compute features float32 [n, D] of encoded images by a backbone."""
     found = []
     with torch.no_grad():
         for start in range(0, len(images), BATCH):
@@ -253,7 +249,7 @@ Scores = Callable[[Tensor], Tensor]
 def fit_ridge(
     h: Tensor, labels: Tensor, classes: int, columns: int = 0, balanced: bool = False
 ) -> Scores:
-    """Solve a ridge on features, or on `columns` random ones."""
+    """Fit a ridge-regression head on features, or on `columns` random features of them."""
     drawn = draw_projection_matrix(columns, h.shape[1], 0) if columns else None
 
     def widen_features(features: Tensor) -> Tensor:
@@ -276,7 +272,7 @@ def fit_ridge(
 
 
 def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
-    """Fit one Gaussian a class with a common covariance."""
+    """Fit a discriminant-analysis head: one Gaussian per class with a common covariance."""
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     linear = discriminant.solve_discriminant(
@@ -316,8 +312,7 @@ def fit_covariance_per_class(h: Tensor, labels: Tensor, classes: int) -> Scores:
 
 
 def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | None = None) -> str:
-    """Return the name of the better head by leave-one-out predictions, as the method `auto` chooses
-    it.
+    """Choose the better of two heads by leave-one-out predictions, as the method `auto` does.
 
     current: the head of the version before; None for a first one.
     """
@@ -343,7 +338,7 @@ def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | N
 
 
 def fit_first_version_head(h: Tensor, labels: Tensor, classes: int) -> Scores:
-    """Fit the head that the method `auto` would choose for a first version."""
+    """Fit the head that the method `auto` chooses for a first version."""
     return HEADS[choose_better_head(h, labels, classes)](h, labels, classes)
 
 
@@ -362,15 +357,15 @@ COMPARED = ("ridge", "balanced ridge", "lda", "auto")
 """Heads of the tables of rare classes and of one-sided batches."""
 
 
-def measure_head_accuracy(scores: Scores, found: Features) -> tuple[float, float, Tensor]:
-    """Return accuracy, its mean over classes, and the recall of each class."""
+def measure_head_accuracy(scores: Scores, found: DataSetFeatures) -> tuple[float, float, Tensor]:
+    """Measure a head's accuracy, its mean over classes, and the recall of each class."""
     right = (scores(found.held_out).argmax(1) == found.expected).double()
     recalls = torch.stack([right[found.expected == c].mean() for c in range(found.class_count)])
     return float(right.mean()), float(recalls.mean()), recalls
 
 
-def print_head_accuracies(base: str, streams: dict[str, Features]) -> None:
-    """Print accuracy / mean over classes of every head on every stream."""
+def print_head_accuracies(base: str, streams: dict[str, DataSetFeatures]) -> None:
+    """Print accuracy and mean class accuracy of every head on every data set."""
     print(f"\n{base}\n\n| head | " + " | ".join(streams) + " |\n| --- |" + " ---: |" * len(streams))
     for name, fit in HEADS.items():
         cells = []
@@ -382,10 +377,8 @@ def print_head_accuracies(base: str, streams: dict[str, Features]) -> None:
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def print_rare_class_recall(base: str, streams: dict[str, Features]) -> None:
-    """Print the recall of a class with few images beside all others, mean over classes, and the
-    total accuracy.
-    """
+def print_rare_class_recall(base: str, streams: dict[str, DataSetFeatures]) -> None:
+    """Print the recall of a class with few training images, and the total accuracy."""
     print(f"\n| {base}: images of the rare class | head | " + " | ".join(streams) + " |")
     print("| ---: | --- |" + " ---: |" * len(streams))
     for few in RARE:
@@ -404,14 +397,13 @@ def print_rare_class_recall(base: str, streams: dict[str, Features]) -> None:
 
 
 def select_few_of_class(labels: Tensor, rare: int, few: int) -> Tensor:
-    """Return rows int64 of all classes, but only `few` rows of one class."""
+    """Select the rows of all classes, but only `few` of one class."""
     rows = torch.arange(len(labels))
     return torch.cat([rows[labels != rare], rows[labels == rare][:few]])
 
 
-def print_one_sided_accuracy(base: str, streams: dict[str, Features]) -> None:
-    """Print accuracy before and after a batch that has twenty times as many images of one class as
-    of another.
+def print_one_sided_accuracy(base: str, streams: dict[str, DataSetFeatures]) -> None:
+    """Print accuracy before and after learning a batch with mostly one class.
 
     All classes but one have few images, a twentieth of what the last one gets in the end: mean over
     classes and draws of the images, with the largest mean loss of a draw. `auto` chooses again with
@@ -433,8 +425,8 @@ def print_one_sided_accuracy(base: str, streams: dict[str, Features]) -> None:
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def _measure_one_sided_batch(name: str, found: Features, seed: int) -> tuple[float, float]:
-    """Return the accuracy before a batch of mostly one class and after it, as mean over classes."""
+def _measure_one_sided_batch(name: str, found: DataSetFeatures, seed: int) -> tuple[float, float]:
+    """Measure mean class accuracy before and after learning a batch with mostly one class."""
     order = torch.randperm(len(found.labels), generator=torch.Generator().manual_seed(seed))
     few = max(2, min(int(torch.bincount(found.labels).max()) // BULK, 6))
     of_class = [order[found.labels[order] == c] for c in range(found.class_count)]

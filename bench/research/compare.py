@@ -40,8 +40,8 @@ MNIST_IMAGES = 200
 
 
 @dataclass(frozen=True)
-class Stream:
-    """A folder of classes, and the batches that they are dealt into."""
+class ComparedDataSet:
+    """A folder of class folders to compare methods on, and the batches of its classes."""
 
     name: str
     folder: Path
@@ -49,9 +49,7 @@ class Stream:
 
 
 def main() -> None:
-    """Compare methods on each stream, print a table each, and write all figures to a file if one is
-    named.
-    """
+    """Compare update methods on each data set, print a table each, and write all figures."""
     options = _parse_arguments()
     rows = tuple(row for row in WORDS if row not in options.without)
     torch.set_num_threads(count_usable_cores())
@@ -73,17 +71,19 @@ def main() -> None:
                 options.json.write_text(json.dumps(documents, ensure_ascii=False, indent=2) + "\n")
 
 
-def write_streams(scratch: Path, data: Path | None, photos: Path | None) -> Iterator[Stream]:
-    """Write each available stream as a folder of class folders, and yield it."""
-    yield Stream("digits", write_digit_folders(scratch / "digits"), 5)
+def write_streams(
+    scratch: Path, data: Path | None, photos: Path | None
+) -> Iterator[ComparedDataSet]:
+    """Write each available data set as a folder of class folders, and yield it."""
+    yield ComparedDataSet("digits", write_digit_folders(scratch / "digits"), 5)
     if data is not None and (data / "mnist").is_dir():
-        yield Stream("MNIST", write_mnist_folders(data / "mnist", scratch / "mnist"), 5)
+        yield ComparedDataSet("MNIST", write_mnist_folders(data / "mnist", scratch / "mnist"), 5)
     if data is not None and (data / "cifar100" / CIFAR_FILE).is_file():
-        yield Stream(
+        yield ComparedDataSet(
             "CIFAR-100", unpack_images(data / "cifar100" / CIFAR_FILE, scratch / "cifar100"), 5
         )
     if photos is not None:
-        yield Stream("photos", photos, 3)
+        yield ComparedDataSet("photos", photos, 3)
 
 
 def write_digit_folders(folder: Path) -> Path:
@@ -147,7 +147,7 @@ def _parse_model_fields(text: str) -> dict[str, Any]:
 
 
 def _parse_existing_folder(text: str) -> Path | None:
-    """Return a folder that must exist; None for an empty text, as `make compare` sends it."""
+    """Parse a command-line argument as an existing folder; None for an empty text."""
     if text and not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {text}")
     return Path(text) if text else None

@@ -67,7 +67,7 @@ Data = tuple[Images, np.ndarray]
 
 
 def main() -> None:
-    """Measure how reliable and how fast the data report is, and print it."""
+    """Measure reliability and speed of the data report (near-duplicates, wrong labels, shift)."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def measure_near_duplicates(cifar: list[Data]) -> None:
-    """Print the share of copies that are found, and of unrelated images that are flagged."""
+    """Print the share of near-duplicates found, and of unrelated images flagged."""
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
     images = images[generator.permutation(len(images))[:10_000]]
@@ -119,7 +119,7 @@ def measure_near_duplicates(cifar: list[Data]) -> None:
 
 
 def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
-    """Print the share of wrong labels that are found, and of correct ones that are flagged."""
+    """Print the share of planted wrong labels found, and of correct labels flagged."""
     print(
         "| batch | images | seen | recall | precision | flagged without faults | cleanlab recall | "
         "precision |"
@@ -150,7 +150,7 @@ def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Pat
 
 
 def measure_shift_tests(cifar: list[Data]) -> None:
-    """Print the rejections at 5 % without a shift, and with brighter images."""
+    """Print how often the shift test rejects at 5 %, without a shift and with brighter images."""
     x, _ = cifar[0]
     generator = torch.Generator().manual_seed(0)
     some = np.random.default_rng(0).permutation(len(x))[:2_000]
@@ -176,7 +176,7 @@ def measure_shift_tests(cifar: list[Data]) -> None:
 
 
 def measure_report_cost(cifar: list[Data], folder: Path) -> None:
-    """Print the seconds of the data report within whole jobs."""
+    """Print the CPU seconds that the data report adds to jobs."""
     pixels, digits = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     large = np.stack([convert_to_square_array(image, SIZE, 3) for image in grey])
@@ -201,7 +201,7 @@ def measure_report_cost(cifar: list[Data], folder: Path) -> None:
 def _measure_job_seconds(
     folder: Path, architecture: dict[str, Any], images: Images, numbers: np.ndarray
 ) -> tuple[float, float]:
-    """Return the CPU seconds of the phase `inspect` and of the whole job."""
+    """Measure CPU seconds of a job's inspection phase and of the whole job."""
     folder.mkdir()
     names = [str(n) for n in np.unique(numbers)]
     held = np.arange(len(images)) % 6 == 0
@@ -259,9 +259,7 @@ def _measure_job_seconds(
 def _measure_planted_labels(
     h: Tensor, right: np.ndarray, seed: int, cleanlab: Path | None, folder: Path
 ) -> tuple[float, float, float, float, float, float]:
-    """Return recall, precision, accuracy and flagged share for planted wrong labels; recall and
-    precision of cleanlab.
-    """
+    """Measure recall and precision of finding planted wrong labels, by our report and by cleanlab."""
     generator = np.random.default_rng(seed)
     classes = int(right.max()) + 1
     flipped = generator.permutation(len(right))[: int(FLIPPED * len(right))]
@@ -332,10 +330,8 @@ def _read_digits() -> tuple[Tensor, np.ndarray]:
 
 
 def _read_cifar_archives(data: Path, folder: Path) -> list[Data]:
-    """Return the training images of each archive as the service decodes them, and their labels from
-    0.
-    """
-    limits = ArchiveLimits.from_settings(Settings(data_dir=folder))
+    """Read training images and labels from CIFAR archives as the service decodes them."""
+    limits = Limits.from_settings(Settings(data_dir=folder))
     found = []
     for name in ARCHIVES:
         path = data / f"{name}.zip"
@@ -360,7 +356,7 @@ def _resize_and_restore(image: Images, generator: np.random.Generator) -> Images
 
 
 def _count_near_pairs(hashes: np.ndarray) -> int:
-    """Return the number of near-duplicate pairs, found by comparing all pairs."""
+    """Count near-duplicate pairs of images by comparing all pairs."""
     total = 0
     for at in range(0, len(hashes), 500):
         close = (

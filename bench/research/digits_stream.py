@@ -21,7 +21,7 @@ from tools import digits, service
 
 
 def main() -> None:
-    """Print the accuracy matrix of the first seed and ACC per seed, for each method."""
+    """Learn a stream of digits with each method, and print accuracy matrices and ACC per seed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds

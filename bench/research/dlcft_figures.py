@@ -18,8 +18,8 @@ FIRST, LAST = slice(1, 6), slice(-5, None)
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a network says of some images: logits float64 [n, classes], labels int64 [n].
+class NetworkPredictions:
+    """A network's logits float64 [n, classes] for some images, with the true labels int64 [n].
 
     Arrays, since a tensor's memory is gone with the process that sends it.
     """
@@ -29,8 +29,9 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """A rise of the mean loss, its part of second order and that of first order.
+class LossForecastTerms:
+    """Forecast of how much the mean loss rises after an update, with its first- and second-order
+    parts.
 
     `blocks`: the second order of layers by themselves; `late`: the rise by this update's own
     coupling, known after it.
@@ -44,9 +45,8 @@ class Terms:
 
 
 @dataclass
-class Update:
-    """Costs and report of one update. `measured`, `held_out`: the earlier tasks' rise and the change
-    of accuracy."""
+class DlcftUpdate:
+    """Measured costs and forecasts of one DLCFT update."""
 
     seconds: float
     processor: float
@@ -54,16 +54,18 @@ class Update:
     peak: int
     bytes: dict[str, int]
     digests: dict[str, str]
-    predicted: Terms | None
-    tasks: list[Said]
-    test: Said
+    predicted: LossForecastTerms | None
+    tasks: list[NetworkPredictions]
+    test: NetworkPredictions
     measuring: float
-    measured: tuple[Terms, float] | None = None
-    held_out: tuple[Terms, float] | None = None
+    measured: tuple[LossForecastTerms, float] | None = None
+    held_out: tuple[LossForecastTerms, float] | None = None
 
 
-def compute_file_changes(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
-    """Return how much the mean loss and the accuracy changed, each file counting equally."""
+def compute_file_changes(
+    before: list[NetworkPredictions], after: list[NetworkPredictions]
+) -> tuple[LossForecastTerms, float]:
+    """Return the mean change of loss and accuracy between two networks, over files of images."""
     found = []
     for old, new in zip(before, after, strict=True):
         delta = new.logits - old.logits
@@ -73,11 +75,11 @@ def compute_file_changes(before: list[Said], after: list[Said]) -> tuple[Terms, 
         right = [(said.logits.argmax(1) == said.y).mean() for said in (old, new)]
         found.append((bend, slope, right[1] - right[0]))
     bend, slope, accuracy = (statistics.fmean(column) for column in zip(*found, strict=True))
-    return Terms(bend + slope, bend, slope), accuracy
+    return LossForecastTerms(bend + slope, bend, slope), accuracy
 
 
-def describe_update_costs(updates: list[Update]) -> list[str]:
-    """Describe time, memory and bytes of the updates."""
+def describe_update_costs(updates: list[DlcftUpdate]) -> list[str]:
+    """Describe time, memory and bytes of DLCFT updates."""
     lines = [
         "update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB "
         "new"
@@ -105,10 +107,8 @@ def describe_update_costs(updates: list[Update]) -> list[str]:
     return lines
 
 
-def describe_forecast_quality(updates: list[Update], trials: list[Update]) -> list[str]:
-    """Compare forecast and measured losses, over all updates and for accepted and trial updates
-    separately.
-    """
+def describe_forecast_quality(updates: list[DlcftUpdate], trials: list[DlcftUpdate]) -> list[str]:
+    """Compare forecast and measured losses of DLCFT updates."""
     both = [(False, u) for u in updates] + [(True, u) for u in trials]
     lines = []
     for where, part in (
@@ -148,7 +148,7 @@ def describe_forecast_quality(updates: list[Update], trials: list[Update]) -> li
 def _describe_forecast_bands(
     predicted: list[float], measured: list[float], falls: list[float]
 ) -> list[str]:
-    """Compare forecasts with measurements, in bands of the forecast."""
+    """Compare forecast with measured losses of updates, in bands of the forecast."""
     edges = [-math.inf, -1, 0, 1, 3, 10, 30, 100, math.inf]
     lines = []
     for low, high in itertools.pairwise(edges):
@@ -172,7 +172,7 @@ def _format_range(values: list[float]) -> str:
 def _describe_rank_correlations(
     predicted: list[float], measured: list[float], tried: list[bool]
 ) -> str:
-    """Describe rank correlations of forecast and measured losses, of all updates and of both kinds."""
+    """Describe rank correlations between forecast and measured losses of updates."""
     columns = [predicted, measured, tried]
     parts = [list(zip(*columns, strict=True))]
     parts += [[row for row in parts[0] if row[2] is which] for which in (False, True)]

@@ -61,17 +61,15 @@ BUFFER = 100
 
 
 @dataclass(frozen=True)
-class Mnist:
-    """Images uint8 [N, 16, 16] and labels of both parts."""
+class ReducedMnist:
+    """MNIST reduced to 16 × 16 pixels: images and labels of both parts."""
 
     train: tuple[Pixels, Pixels]
     test: tuple[Pixels, Pixels]
 
     @staticmethod
-    def read_mnist_files(data: Path) -> "Mnist":
-        """Read MNIST from `data/mnist`. Raises OSError or ValueError if the files are missing or
-        are not idx files.
-        """
+    def read_mnist_files(data: Path) -> "ReducedMnist":
+        """Read and reduce MNIST from `data/mnist`. Raises OSError or ValueError for missing files."""
         parts = [
             (
                 _resize_images(read_idx_array(data / "mnist" / f"{part}-images-idx3-ubyte.gz")),
@@ -79,14 +77,12 @@ class Mnist:
             )
             for part in ("train", "t10k")
         ]
-        return Mnist(*parts)
+        return ReducedMnist(*parts)
 
     def build_npz_batch(
         self, classes: Sequence[int], count: int, turn: int, angle: float = 0
     ) -> bytes:
-        """Return an npz upload of `count` training images of each class, others in each turn, and
-        held-out ones.
-        """
+        """Return an npz batch of `count` training images of each class and of held-out images."""
         arrays: dict[str, Any] = {}
         for part, prefix, size in ((self.train, "", count), (self.test, "test_", TESTED)):
             rows = np.concatenate(
@@ -100,8 +96,8 @@ class Mnist:
 
 
 @dataclass(frozen=True)
-class Stream:
-    """What one model has learned."""
+class LearnedStream:
+    """Results of one model that learned a stream: versions, metrics and sizes."""
 
     scenario: str
     method: str
@@ -110,7 +106,7 @@ class Stream:
 
 
 def main() -> None:
-    """Learn streams of digits by HTTP, and print base, matrices, forecasts and sizes."""
+    """Test DLCFT over HTTP: learn streams of digits, print accuracies, forecasts and sizes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -127,7 +123,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     begun = time.monotonic()
-    mnist = Mnist.read_mnist_files(options.data)
+    mnist = ReducedMnist.read_mnist_files(options.data)
     network, accuracy = train_base_network(mnist, {"name": options.architecture})
     print(
         f"base: {options.architecture} on digits {OF_BASE[0]} to {OF_BASE[-1]}, {accuracy:.3f} of "
@@ -150,8 +146,8 @@ def main() -> None:
     print(f"\n{len(found)} streams in {time.monotonic() - begun:.0f} s")
 
 
-def train_base_network(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
-    """Train a network on the base's digits, and return it with its test accuracy."""
+def train_base_network(mnist: ReducedMnist, architecture: Json) -> tuple[Network, float]:
+    """Train a base network on digits, and return it with its test accuracy."""
     network = build_network(architecture, ImageSpec(SIZE, 1), "class", seed=0)
     network.add_task_classes(
         1, [str(c) for c in OF_BASE], "default", torch.Generator().manual_seed(0)
@@ -173,7 +169,7 @@ def train_base_network(mnist: Mnist, architecture: Json) -> tuple[Network, float
 
 
 def upload_network_as_base(client: Perennial, network: Network, architecture: Json) -> str:
-    """Upload a network as a base; return its id."""
+    """Upload a network to the service as a base; return its id."""
     tensors = {name: t.detach().contiguous() for name, t in network.backbone.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "base.safetensors"
@@ -183,9 +179,9 @@ def upload_network_as_base(client: Perennial, network: Network, architecture: Js
 
 
 def learn_all_streams(
-    client: Perennial, mnist: Mnist, base: str, options: argparse.Namespace
-) -> list[Stream]:
-    """Learn the stream with every scenario and method, and return the results.
+    client: Perennial, mnist: ReducedMnist, base: str, options: argparse.Namespace
+) -> list[LearnedStream]:
+    """Learn the digit stream with every scenario and method over HTTP, and return the results.
 
     Raises:
         JobEnded: a job did not end with a published version.
@@ -217,7 +213,7 @@ def learn_all_streams(
     for job in jobs:
         job.wait(1800)
     return [
-        Stream(
+        LearnedStream(
             scenario,
             method,
             client.metrics.retrieve(name),
@@ -227,8 +223,10 @@ def learn_all_streams(
     ]
 
 
-def build_named_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, bytes]]:
-    """Yield three batches as (task name, upload)."""
+def build_named_batches(
+    mnist: ReducedMnist, scenario: str, count: int
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the three batches of the digit stream as (task name, upload)."""
     for turn, angle in enumerate(ANGLES):
         if scenario == "data":
             yield f"turned-{angle}", mnist.build_npz_batch(OF_TASKS, count // 3, turn, angle)
@@ -237,10 +235,8 @@ def build_named_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tup
             yield f"digits-{pair[0]}-{pair[1]}", mnist.build_npz_batch(pair, count, 0)
 
 
-def render_accuracy_matrices(found: list[Stream]) -> str:
-    """Return the accuracy matrix of every stream in Markdown, with ACC and forgetting of the last
-    version.
-    """
+def render_accuracy_matrices(found: list[LearnedStream]) -> str:
+    """Render the accuracy matrix of every stream in Markdown, with ACC and forgetting."""
     lines = [
         "| scenario | method | version | task 1 | task 2 | task 3 | ACC | forgetting |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -257,8 +253,8 @@ def render_accuracy_matrices(found: list[Stream]) -> str:
     return "\n".join(lines)
 
 
-def render_loss_forecasts(found: list[Stream]) -> str:
-    """Return a Markdown table of each update's forecast and measured loss on earlier tasks."""
+def render_loss_forecasts(found: list[LearnedStream]) -> str:
+    """Render a table of each update's forecast and measured loss on earlier tasks."""
     lines = [
         "| scenario | method | version | predicted rise | measured rise | ratio | by task: before "
         "→ after |",
@@ -282,10 +278,8 @@ def render_loss_forecasts(found: list[Stream]) -> str:
     return "\n".join(lines)
 
 
-def render_part_sizes(found: list[Stream]) -> str:
-    """Return a Markdown table of kB of the last version's parts by type, in all and not shared with
-    earlier versions.
-    """
+def render_part_sizes(found: list[LearnedStream]) -> str:
+    """Render a table of the bytes in the last version's parts by type, total and new."""
     kinds = ("backbone", "displacement", "head", "curvature", "buffer")
     lines = [
         f"| scenario | method | {' | '.join(kinds)} | all | new |",
@@ -324,9 +318,7 @@ def _rotate_images(images: Pixels, angle: float) -> Pixels:
 def _build_base_tensors(
     images: Pixels, labels: Pixels, limit: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the base's digits as tensors, normalised as the service does for a base without
-    statistics.
-    """
+    """Return the digits for training the base as normalised tensors."""
     rows = np.flatnonzero(np.isin(labels, OF_BASE))[:limit]
     x = torch.from_numpy(images[rows]).float().div(255).sub(0.5).div(0.25)
     return x[:, None], torch.from_numpy(labels[rows].astype(np.int64)) - OF_BASE[0]

@@ -37,13 +37,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.experiment.data import Files
-from bench.experiment.plan import DataSet, Images
+from bench.experiment.data import DatasetFileCache
+from bench.experiment.plan import PlannedDataSet, PlannedImages
 from bench.job_run import run_completed_spec
 from bench.research.dlcft_figures import (
-    Said,
-    Terms,
-    Update,
+    DlcftUpdate,
+    LossForecastTerms,
+    NetworkPredictions,
     compute_file_changes,
     describe_forecast_quality,
     describe_update_costs,
@@ -61,7 +61,7 @@ from worker.attempts.child import MALLOC
 
 NORMALISE = {"mean": [0.5071, 0.4865, 0.4409], "std": [0.2673, 0.2564, 0.2762]}
 ARCHITECTURE = {"name": "resnet20"}
-BASE = Images(path="cifar100", classes="0-79", train_per_class=250)
+BASE = PlannedImages(path="cifar100", classes="0-79", train_per_class=250)
 RATE, TRIED = 1e-3, (1e-4, 3e-2)
 BATCH = 256
 
@@ -69,7 +69,7 @@ Json = dict[str, Any]
 
 
 def main() -> None:
-    """Run many updates by DLCFT, and print how their forecasts compare with measurements."""
+    """Run many DLCFT updates, and compare forecast with measured losses."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -101,12 +101,12 @@ def main() -> None:
     print(*describe_update_costs(updates), *describe_forecast_quality(updates, trials), sep="\n")
 
 
-def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list[Update]]:
-    """Train the base, then run all updates one after the other, those of the stream and trial ones
-    beside them.
-    """
-    files = Files(options.data, folder / "data")
-    stream = DataSet(name="stream", path="cifar100", classes="80-99", splits=options.updates)
+def run_all_updates(
+    options: argparse.Namespace, folder: Path
+) -> tuple[list[DlcftUpdate], list[DlcftUpdate]]:
+    """Train the base, then run all updates: those of the stream, and trial ones beside them."""
+    files = DatasetFileCache(options.data, folder / "data")
+    stream = PlannedDataSet(name="stream", path="cifar100", classes="80-99", splits=options.updates)
     names = files.decode_source(BASE).names
     base_classes, classes = BASE.select_classes(len(names)), stream.select_classes(len(names))
     first: Json = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
@@ -149,11 +149,11 @@ def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Upd
         "manifest": {"classes": [names[c] for c in classes], "heads": []},
         "parts": parts,
     }
-    parent, tasks, updates = zero, list[Path](), list[Update]()
-    before: Update | None = None
+    parent, tasks, updates = zero, list[Path](), list[DlcftUpdate]()
+    before: DlcftUpdate | None = None
     test = files.make_dataset_file(stream, classes, "test")
     draw = random.Random(0)
-    trials = list[Update]()
+    trials = list[DlcftUpdate]()
     for i in range(options.updates):
         tasks.append(files.make_dataset_file(stream, classes, "train", (i, options.updates, 0)))
         tried = TRIED[0] * (TRIED[1] / TRIED[0]) ** draw.random()
@@ -199,18 +199,18 @@ def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Upd
 
 
 def train_base_in_child(spec: Json, out: Path) -> None:
-    """In a child process: train the base."""
+    """In a child process: train the base network."""
     run_completed_spec({**spec, "out": str(out)})
 
 
-def run_update_in_child(spec: Json, out: Path, tasks: list[Path], test: Path, count: int) -> Update:
-    """In a child process: run one update, timed by the job's events, and predict all tasks so far
-    by its network.
-    """
+def run_update_in_child(
+    spec: Json, out: Path, tasks: list[Path], test: Path, count: int
+) -> DlcftUpdate:
+    """In a child process: run and time one update, and predict all tasks so far."""
     at: dict[str, float] = {}
     used: dict[str, float] = {}
     peak = 0
-    said: list[Said] = []
+    said: list[NetworkPredictions] = []
     measuring = 0.0
 
     def record_job_event(event: Json) -> None:
@@ -241,7 +241,7 @@ def run_update_in_child(spec: Json, out: Path, tasks: list[Path], test: Path, co
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
     files = {part["name"]: folder / part["file"] for part in result["parts"]}
-    return Update(
+    return DlcftUpdate(
         at["evaluate"] - at["train"],
         used["evaluate"] - used["train"],
         ended - at["evaluate"] - measuring,
@@ -263,22 +263,22 @@ def predict_sample_of_file(
     path: Path,
     classes: list[str],
     count: int,
-) -> Said:
-    """Return the predictions of a network for the same `count` images of a file."""
+) -> NetworkPredictions:
+    """Predict a fixed sample of `count` images of a file."""
     data = Dataset.read_dataset_file(path, classes)
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:count]
     logits = [
         method.predict_logits(network, inputs(images), None).cpu()
         for images in data.images[rows].split(BATCH)
     ]
-    return Said(
+    return NetworkPredictions(
         torch.cat(logits).double().numpy(),
         data.convert_labels_to_targets(network.classes)[rows].numpy(),
     )
 
 
-def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms | None:
-    """Return the forecast of an update and its terms, from the files of the two versions."""
+def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> LossForecastTerms | None:
+    """Read the loss forecast of an update and its terms from the files of two versions."""
     if "forecast" not in result:
         return None
     section = StateSection()
@@ -299,11 +299,11 @@ def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms 
     )
     bend = memory.coupling * blocks
     own = result["method"]["state"]["curvature"]["coupling"]
-    return Terms(rise, bend, rise - bend, blocks, rise - bend + own * blocks)
+    return LossForecastTerms(rise, bend, rise - bend, blocks, rise - bend + own * blocks)
 
 
 def run_function_in_child(function: Any, *arguments: Any) -> Any:
-    """Return a function's value, computed in a child process with its own memory."""
+    """Call a function in a child process with its own memory, and return its value."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(

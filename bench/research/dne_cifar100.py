@@ -33,12 +33,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.experiment.conduct import run_experiment_plan
-from bench.experiment.data import Files
-from bench.experiment.grid import Run, expand_plan_to_runs
-from bench.experiment.outcomes import Outcome, collect_outcomes
-from bench.experiment.plan import Plan
+from bench.experiment.data import DatasetFileCache
+from bench.experiment.grid import ExperimentRun, expand_plan_to_runs
+from bench.experiment.outcomes import RunOutcome, collect_outcomes
+from bench.experiment.plan import ExperimentPlan
 from bench.experiment.program import run_main_and_exit
-from bench.experiment.runs import Store
+from bench.experiment.runs import ExperimentResultStore
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.der_net import DerNetwork
 from core.learning.networks.dne.network import ExpandedNetwork
@@ -75,8 +75,8 @@ them.
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """How large everything is. `images`: of each class for training; `warmup`: steps."""
+class DneExperimentSizes:
+    """Sizes of the DNE experiment: images per class, epochs, warm-up steps."""
 
     classes: int
     per_task: int
@@ -92,8 +92,8 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "full": Protocol(100, 10, None, 2000, {"name": "dne"}, 200, 20, 256, 2.5e-4, 100, "rand-augment"),
-    "reduced": Protocol(
+    "full": DneExperimentSizes(100, 10, None, 2000, {"name": "dne"}, 200, 20, 256, 2.5e-4, 100, "rand-augment"),
+    "reduced": DneExperimentSizes(
         20, 2, 300, 400, {"name": "dne", "layers": 4, "head_dim": 16, "heads": 6}, 20, 8, 64, 2e-3, 50,
         "shift-flip"
     ),
@@ -101,11 +101,9 @@ PROTOCOLS = {
 
 
 def build_experiment_plan(
-    protocol: Protocol, per_task: int, heads: list[int], seeds: list[int]
-) -> Plan:
-    """Return the plan of an experiment. Raises PlanError if classes do not divide evenly into
-    tasks.
-    """
+    protocol: DneExperimentSizes, per_task: int, heads: list[int], seeds: list[int]
+) -> ExperimentPlan:
+    """Build the plan of the DNE experiment on CIFAR-100. Raises PlanError."""
     kept = {"exemplars": protocol.exemplars}
     expanding = {**kept, "tuning_epochs": protocol.tuning_epochs}
     methods: dict[str, Json] = {
@@ -147,11 +145,11 @@ def build_experiment_plan(
             {"name": "joint", "joint": "last"},
         ],
     }
-    return Plan.model_validate_json(json.dumps(content))
+    return ExperimentPlan.model_validate_json(json.dumps(content))
 
 
 def count_prediction_operations(method: str, architecture: Json, tasks: int, classes: int) -> float:
-    """Return 2 × multiplications of one prediction of the last version, in G, counted."""
+    """Count the floating-point operations of one prediction by the last version, in G."""
     names = tuple(map(str, range(classes)))
     network = build_network(architecture, ImageSpec(32, 3), "class", HeadSpec(names))
     if method.startswith("dne-"):
@@ -164,9 +162,9 @@ def count_prediction_operations(method: str, architecture: Json, tasks: int, cla
 
 
 def render_results_table(
-    outcomes: list[Outcome], architecture: Json, per_task: int, full: bool
+    outcomes: list[RunOutcome], architecture: Json, per_task: int, full: bool
 ) -> str:
-    """Return a Markdown table with a row per run, evaluated without a task."""
+    """Render a Markdown table of final accuracies with a row per run."""
     paper = ["paper's LA", "AA", "D"] if full else []
     head = [
         "method",
@@ -208,7 +206,7 @@ def render_results_table(
     return "\n".join(lines)
 
 
-def _list_run_classes(run: Run) -> set[str]:
+def _list_run_classes(run: ExperimentRun) -> set[str]:
     return {name for stage in run.stages for name in stage.test.classes}
 
 
@@ -217,7 +215,7 @@ def _format_number(value: float | None, digits: int = 2) -> str:
 
 
 def main() -> int:
-    """Run the experiment on CIFAR-100 and return its exit status."""
+    """Run the DNE experiment on CIFAR-100, and return its exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -241,8 +239,10 @@ def main() -> int:
     out = options.out or Path("experiments") / f"dne-cifar100-{options.protocol}-{per_task}"
     plan = build_experiment_plan(protocol, per_task, options.heads, options.seeds)
     status = run_experiment_plan(plan, options.data, out, options.jobs, options.device)
-    _, runs = expand_plan_to_runs(plan, Files(options.data, out / "data"), options.device)
-    outcomes, _ = collect_outcomes(runs, Store(out))
+    _, runs = expand_plan_to_runs(
+        plan, DatasetFileCache(options.data, out / "data"), options.device
+    )
+    outcomes, _ = collect_outcomes(runs, ExperimentResultStore(out))
     found = [outcome for outcome in outcomes if outcome.readout == "class"]
     print(render_results_table(found, protocol.architecture, per_task, options.protocol == "full"))
     return status

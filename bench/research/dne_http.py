@@ -55,9 +55,8 @@ SETTINGS = {"PERENNIAL_LEASE_S": "6", "PERENNIAL_CHORES_S": "0.5", "PERENNIAL_SN
 
 
 @dataclass
-class Stream:
-    """`tasks`: the files of each. `answers`: the first ones of every (model, version), `asked`
-    times in all."""
+class ProbedTaskStream:
+    """A stream of tasks learned over HTTP, with earlier predictions to compare later ones with."""
 
     name: str
     channels: int
@@ -66,13 +65,11 @@ class Stream:
     asked: int = 0
 
     def model_names(self) -> tuple[str, str]:
-        """Names of two models: one that learns without interruption, and one whose job is killed."""
+        """Names of two models: one that learns without interruption, one whose job is killed."""
         return f"{self.name}-undisturbed", f"{self.name}-killed"
 
     def build_probe_images(self) -> list[tuple[str, tuple[str, bytes, str]]]:
-        """Return held-out images of all tasks as form files, including classes that a version does
-        not know.
-        """
+        """Build form files of held-out images of all tasks, as probes for predictions."""
         held_out = [
             [(p, png) for p, png in files.items() if p.startswith("test/")] for files in self.tasks
         ]
@@ -80,7 +77,7 @@ class Stream:
         return [("image", (path, png, "image/png")) for path, png in chosen]
 
     def compare_probe_predictions(self, http: httpx2.Client, model: str, newest: int) -> None:
-        """Let every version predict the probe images, and compare with its earlier predictions."""
+        """Predict the probe images with every version, and compare with earlier predictions."""
         for version in range(1, newest + 1):
             body = (
                 http.post(
@@ -99,7 +96,7 @@ class Stream:
 
 
 def main() -> None:
-    """Print, for each stream, the kills, the comparisons, bytes and accuracies."""
+    """Test DNE over HTTP with killed jobs; print comparisons, bytes and accuracies."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -113,12 +110,12 @@ def main() -> None:
         "--threads", type=int, default=0, help="per job (default: the service's own choice)"
     )
     options = parser.parse_args()
-    streams = [Stream("digits", 1, list(iterate_digit_tasks()))]
+    streams = [ProbedTaskStream("digits", 1, list(iterate_digit_tasks()))]
     if options.data:
         tasks = list(
             iterate_cifar_tasks(options.data / "cifar100", options.classes, options.images)
         )
-        streams.append(Stream("cifar100", 3, tasks))
+        streams.append(ProbedTaskStream("cifar100", 3, tasks))
     environment = {
         **SETTINGS,
         **({"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}),
@@ -140,20 +137,20 @@ def main() -> None:
 
 
 def open_http_client(running: service.RunningService) -> httpx2.Client:
-    """Open an HTTP client for responses whose bytes are compared."""
+    """Open an HTTP client to the service, whose raw responses can be compared."""
     return httpx2.Client(
         base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60
     )
 
 
 def exit_unless_true(holds: bool, otherwise: str) -> None:
-    """Exit with status 1 and a message unless a condition holds."""
+    """Exit with status 1 and a message unless a condition is true."""
     if not holds:
         raise SystemExit(f"FAILED: {otherwise}")
 
 
 def iterate_digit_tasks() -> Iterator[Files]:
-    """Yield the demo's five archives, with every fifth image held out."""
+    """Yield the demo's five digit archives, with every fifth image held out."""
     for _, archive in digits.build_digit_archives():
         with zipfile.ZipFile(io.BytesIO(archive)) as source:
             yield {
@@ -163,9 +160,7 @@ def iterate_digit_tasks() -> Iterator[Files]:
 
 
 def iterate_cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
-    """Yield the first `classes` of each archive: `images` of each for training, a quarter as many
-    held out.
-    """
+    """Yield tasks with the first classes of each CIFAR archive, some images held out."""
     for first in range(0, 10 * ARCHIVES, 10):
         paths: dict[str, dict[str, list[str]]] = {
             "train": defaultdict(list),
@@ -184,7 +179,7 @@ def iterate_cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Fil
 
 
 def pack_files_as_zip(files: Files) -> bytes:
-    """Pack files as a zip; the same bytes at every call."""
+    """Pack files as a zip with the same bytes at every call."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for path, png in files.items():
@@ -192,8 +187,10 @@ def pack_files_as_zip(files: Files) -> bytes:
     return out.getvalue()
 
 
-def learn_and_compare_models(running: service.RunningService, stream: Stream, epochs: int) -> None:
-    """Learn the stream with and without kills, compare both models, and print the result."""
+def learn_and_compare_models(
+    running: service.RunningService, stream: ProbedTaskStream, epochs: int
+) -> None:
+    """Learn a stream with and without killed jobs, and check that both models are equal."""
     client = Perennial(running.key, base_url=running.url)
     counts = [
         sum(p.startswith(part) for f in stream.tasks for p in f) for part in ("train/", "test/")
@@ -210,8 +207,8 @@ def learn_and_compare_models(running: service.RunningService, stream: Stream, ep
         [client.versions.retrieve(m, one.number) for one in list(client.versions.list(m))[1:]]
         for m in (undisturbed, killed)
     )
-    require_equal_models(stream, versions, others)
-    require_experts_unchanged(versions)
+    exit_unless_models_equal(stream, versions, others)
+    exit_unless_experts_unchanged(versions)
     metrics, other = (client.metrics.retrieve(m) for m in (undisturbed, killed))
     exit_unless_true(
         metrics.accuracy_matrix == other.accuracy_matrix,
@@ -230,14 +227,12 @@ def learn_and_compare_models(running: service.RunningService, stream: Stream, ep
 
 def learn_stream_with_kills(
     running: service.RunningService,
-    stream: Stream,
+    stream: ProbedTaskStream,
     model: str,
     epochs: int,
     stages: tuple[str, ...],
 ) -> None:
-    """Learn task by task, with predictions by all versions after each; in task 3 the process is
-    killed in each of `stages`.
-    """
+    """Learn a stream task by task, killing the job's process in some stages of task 3."""
     client, http = Perennial(running.key, base_url=running.url), open_http_client(running)
     client.models.create(
         model,
@@ -261,7 +256,7 @@ def learn_stream_with_kills(
 
 
 def kill_job_after_snapshot(running: service.RunningService, job: JobHandle, stage: str) -> None:
-    """Kill the process of a job some steps after a snapshot of the stage."""
+    """Kill the process of a job some steps after its snapshot in a stage."""
     taken: types.SnapshotData | None = None
     for event in job.events(only=("progress", "snapshot")):
         if isinstance(event.data, types.SnapshotData):
@@ -312,10 +307,10 @@ def print_resumed_snapshots(handle: JobHandle, job: types.Job, stages: tuple[str
     print(f"  task {job.task}: {job.state} at attempt {job.attempt}")
 
 
-def require_equal_models(
-    stream: Stream, versions: list[types.Version], others: list[types.Version]
+def exit_unless_models_equal(
+    stream: ProbedTaskStream, versions: list[types.Version], others: list[types.Version]
 ) -> None:
-    """Check that both models have equal parts and predictions."""
+    """Exit with an error unless both models have equal parts and predictions."""
     for one, other in zip(versions, others, strict=True):
         ours, theirs = (read_part_digests(v) for v in (one, other))
         differing = sorted(
@@ -337,8 +332,8 @@ def require_equal_models(
     )
 
 
-def require_experts_unchanged(versions: list[types.Version]) -> None:
-    """Check that every version contains the earlier experts unchanged, and that the rest is new."""
+def exit_unless_experts_unchanged(versions: list[types.Version]) -> None:
+    """Exit with an error unless every version contains the earlier experts unchanged."""
     for before, after in pairwise(versions):
         number, known = after.number, read_part_digests(after)
         for name, digest in read_part_digests(before).items():
@@ -366,9 +361,7 @@ def read_part_digests(version: types.Version) -> dict[str, str]:
 
 
 def render_version_sizes(versions: list[types.Version]) -> str:
-    """Return a Markdown table of bytes that each version adds, and that it shares with earlier
-    ones.
-    """
+    """Render a table of the bytes that each version adds and shares with earlier ones."""
     lines = [
         "| version | its expert | head | exemplars | new in all | shared |",
         "|---:|---:|---:|---:|---:|---:|",
@@ -386,7 +379,7 @@ def render_version_sizes(versions: list[types.Version]) -> str:
 
 
 def _find_job_process(running: service.RunningService) -> psutil.Process:
-    """Return the process that the zygote forked for the job."""
+    """Return the process that the fork server forked for the job."""
     for found in psutil.Process(running.process.pid).children(recursive=True):
         parent = found.parent()
         if (

@@ -32,7 +32,9 @@ ABSURD: Mapping[str, Any] = {
 
 
 def main() -> None:
-    """Print, for each method, the largest loss of features, and how many versions would be held."""
+    """Measure the loss of feature quality by each method, and how many versions the gate would
+    hold.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds
@@ -72,8 +74,8 @@ def _create_model(client: Perennial, model: str, method: Any, seed: int) -> str:
 def _learn_and_compare_stream(
     client: Perennial, name: str, method: Any, seed: int
 ) -> Iterator[tuple[float, bool]]:
-    """Learn a stream; yield the feature loss of each compared version, and whether the default
-    limit would hold it.
+    """Learn a stream; yield each version's feature loss and whether the default limit would hold
+    it.
     """
     model = _create_model(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
     for _, archive in digits.build_digit_archives():

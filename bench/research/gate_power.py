@@ -28,8 +28,8 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from bench.experiment.data import Files
-from bench.experiment.plan import Images
+from bench.experiment.data import DatasetFileCache
+from bench.experiment.plan import PlannedImages
 from bench.research import closed_forms
 from core.contract.gate import GateCheck, GateLimits
 from core.contract.losses import (
@@ -60,29 +60,31 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class Stream:
-    """A data set and how it is cut: classes of a batch, training images of a class."""
+class GateStudyStream:
+    """A data set and how the gate study cuts it into batches."""
 
     name: str
-    images: Images | str
+    images: PlannedImages | str
     """Of a data set, or the name of features on the base for photos."""
     classes_per_task: int
     train_per_class: int
 
 
-CIFAR = Images(path="cifar100", train_per_class=100, test_per_class=50)
+CIFAR = PlannedImages(path="cifar100", train_per_class=100, test_per_class=50)
 STREAMS = (
-    Stream("digits", Images(path="bundled/digits", channels=1), 2, 40),
-    Stream("MNIST", Images(path="mnist", pad=2, train_per_class=200, test_per_class=100), 2, 40),
-    Stream("CIFAR-100, by 5", CIFAR, 5, 25),
-    Stream("CIFAR-100, by 10", CIFAR, 10, 50),
-    Stream(
+    GateStudyStream("digits", PlannedImages(path="bundled/digits", channels=1), 2, 40),
+    GateStudyStream(
+        "MNIST", PlannedImages(path="mnist", pad=2, train_per_class=200, test_per_class=100), 2, 40
+    ),
+    GateStudyStream("CIFAR-100, by 5", CIFAR, 5, 25),
+    GateStudyStream("CIFAR-100, by 10", CIFAR, 10, 50),
+    GateStudyStream(
         "CIFAR-100, classes 60 to 79",
-        Images(path="cifar100", classes="60-79", train_per_class=100, test_per_class=50),
+        PlannedImages(path="cifar100", classes="60-79", train_per_class=100, test_per_class=50),
         5,
         25,
     ),
-    Stream("CIFAR-100, by 1", CIFAR, 1, 50),
+    GateStudyStream("CIFAR-100, by 1", CIFAR, 1, 50),
 )
 MOST_CLASSES = {"CIFAR-100, by 10": 60, "CIFAR-100, by 5": 40, "CIFAR-100, by 1": 20}
 ALARMED = ("digits", "MNIST", "CIFAR-100, by 5")
@@ -92,8 +94,8 @@ FEW, MANY = 20, 100
 
 
 @dataclass(frozen=True)
-class Features:
-    """Features float64 [N, K + 1], the last of which is 1, and labels int64 [N], of both parts."""
+class GateStudyFeatures:
+    """Features of a data set's two parts, with a constant column and labels."""
 
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
@@ -104,7 +106,7 @@ class Features:
 
 
 def main() -> None:
-    """Print three tables on how small a loss the gate detects."""
+    """Measure how small an accuracy loss the gate detects; print three tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,46 +150,50 @@ def _print_detection_power() -> None:
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
 
 
-def _extract_stream_features(data: Path) -> dict[str, Features]:
-    """Return the features of `STREAMS` by name, on the packaged base."""
-    known: dict[str, Features] = {}
+def _extract_stream_features(data: Path) -> dict[str, GateStudyFeatures]:
+    """Extract the features of all studied data sets with the packaged base."""
+    known: dict[str, GateStudyFeatures] = {}
     with tempfile.TemporaryDirectory() as cache:
-        files = Files(data, Path(cache))
+        files = DatasetFileCache(data, Path(cache))
         for stream in STREAMS:
-            assert isinstance(stream.images, Images)
+            assert isinstance(stream.images, PlannedImages)
             key = stream.images.model_dump_json()
             if key not in known:
                 known[key] = _extract_packaged_features(files, stream.images)
     return {
-        s.name: known[s.images.model_dump_json()] for s in STREAMS if isinstance(s.images, Images)
+        s.name: known[s.images.model_dump_json()]
+        for s in STREAMS
+        if isinstance(s.images, PlannedImages)
     }
 
 
-def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Features]:
-    """Return features on the base for photos, by the name of the data set."""
+def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, GateStudyFeatures]:
+    """Read cached features of photos, by name of the data set."""
     cache.mkdir(parents=True, exist_ok=True)
     prepared = closed_forms.read_backbones(cache)[imagenet_base.NAME]
     found = {}
     for stream in (*closed_forms.iterate_streams(data), closed_forms.read_photo_stream(photos)):
         held = closed_forms.compute_stream_features(stream, imagenet_base.NAME, prepared, cache)
         parts = ((held.train, held.labels), (held.held_out, held.expected))
-        found[stream.name] = Features(
+        found[stream.name] = GateStudyFeatures(
             *((append_column_of_ones(h).double(), labels) for h, labels in parts)
         )
     return found
 
 
-def _cut_into_streams(features: dict[str, Features]) -> tuple[Stream, ...]:
-    """Split each data set into batches of few classes, with few and with many images of a class."""
+def _cut_into_streams(features: dict[str, GateStudyFeatures]) -> tuple[GateStudyStream, ...]:
+    """Split each data set into batches of few classes, with few and with many images each."""
     return tuple(
-        Stream(f"{name}, {images} images of a class", name, max(2, data.class_count // 4), images)
+        GateStudyStream(
+            f"{name}, {images} images of a class", name, max(2, data.class_count // 4), images
+        )
         for name, data in features.items()
         for images in (FEW, MANY)
     )
 
 
-def _extract_packaged_features(files: Files, images: Images) -> Features:
-    """Return the features of both parts on the packaged base."""
+def _extract_packaged_features(files: DatasetFileCache, images: PlannedImages) -> GateStudyFeatures:
+    """Extract features of both parts of a data set with the packaged base."""
     source = files.decode_source(images)
     channels = files.get_image_shape(images)["channels"]
     base = packaged_base.load_base_description()
@@ -211,7 +217,7 @@ def _extract_packaged_features(files: Files, images: Images) -> Features:
         ones = torch.ones(len(features), 1, dtype=torch.float64)
         return torch.cat([features, ones], 1), torch.from_numpy(np.array(labels, np.int64))
 
-    return Features(compute_part_features("train"), compute_part_features("test"))
+    return GateStudyFeatures(compute_part_features("train"), compute_part_features("test"))
 
 
 Head = Callable[[Tensor], Tensor]
@@ -224,26 +230,30 @@ Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
 
 
 def _fit_ridge_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    weight = ridge.choose_ridge_strength(_sums(h, labels, classes))[1]
+    weight = ridge.choose_ridge_strength(_accumulate_feature_sums(h, labels, classes))[1]
     return lambda features: features @ weight, "ridge"
 
 
 def _fit_lda_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    head = discriminant.solve_discriminant(_sums(h, labels, classes).drop_last_feature())
+    head = discriminant.solve_discriminant(
+        _accumulate_feature_sums(h, labels, classes).drop_last_feature()
+    )
     return lambda features: head(features[:, :-1]), "lda"
 
 
-def _fit_auto(h: Tensor, labels: Tensor, classes: int, current: str | None) -> tuple[Head, str]:
+def _fit_auto_head(
+    h: Tensor, labels: Tensor, classes: int, current: str | None
+) -> tuple[Head, str]:
     name = closed_forms.choose_better_head(h[:, :-1].float(), labels, classes, current)
     head = closed_forms.HEADS[name](h[:, :-1].float(), labels, classes)
     return lambda features: head(features[:, :-1].float()), name
 
 
 HEADS: dict[str, Learn] = {"ridge": _fit_ridge_head, "lda": _fit_lda_head}
-AUTO: dict[str, Learn] = {"auto": _fit_auto}
+AUTO: dict[str, Learn] = {"auto": _fit_auto_head}
 
 
-def _sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
+def _accumulate_feature_sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
     sums = FeatureSums.make_empty_sums(features.shape[1], classes)
     sums.add_examples(features, labels)
     return sums
@@ -252,7 +262,9 @@ def _sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
 UPDATES = ("both halves", "the other half")
 
 
-def _print_false_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits: int) -> None:
+def _print_false_alarms(
+    streams: dict[str, GateStudyFeatures], heads: dict[str, Learn], splits: int
+) -> None:
     print("\nversions held beside one that learned a random half of the training images")
     print(
         "| images | head | held-out images | "
@@ -265,7 +277,7 @@ def _print_false_alarms(streams: dict[str, Features], heads: dict[str, Learn], s
         for head, learn in heads.items():
             held: dict[int, Counter[str]] = {images: Counter() for images in HELD_OUT}
             for _ in range(splits):
-                for images, judged in _judge_equal_halves(data, learn, generator):
+                for images, judged in _judge_updates_without_loss(data, learn, generator):
                     for update, checks in zip(UPDATES, judged, strict=True):
                         held[images][update] += not all(check["passed"] for check in checks)
             for images, counts in held.items():
@@ -275,15 +287,18 @@ def _print_false_alarms(streams: dict[str, Features], heads: dict[str, Learn], s
     print(f"all: {dict(total)} of {splits * len(streams) * len(heads) * len(HELD_OUT)} each")
 
 
-def _judge_equal_halves(
-    data: Features, learn: Learn, generator: torch.Generator
+def _judge_updates_without_loss(
+    data: GateStudyFeatures, learn: Learn, generator: torch.Generator
 ) -> Iterator[tuple[int, list[list[GateCheck]]]]:
-    """Learn ten random classes from half of their images, and judge `UPDATES` heads beside that.
+    """Judge updates without a true loss, to count the gate's false alarms.
 
     Yields the checks of each update for each number of held-out images.
     """
     classes = torch.randperm(data.class_count, generator=generator)[:10]
-    rows = [_draw_rows(_find_rows_of_class(data.train[1], int(c)), 40, generator) for c in classes]
+    rows = [
+        _draw_random_rows(_find_rows_of_class(data.train[1], int(c)), 40, generator)
+        for c in classes
+    ]
     place_of = {int(c): i for i, c in enumerate(classes)}
     all_held = torch.cat([_find_rows_of_class(data.test[1], int(c)) for c in classes])
 
@@ -297,14 +312,20 @@ def _judge_equal_halves(
     before, name = fit_part(slice(0, None, 2))
     updates = [fit_part(slice(0, None, 1), name)[0], fit_part(slice(1, None, 2), name)[0]]
     for images in HELD_OUT:
-        held = _draw_rows(all_held, images, generator)
+        held = _draw_random_rows(all_held, images, generator)
         truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
         old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
-        tasks = [_Task(1, truth, old, new, new, new < 0) for new in answers]
-        yield images, [_judge_by_gate([task], [_build_drift(task, 1)], None) for task in tasks]
+        tasks = [_JudgedTask(1, truth, old, new, new, new < 0) for new in answers]
+        yield (
+            images,
+            [
+                _judge_losses_by_gate([task], [_build_gate_task_comparison(task, 1)], None)
+                for task in tasks
+            ],
+        )
 
 
-def _draw_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+def _draw_random_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
     return rows[torch.randperm(len(rows), generator=generator)[:most]]
 
 
@@ -313,10 +334,8 @@ def _find_rows_of_class(labels: Tensor, number: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Task:
-    """Rows of a task's images: true, by production, by the best known class, as answered; which
-    answers are new.
-    """
+class _JudgedTask:
+    """True and predicted labels of a task's images, by production and by the candidate."""
 
     number: int
     truth: Tensor
@@ -326,8 +345,10 @@ class _Task:
     is_new: Tensor
 
 
-def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> GateComparison:
-    """Return the counts of (truth, right before, negative, positive), by class."""
+def _count_changed_predictions(
+    tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
+) -> GateComparison:
+    """Count the images that lost or gained a correct prediction, by class."""
     truth, before, negative, positive = (torch.cat(column) for column in zip(*tasks, strict=True))
     classes = [
         {
@@ -351,7 +372,7 @@ def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Gat
     }
 
 
-def _build_drift(task: _Task, against: int) -> GateTaskComparison:
+def _build_gate_task_comparison(task: _JudgedTask, against: int) -> GateTaskComparison:
     right, kept = task.old == task.truth, task.best == task.truth
     return GateTaskComparison(
         task=task.number,
@@ -362,13 +383,13 @@ def _build_drift(task: _Task, against: int) -> GateTaskComparison:
     )
 
 
-def _judge_by_gate(
-    tasks: Sequence[_Task],
+def _judge_losses_by_gate(
+    tasks: Sequence[_JudgedTask],
     drifts: list[GateTaskComparison],
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
 ) -> list[GateCheck]:
-    """Judge losses by a gate; new: correct predictions on new classes, and their images."""
+    """Judge losses as the gate does, with one of its settings."""
     forgotten, lost, confused = [], [], []
     for task in tasks:
         right, kept, now = task.old == task.truth, task.best == task.truth, task.now == task.truth
@@ -390,9 +411,9 @@ def _judge_by_gate(
     correct, images = new or (0, 0)
     learned: GateComparison = {**missing, "missing": None, "images": images, "positive": correct}
     losses: GateComparisons = {
-        "forgotten": _count_losses(forgotten),
-        "confused": _count_losses(confused),
-        "class_lost": _count_losses(lost),
+        "forgotten": _count_changed_predictions(forgotten),
+        "confused": _count_changed_predictions(confused),
+        "class_lost": _count_changed_predictions(lost),
         "drifted": drifted,
         "new": learned if new else missing,
         "known": missing,
@@ -402,7 +423,10 @@ def _judge_by_gate(
 
 
 def _print_stream_losses(
-    streams: Sequence[Stream], features: dict[str, Features], heads: dict[str, Learn], orders: int
+    streams: Sequence[GateStudyStream],
+    features: dict[str, GateStudyFeatures],
+    heads: dict[str, Learn],
+    orders: int,
 ) -> None:
     print(
         "\nstreams of new classes: largest significant loss, smallest share right (versions that "
@@ -430,7 +454,7 @@ def _print_stream_losses(
 
 
 def _update_worst_checks(worst: dict[str, float], checks: list[GateCheck]) -> None:
-    """Update the largest significant loss and the smallest share of correct predictions."""
+    """Update the largest significant loss and the lowest class accuracy of a judged version."""
     for check in checks:
         name, value = check["name"], check["value"]
         is_share_right = name in ("class_lost", "learned_nothing")
@@ -440,9 +464,9 @@ def _update_worst_checks(worst: dict[str, float], checks: list[GateCheck]) -> No
 
 
 def _learn_stream_of_batches(
-    stream: Stream, data: Features, learn: Learn, order: int
+    stream: GateStudyStream, data: GateStudyFeatures, learn: Learn, order: int
 ) -> Iterator[tuple[list[GateCheck], list[GateCheck]]]:
-    """Learn the classes in a random order, batch after batch.
+    """Learn the classes of a data set in random order, batch after batch.
 
     Yields the checks of every version but the first, by the gate of a new model and by `STRICT`.
     """
@@ -458,7 +482,7 @@ def _learn_stream_of_batches(
         known = number * size
         for row in range(known - size, known):
             rows = _find_rows_of_class(data.train[1], classes[row])
-            rows = _draw_rows(rows, stream.train_per_class, generator)
+            rows = _draw_random_rows(rows, stream.train_per_class, generator)
             seen.append((rows, torch.full((len(rows),), row)))
         picked, labels = (torch.cat(column) for column in zip(*seen, strict=True))
         head, current = learn(data.train[0][picked], labels, known, current)
@@ -466,18 +490,20 @@ def _learn_stream_of_batches(
         if number > 1:
             yield _compare_heads_on_task(data, classes, size, heads, best)
         for task in range(1, number + 1):
-            features, _ = _task_images(data, classes, size, task)
+            features, _ = _select_task_images(data, classes, size, task)
             best.setdefault(task, []).append((known, heads[-1][1](features).argmax(1)))
 
 
-def _task_images(data: Features, classes: list[int], size: int, task: int) -> tuple[Tensor, Tensor]:
+def _select_task_images(
+    data: GateStudyFeatures, classes: list[int], size: int, task: int
+) -> tuple[Tensor, Tensor]:
     rows = [_find_rows_of_class(data.test[1], c) for c in classes[(task - 1) * size : task * size]]
     truth = torch.cat([torch.full((len(of),), (task - 1) * size + i) for i, of in enumerate(rows)])
     return data.test[0][torch.cat(rows)], truth
 
 
 def _compare_heads_on_task(
-    data: Features,
+    data: GateStudyFeatures,
     classes: list[int],
     size: int,
     heads: list[tuple[int, Head]],
@@ -486,21 +512,27 @@ def _compare_heads_on_task(
     (before, old), (_, new) = heads[-2:]
     number, tasks, drifts = len(heads), [], []
     for task in range(1, number):
-        features, truth = _task_images(data, classes, size, task)
+        features, truth = _select_task_images(data, classes, size, task)
         scores = new(features)
         now = scores.argmax(1)
         answered = old(features).argmax(1)
-        tasks.append(_Task(task, truth, answered, scores[:, :before].argmax(1), now, now >= before))
+        tasks.append(
+            _JudgedTask(task, truth, answered, scores[:, :before].argmax(1), now, now >= before)
+        )
         if size == 1:
             continue  # as the service, which asks for two classes
         known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
         drifts.append(
-            _build_drift(_Task(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1)
+            _build_gate_task_comparison(
+                _JudgedTask(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1
+            )
         )
-    features, truth = _task_images(data, classes, size, number)
+    features, truth = _select_task_images(data, classes, size, number)
     right = int((new(features).argmax(1) == truth).sum())
     learned = (right, len(truth))
-    return _judge_by_gate(tasks, drifts, learned), _judge_by_gate(tasks, drifts, learned, STRICT)
+    return _judge_losses_by_gate(tasks, drifts, learned), _judge_losses_by_gate(
+        tasks, drifts, learned, STRICT
+    )
 
 
 if __name__ == "__main__":

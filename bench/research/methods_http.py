@@ -45,7 +45,7 @@ time.
 
 
 def main() -> None:
-    """Learn a stream of digits with each method by HTTP, and print the table."""
+    """Learn a stream of digits with each method over HTTP, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--tasks", type=int, default=5)
@@ -65,7 +65,7 @@ def main() -> None:
             client, client.methods.list().items, tasks=options.tasks, recipe=recipe
         )
         seconds = time.monotonic() - begun
-        said = render_service_answers(client, recipe=recipe)
+        said = render_service_responses(client, recipe=recipe)
     print(render_summary_table(found), render_accuracy_matrices(found), said, sep="\n\n")
     print(f"\n{len(found)} methods in {seconds:.0f} s")
 
@@ -78,7 +78,7 @@ def learn_with_all_methods(
     recipe: Json,
     usual: str | Json = "small-cnn",
 ) -> list[tuple[types.Model, types.Metrics]]:
-    """Learn the stream's first `tasks` tasks with each method; return its model and metrics.
+    """Learn the first `tasks` tasks of the stream with each method; return model and metrics.
 
     Args:
         methods: of the catalogue.
@@ -103,7 +103,7 @@ def learn_with_all_methods(
 def build_model_request(
     entry: types.Method, families: dict[str, str], recipe: Json, usual: str | Json
 ) -> Json:
-    """Return the fields of a model that learns the digits with a method of the catalogue."""
+    """Build the request for a model that learns the digits with a method of the catalogue."""
     scenario = next(s for s in SCENARIOS if s in entry.scenarios)
     accepted = entry.accepts.architectures
     name = usual if isinstance(usual, str) else usual["name"]
@@ -122,7 +122,7 @@ def build_model_request(
 
 
 def render_summary_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
-    """Return a Markdown table of the last row of each accuracy matrix, and its figures."""
+    """Render a summary table: last row of each accuracy matrix, and its figures."""
     columns = max(len(metrics.columns) for _, metrics in found)
     tasks = [f"task {n + 1}" for n in range(columns)]
     lines = [
@@ -145,7 +145,7 @@ def render_summary_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
 
 
 def render_accuracy_matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
-    """Return the accuracy matrix of every method in Markdown, a line per version."""
+    """Render the accuracy matrix of every method in Markdown."""
     tasks = [column.task for column in max((metrics.columns for _, metrics in found), key=len)]
     lines = [
         f"| R of | version | {' | '.join(f'task {task}' for task in tasks)} |",
@@ -158,11 +158,10 @@ def render_accuracy_matrices(found: list[tuple[types.Model, types.Metrics]]) -> 
     return "\n".join(lines)
 
 
-def render_service_answers(
+def render_service_responses(
     client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn"
 ) -> str:
-    """Return, in Markdown, the responses to a weak combination, an impossible one, and a change of
-    method.
+    """Render the service's responses to weak and impossible settings, in Markdown.
 
     Args:
         recipe, usual: as for `learn_with_all_methods`.

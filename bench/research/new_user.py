@@ -35,7 +35,7 @@ MODELS: dict[str, Json] = {
 
 
 def main() -> None:
-    """Learn a new user's photos with the defaults, and print accuracy and warnings of each model."""
+    """Learn photos as a new user would, with defaults; print accuracy and warnings."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=60, help="to learn from, of each class")
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def build_photo_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
-    """Yield ZIPs of `train/CLASS/` and `test/CLASS/`, each with classes of its own."""
+    """Yield zip batches of photos with train and test folders, each with new classes."""
     sources = [zipfile.ZipFile(folder / f"classes_{first}-{first + 9}.zip") for first in (60, 70)]
     files: dict[str, dict[str, list[tuple[zipfile.ZipFile, str]]]] = {}
     for source in sources:

@@ -40,12 +40,12 @@ from PIL import Image
 
 from bench.experiment.__main__ import PLANS
 from bench.experiment.conduct import run_experiment_plan
-from bench.experiment.data import Files, read_idx_array
+from bench.experiment.data import DatasetFileCache, read_idx_array
 from bench.experiment.grid import expand_plan_to_runs
-from bench.experiment.outcomes import Outcome, collect_outcomes, group_by_cell
-from bench.experiment.plan import Plan
+from bench.experiment.outcomes import RunOutcome, collect_outcomes, group_by_cell
+from bench.experiment.plan import ExperimentPlan
 from bench.experiment.program import run_main_and_exit
-from bench.experiment.runs import Store
+from bench.experiment.runs import ExperimentResultStore
 
 TARGETS = ("near", "far", "folds")
 PER_CLASS = {"train": 100, "test": 50}
@@ -53,10 +53,8 @@ PER_CLASS = {"train": 100, "test": 50}
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method: sums of rollback, None without OLOR, and shares of right answers; means over the
-    runs.
-    """
+class OlorTransferRow:
+    """Mean results of one method: weight rollback by OLOR, and accuracies."""
 
     network: str
     method: str
@@ -70,7 +68,7 @@ class Row:
 
 
 def main() -> int:
-    """Run the comparison of OLOR settings, and return the exit status: 0, or 1 if runs failed."""
+    """Compare OLOR settings in transfer to a target data set; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="bench.research.olor_transfer", description=__doc__.splitlines()[0]
     )
@@ -98,18 +96,20 @@ def main() -> int:
     document["methods"] = _build_method_grid(document["methods"], networks, grid)
     document["bases"] = [base for base in document["bases"] if base["name"] in networks]
     document["seeds"] = [int(seed) for seed in options.seeds]
-    plan = Plan.model_validate_json(json.dumps(document))
+    plan = ExperimentPlan.model_validate_json(json.dumps(document))
     status = run_experiment_plan(plan, options.data, options.out, options.jobs, "cpu")
-    _, runs = expand_plan_to_runs(plan, Files(options.data, options.out / "data"), "cpu")
-    table = render_transfer_table(summarise_methods(collect_outcomes(runs, Store(options.out))[0]))
+    _, runs = expand_plan_to_runs(plan, DatasetFileCache(options.data, options.out / "data"), "cpu")
+    table = render_transfer_table(
+        summarise_methods(collect_outcomes(runs, ExperimentResultStore(options.out))[0])
+    )
     (options.out / f"olor-{options.target}.md").write_text(table)
     print(table)
     return status
 
 
-def summarise_methods(outcomes: Sequence[Outcome]) -> list[Row]:
-    """Return a row per method of the finished runs, averaged over streams and seeds."""
-    of_method: dict[str, list[Outcome]] = {}
+def summarise_methods(outcomes: Sequence[RunOutcome]) -> list[OlorTransferRow]:
+    """Average finished runs over streams and seeds into a row per method."""
+    of_method: dict[str, list[RunOutcome]] = {}
     for cell, found in group_by_cell(outcomes).items():
         of_method.setdefault(cell[3], []).extend(found)
     made = []
@@ -121,7 +121,7 @@ def summarise_methods(outcomes: Sequence[Outcome]) -> list[Row]:
             if "rollback" in stage
         ]
         made.append(
-            Row(
+            OlorTransferRow(
                 network=method.split("-")[0],
                 method=method.partition("-")[2],
                 first=statistics.fmean(each["first"] for each in rolled) if rolled else None,
@@ -136,10 +136,8 @@ def summarise_methods(outcomes: Sequence[Outcome]) -> list[Row]:
     return made
 
 
-def is_pareto_optimal(row: Row, others: Iterable[Row]) -> bool:
-    """Return True if no other row of the network is at least as good in both figures and better in
-    one.
-    """
+def is_pareto_optimal(row: OlorTransferRow, others: Iterable[OlorTransferRow]) -> bool:
+    """Return True if no other row of the network is better in source and target accuracy."""
     return not any(
         (other.target, other.source) != (row.target, row.source)
         and other.target >= row.target
@@ -149,8 +147,8 @@ def is_pareto_optimal(row: Row, others: Iterable[Row]) -> bool:
     )
 
 
-def render_transfer_table(found: Sequence[Row]) -> str:
-    """Return the table in Markdown, by network and rising target."""
+def render_transfer_table(found: Sequence[OlorTransferRow]) -> str:
+    """Render the transfer results in Markdown, by network and rising target accuracy."""
     head = [
         "network",
         "method",
@@ -184,9 +182,7 @@ def render_transfer_table(found: Sequence[Row]) -> str:
 def _build_method_grid(
     known: Sequence[dict[str, Any]], networks: Sequence[str], grid: Sequence[tuple[float, float]]
 ) -> list[dict[str, Any]]:
-    """Return full tuning and the linear probe of the plan, and its OLOR with every pair of iota1
-    and gamma.
-    """
+    """Extend the plan to all pairs of OLOR's iota1 and gamma, with full tuning and linear probe."""
     methods = []
     for method in known:
         network, _, kind = method["name"].partition("-")
@@ -205,7 +201,7 @@ def _build_method_grid(
 
 
 def _replace_target_streams(document: dict[str, Any], target: str, data: Path, out: Path) -> None:
-    """Replace the plan's streams by those of the target data set."""
+    """Replace the plan's data sets by the target data set."""
     if target == "far":
         path = str(_write_coloured_digits(data / "mnist", out / "far"))
         document["data"] = [
@@ -222,7 +218,7 @@ def _replace_target_streams(document: dict[str, Any], target: str, data: Path, o
 
 
 def _shrink_plan(document: dict[str, Any]) -> None:
-    """Shrink the plan: another base, one stream of ten classes, small batches with as many steps."""
+    """Shrink the plan for a quick test: another base, one small stream."""
     document["data"] = [{**document["data"][0], "classes": "50-59", "classes_per_task": 5}]
     base = document["bases"][0]
     base["architecture"] = {"name": "resnet20", "width": 8}
@@ -232,9 +228,7 @@ def _shrink_plan(document: dict[str, Any]) -> None:
 
 
 def _write_coloured_digits(source: Path, folder: Path) -> Path:
-    """Write an archive of MNIST's first images of each class with three equal channels, and return
-    its folder.
-    """
+    """Write an archive of MNIST images with three equal channels, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "mnist.zip").exists():
         return folder.resolve()

@@ -27,7 +27,7 @@ import sklearn.datasets
 import torch
 from torch import Tensor
 
-from bench.job_run import fill_in_spec_defaults
+from bench.job_run import complete_job_spec
 from bench.research import closed_forms
 from bench.research.new_user import encode_photo_as_jpeg
 from core.contract.manifest import PER_TASK, REST
@@ -70,8 +70,8 @@ draw.
 
 
 @dataclass(frozen=True)
-class Stream:
-    """Images of a data set: encoded, by class, in an order of their own."""
+class OneSidedDataSet:
+    """A data set of encoded images by class, shuffled."""
 
     name: str
     train: list[list[bytes]]
@@ -83,22 +83,20 @@ class Stream:
 
 
 def plan_even_batches(classes: int, large: int) -> Batches:
-    """Return one batch of all classes, then one with 120 images of a single class."""
+    """Plan batches: one with all classes, then one with 120 images of a single class."""
     last = [(c, slice(FEW, FEW + (BULK if c == large else FEW))) for c in range(classes)]
     return [[(c, slice(FEW)) for c in range(classes)], last]
 
 
 def plan_several_batches(classes: int, large: int) -> Batches:
-    """Return three batches of classes, then one batch with 120 images of one of them."""
+    """Plan batches: three with new classes, then one with 120 images of one class."""
     cuts = [classes * part // 3 for part in range(4)]
     parts = [[(c, slice(FEW)) for c in range(*cut)] for cut in itertools.pairwise(cuts)]
     return [*parts, plan_even_batches(classes, large)[1]]
 
 
 def plan_rarest_class_batches(classes: int, large: int) -> Batches:
-    """Return a batch in which a class has half as many images as others, then one of that class
-    alone.
-    """
+    """Plan batches: one with a rare class, then one of that class alone."""
     first = [(c, slice(FEW if c == large else 2 * FEW)) for c in range(classes)]
     return [first, [(large, slice(FEW, FEW + BULK))]]
 
@@ -111,7 +109,7 @@ CASES: dict[str, Callable[[int, int], Batches]] = {
 
 
 def main() -> None:
-    """Print a table for each case of a batch that has mostly one class."""
+    """Measure learning of batches with mostly one class, and print a table per case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, help="a further stream")
@@ -141,13 +139,13 @@ def main() -> None:
             patch = {**ROWS[row], "epochs": options.epochs, **options.recipe}
             print(f"| {row} ", end="", flush=True)
             for stream in streams:
-                base = Start(options.base, patch, stream, options.cache)
+                base = BatchLearner(options.base, patch, stream, options.cache)
                 print(f"| {base.measure_case(CASES[case], options.draws)} ", end="", flush=True)
             print("|", flush=True)
 
 
-def iterate_streams(data: Path, photos: Path | None) -> Iterator[Stream]:
-    """Yield the digits, MNIST, classes of CIFAR-100 that the small base never saw, and photos."""
+def iterate_streams(data: Path, photos: Path | None) -> Iterator[OneSidedDataSet]:
+    """Yield the data sets: digits, MNIST, CIFAR-100 classes new to the base, photos."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
     yield split_for_cases("digits", _encode_labelled_images(pixels, digits.target))
@@ -177,7 +175,7 @@ def _encode_labelled_images(pixels: np.ndarray, labels: np.ndarray) -> closed_fo
 
 
 def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
-    """Read the first 250 images of each class of archives, with classes numbered in their order."""
+    """Read the first 250 images of each class in CIFAR archives."""
     found: closed_forms.Labelled = []
     for number, ten in enumerate(tens):
         with zipfile.ZipFile(data / "cifar100" / f"classes_{ten}.zip") as archive:
@@ -190,8 +188,8 @@ def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
     return found
 
 
-def split_for_cases(name: str, images: closed_forms.Labelled) -> Stream:
-    """Hold out up to 50 images of each class, but leave enough for each case."""
+def split_for_cases(name: str, images: closed_forms.Labelled) -> OneSidedDataSet:
+    """Split each class into held-out images and those to learn."""
     by_class: dict[int, list[bytes]] = {}
     for row in np.random.default_rng(0).permutation(len(images)):
         by_class.setdefault(images[row][1], []).append(images[row][0])
@@ -199,13 +197,13 @@ def split_for_cases(name: str, images: closed_forms.Labelled) -> Stream:
     needed = FEW + BULK
     held_out = [rows[: min(HELD_OUT, max(0, len(rows) - needed))] for rows in lists]
     train = [rows[len(held) :] for rows, held in zip(lists, held_out, strict=True)]
-    return Stream(name, train, held_out)
+    return OneSidedDataSet(name, train, held_out)
 
 
-class Start:
-    """A new model on one of the two bases, to learn a stream's batches by a recipe."""
+class BatchLearner:
+    """Learns batches from one of the two bases by a recipe, and measures accuracies."""
 
-    def __init__(self, base: str, patch: Json, stream: Stream, cache: Path) -> None:
+    def __init__(self, base: str, patch: Json, stream: OneSidedDataSet, cache: Path) -> None:
         self._stream = stream
         self._cache = cache
         name = imagenet_base.NAME if base == "photos" else packaged_base.PACKAGED
@@ -236,9 +234,7 @@ class Start:
         )
 
     def measure_case(self, case: Callable[[int, int], Batches], draws: int) -> str:
-        """Measure a case by several draws: mean accuracy over known classes before → after, and the
-        largest loss.
-        """
+        """Measure mean accuracy before and after a case's last batch, over several random draws."""
         found = [self._learn_case(case, seed) for seed in range(draws)]
         before, after = (float(np.mean(part)) for part in zip(*found, strict=True))
         loss = max(first - last for first, last in found)
@@ -313,7 +309,7 @@ class Start:
 
         known = self._known if self._is_backbone_frozen else None
         learning = LearningJob(
-            fill_in_spec_defaults(spec),
+            complete_job_spec(spec),
             lambda event: None,
             NoControlRequests(),
             record_accuracy,
@@ -339,9 +335,7 @@ class Start:
         return float(np.mean(recalls))
 
     def _read_parent_version(self, folder: Path, number: int, kept: list[Json]) -> Json:
-        """Return a result as the parent of the next batch, with sums and features of all earlier
-        batches.
-        """
+        """Read a job's result as the parent version of the next batch."""
         result = json.loads((folder / "result.json").read_text())
         parts = [
             {"name": part["name"], "type": part["type"], "path": str(folder / part["file"])}
@@ -364,14 +358,14 @@ class Start:
         return METHODS[self._recipe["method"]["name"]].inference == "analytic"
 
     def _select_class_images(self, c: int, order: np.ndarray, batches: Batches) -> list[bytes]:
-        """Return the images of a class in a draw: held-out ones, and those of its batches."""
+        """Select a class's images for a draw: held-out ones, and those of its batches."""
         rows = sorted(
             {row for batch in batches for which, part in batch if which == c for row in order[part]}
         )
         return [*self._stream.held_out[c], *(self._stream.train[c][row] for row in rows)]
 
     def _compute_missing_features(self, images: list[bytes]) -> None:
-        """Compute the features of those images that have none yet."""
+        """Compute the features of images that have none yet."""
         new = {hashlib.sha256(image).hexdigest(): image for image in images}
         missing = [key for key in new if key not in self._computed]
         if missing:

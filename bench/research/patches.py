@@ -44,7 +44,7 @@ ROWS: dict[str, Json] = {
 
 
 def main() -> None:
-    """Print a table for each stream."""
+    """Measure edits of learned models on each data set, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=60, help="to learn from, of each class")
@@ -53,8 +53,8 @@ def main() -> None:
     parser.add_argument("--rows", default=";".join(ROWS), help="; ".join(ROWS))
     options = parser.parse_args()
     known = {
-        "MNIST": lambda: read_mnist(options.data / "mnist", options.images),
-        "CIFAR-100": lambda: read_cifar(options.data / "cifar100", options.images),
+        "MNIST": lambda: iterate_digit_batches(options.data / "mnist", options.images),
+        "CIFAR-100": lambda: iterate_cifar_batches(options.data / "cifar100", options.images),
     }
     streams = {name: list(known[name]()) for name in options.streams.split(";")}
     with (
@@ -66,22 +66,24 @@ def main() -> None:
             print(f"\n| {name} | edit | patch | exact | merged: patch | exact |")
             print("| --- | --- |" + " ---: |" * 4, flush=True)
             for row in options.rows.split(";"):
-                for line in measure_row(client, name, row, batches, options.epochs):
+                for line in measure_edits_of_stream(client, name, row, batches, options.epochs):
                     print(line, flush=True)
 
 
-def read_mnist(folder: Path, images: int) -> Iterator[Batch]:
-    """Yield batches of two new digits."""
+def iterate_digit_batches(folder: Path, images: int) -> Iterator[Batch]:
+    """Yield batches of two new digits each."""
     pixels, labels = (read_idx_bytes(folder, f"train-{kind}") for kind in ("images", "labels"))
     for first in range(0, 10, 2):
         yield {
-            str(digit): [encode(one) for one in pixels[labels == digit][: images + HELD_OUT]]
+            str(digit): [
+                encode_grey_png(one) for one in pixels[labels == digit][: images + HELD_OUT]
+            ]
             for digit in (first, first + 1)
         }
 
 
-def read_cifar(folder: Path, images: int) -> Iterator[Batch]:
-    """Yield batches of five new classes, of which the base has seen none."""
+def iterate_cifar_batches(folder: Path, images: int) -> Iterator[Batch]:
+    """Yield batches of five new CIFAR-100 classes each."""
     for tens in ("60-69", "70-79"):
         by_class: dict[str, list[bytes]] = {}
         with zipfile.ZipFile(folder / f"classes_{tens}.zip") as archive:
@@ -95,14 +97,14 @@ def read_cifar(folder: Path, images: int) -> Iterator[Batch]:
             yield {name: by_class[name] for name in part}
 
 
-def encode(pixels: np.ndarray) -> bytes:
-    """Return grey pixels as a PNG."""
+def encode_grey_png(pixels: np.ndarray) -> bytes:
+    """Encode grey pixels as a PNG file."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
 
 
-def pack(batch: Batch) -> bytes:
+def pack_batch_archive(batch: Batch) -> bytes:
     """Pack a batch, of which the last images of each class are held out."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
@@ -114,7 +116,7 @@ def pack(batch: Batch) -> bytes:
 
 
 def list_edits(batches: Sequence[Batch]) -> dict[str, list[Json]]:
-    """Return the edits to measure, which are made one after the other."""
+    """Return the edits to measure, made one after the other."""
     first, second, *_, last = (list(batch) for batch in batches)
     return {
         "merge 2 of one batch": [{"merge": {"from": first[:2], "into": first[0]}}],
@@ -123,10 +125,10 @@ def list_edits(batches: Sequence[Batch]) -> dict[str, list[Json]]:
     }
 
 
-def measure_row(
+def measure_edits_of_stream(
     client: Perennial, stream: str, row: str, batches: Sequence[Batch], epochs: int
 ) -> Iterator[str]:
-    """Learn a stream with and without keeping its data, and yield a line for each edit."""
+    """Learn a stream with and without retained images, apply edits, and yield a table row for each."""
     models = {}
     for kept in (False, True):
         method = dict(ROWS[row])
@@ -142,7 +144,7 @@ def measure_row(
             training_data_days=7 if kept else 0,
         )
         for batch in batches:
-            client.submit(name.lower(), pack(batch)).wait(3600)
+            client.submit(name.lower(), pack_batch_archive(batch)).wait(3600)
         models[kept] = name.lower()
     for words, operations in list_edits(batches).items():
         patched, exact = (apply_edit(client, model, operations) for model in models.values())
@@ -154,9 +156,7 @@ def measure_row(
 def apply_edit(
     client: Perennial, model: str, operations: Sequence[Json]
 ) -> tuple[float | None, float | None]:
-    """Make an edit; return the share of all held-out images that its version gets right, and of
-    those of the merged class.
-    """
+    """Apply an edit; return the new version's accuracy overall and on the merged class."""
     sent = client.edits.create(model, operations)
     client.job(sent.job).wait(3600)
     edit = client.edits.retrieve(model, sent.number)

@@ -44,7 +44,7 @@ SEED = 0
 
 
 def main() -> None:
-    """Train the packaged base, or resume its training, and write it."""
+    """Train the packaged base network on CIFAR-100, or resume its training, and write it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -57,16 +57,14 @@ def main() -> None:
     )
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    data = load_images(asked.data, asked.out / "images.npz")
-    Training(data, asked.out, asked.epochs, asked.width).train_until(
+    data = load_cifar_images(asked.data, asked.out / "images.npz")
+    BaseTraining(data, asked.out, asked.epochs, asked.width).train_until(
         time.monotonic() + asked.minutes * 60
     )
 
 
-def load_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
-    """Return `train`, `test` (uint8 [n, 3, 32, 32]), `train_labels`, `test_labels` (int64 [n]) and
-    `classes`.
-    """
+def load_cifar_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
+    """Load the training and test images of 60 CIFAR-100 classes with labels."""
     if not cache.exists():
         found: dict[str, list[Any]] = {
             "train": [],
@@ -92,8 +90,8 @@ def load_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
         return {name: stored[name] for name in stored.files}
 
 
-class Training:
-    """One run: network, optimizer state and curve, in a folder."""
+class BaseTraining:
+    """Training run of the packaged base, with checkpoints in a folder."""
 
     def __init__(self, data: dict[str, np.ndarray], folder: Path, epochs: int, width: int) -> None:
         self.data, self.folder, self.epochs = data, folder, epochs
@@ -111,7 +109,7 @@ class Training:
         self._load_checkpoint()
 
     def train_until(self, until: float) -> None:
-        """Train epochs until all are done or a time is reached."""
+        """Train epochs until all are done or a given time is reached."""
         while len(self.curve) < self.epochs and time.monotonic() < until:
             epoch, began = len(self.curve), time.process_time()
             loss = self._train_epoch(epoch)
@@ -157,9 +155,7 @@ class Training:
 
     @torch.no_grad()
     def measure_test_accuracy(self) -> float:
-        """Return the share of the 6,000 test images of the 60 classes that are predicted correctly,
-        in float32.
-        """
+        """Measure the accuracy on the test images, in float32."""
         self.network.eval()
         inputs, labels = (
             torch.from_numpy(self.data["test"]),
@@ -216,9 +212,7 @@ class Training:
 
 
 def compute_learning_rate(share: float) -> float:
-    """Return the learning rate as a share of its peak: a linear rise over 15 % of all steps, then a
-    cosine to 0.
-    """
+    """Return the learning rate as a share of its peak: linear warm-up, then cosine decay."""
     rise = 0.15
     return (
         share / rise
@@ -228,9 +222,7 @@ def compute_learning_rate(share: float) -> float:
 
 
 def augment_images(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Augment uint8 [n, 3, 32, 32] to normalised float [n, 3, 32, 32]: cropped, mirrored,
-    recoloured.
-    """
+    """Augment images uint8 [n, 3, 32, 32] by random crops, mirroring and colour changes."""
     n, _, size, _ = x.shape
     draws = torch.rand(n, 6, generator=generator)
     padded = functional.pad(x.float() / 255, (PAD, PAD, PAD, PAD), mode="reflect")

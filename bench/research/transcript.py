@@ -79,7 +79,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def main() -> None:
-    """Run the commands of a transcript, and print it."""
+    """Run the commands of the tutorial's transcript, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -92,7 +92,7 @@ def main() -> None:
     ):
         folder = Path(root) / "garden"
         write_photo_folders(source, folder)
-        terminal = Terminal(
+        terminal = TranscriptTerminal(
             folder, {"PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key}
         )
         for words, commands in STEPS:
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def write_photo_folders(source: Path, folder: Path) -> None:
-    """Write photos as `week-31/train/<class>/<n>.jpg` and so on, and some held-out ones in `new`."""
+    """Write sample photos as `week-31/train/<class>/<n>.jpg` and so on, some held-out in `new`."""
     with zipfile.ZipFile(source) as archive:
         files: dict[tuple[str, str], list[str]] = {}
         for name in sorted(archive.namelist()):
@@ -115,33 +115,31 @@ def write_photo_folders(source: Path, folder: Path) -> None:
             week = folder / f"week-{31 + place // CLASSES}"
             for part, count in (("train", TO_LEARN), ("test", HELD_OUT)):
                 for number, name in enumerate(files[label, part][:count]):
-                    write_file(
+                    write_file_with_folders(
                         week / part / label / f"{number:03}.jpg",
                         encode_photo_as_jpeg(archive.read(name), SIZE),
                     )
-            write_file(
+            write_file_with_folders(
                 folder / "new" / f"{label}.jpg",
                 encode_photo_as_jpeg(archive.read(files[label, "test"][HELD_OUT]), SIZE),
             )
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file_with_folders(path: Path, content: bytes) -> None:
     """Write a file, and create its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 
 
 @dataclass
-class Terminal:
-    """Where commands are run: a folder, and what is added to the environment."""
+class TranscriptTerminal:
+    """Runs commands in a folder, with additions to the environment, for a transcript."""
 
     folder: Path
     environment: dict[str, str]
 
     def run_command(self, command: str) -> str:
-        """Run a command, and return the text on the screen after it, with an exit status other than
-        0.
-        """
+        """Run a command; return its output as a terminal shows it, with its exit status."""
         master, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         script = f'perennial() {{ {shlex.quote(sys.executable)} -m perennial "$@"; }}; {command}'

@@ -36,8 +36,8 @@ HELD_OUT = 50
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A batch: held-out accuracy of each candidate in [0, 1], the chosen one, and its regret."""
+class RecipeChoiceOutcome:
+    """Outcome of choosing between candidate recipes for a batch: accuracies, choice, regret."""
 
     stream: str
     batch: int
@@ -47,12 +47,12 @@ class Outcome:
 
     @property
     def regret(self) -> float:
-        """Accuracy that the chosen candidate lacks to the best one."""
+        """Accuracy that the chosen recipe loses to the best candidate."""
         return max(self.accuracies) - self.accuracies[self.chosen - 1]
 
 
 def main() -> None:
-    """Send the streams and print the tables."""
+    """Measure how well trials choose between recipes, on streams of batches; print tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument(
@@ -72,15 +72,17 @@ def main() -> None:
             outcomes = [
                 outcome
                 for name, batches in read_streams(options.data, options.per_class)
-                for outcome in run_stream(client, f"{source}-{name}", batches, options.epochs)
+                for outcome in submit_stream_with_trials(
+                    client, f"{source}-{name}", batches, options.epochs
+                )
             ]
-            print_summary(outcomes)
+            print_mean_regrets(outcomes)
 
 
-def run_stream(
+def submit_stream_with_trials(
     client: Perennial, name: str, batches: list[bytes], epochs: int
-) -> Iterator[Outcome]:
-    """Send the batches of one stream with trials, and print a line for each."""
+) -> Iterator[RecipeChoiceOutcome]:
+    """Submit a stream's batches with trials, and print a line for each."""
     client.models.create(
         name,
         "class",
@@ -97,7 +99,7 @@ def run_stream(
         methods = [_format_method(one.recipe.method) for one in trials.items]
         measured = [one.acc or 0.0 for one in trials.items]
         assert trials.chosen is not None
-        outcome = Outcome(name, number, measured, trials.chosen, methods)
+        outcome = RecipeChoiceOutcome(name, number, measured, trials.chosen, methods)
         listed = ", ".join(
             f"{method} {share:.3f}" for method, share in zip(methods, measured, strict=True)
         )
@@ -106,8 +108,8 @@ def run_stream(
         yield outcome
 
 
-def print_summary(outcomes: list[Outcome]) -> None:
-    """Print the mean regret of the choice, of the first candidate, and of the worst one."""
+def print_mean_regrets(outcomes: list[RecipeChoiceOutcome]) -> None:
+    """Print the mean regret of the trials' choice, of the first and of the worst candidate."""
     first = [max(one.accuracies) - one.accuracies[0] for one in outcomes]
     worst = [max(one.accuracies) - min(one.accuracies) for one in outcomes]
     regrets = [one.regret for one in outcomes]
@@ -121,7 +123,7 @@ def print_summary(outcomes: list[Outcome]) -> None:
 
 
 def read_streams(data: Path, per_class: int) -> Iterator[tuple[str, list[bytes]]]:
-    """Yield the name and the batches of each stream."""
+    """Yield the name and batches of each stream."""
     for name in CIFAR:
         with zipfile.ZipFile(data / "cifar100" / f"classes_{name}.zip") as archive:
             yield f"cifar-{name}", pack_batches(_read_archive(archive), per_class)
@@ -129,7 +131,7 @@ def read_streams(data: Path, per_class: int) -> Iterator[tuple[str, list[bytes]]
 
 
 def pack_batches(images: dict[str, dict[str, list[bytes]]], per_class: int) -> list[bytes]:
-    """Return archives of two classes each, with `train` and `test` parts."""
+    """Pack images as archives of two classes each, with train and test parts."""
     classes, batches = sorted(images["train"]), []
     limits = {"train": per_class, "test": HELD_OUT}
     for start in range(0, len(classes), PER_BATCH):

@@ -53,8 +53,8 @@ NAMES = ("seconds", "job_cpu_s", "worker_cpu_s", "statements", "requests", "new_
 
 
 @dataclass(frozen=True)
-class Figures:
-    """The cost of one update."""
+class UpdateCost:
+    """Cost of one update: seconds, statements, store requests and bytes."""
 
     seconds: float
     job_cpu_s: float
@@ -65,8 +65,8 @@ class Figures:
     total_bytes: int
 
 
-class CountedStore:
-    """A store without local files that counts requests by kind."""
+class RequestCountingStore:
+    """Object store without local files that counts its requests by kind."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -82,12 +82,12 @@ class CountedStore:
         return operation
 
     def get_local_path(self, _key: str) -> Path | None:
-        """Return None, as S3 does."""
+        """Return None, as the S3 store does, which has no local files."""
         return None
 
 
-class Stream:
-    """A model and the worker that updates it."""
+class UpdateCostStream:
+    """A model, and the worker that updates it, to measure how the cost of updates grows."""
 
     def __init__(
         self, folder: Path, method: str, scenario: str, side: int, base: str = BASE
@@ -104,7 +104,7 @@ class Stream:
         self._client.__enter__()
         logging.getLogger().setLevel(logging.WARNING)  # between the rows of a table
         self._worker = Worker(settings, ring=lambda _job: None)
-        self._store = CountedStore(self._worker.store)
+        self._store = RequestCountingStore(self._worker.store)
         self._worker.store = self._store
         self._worker.prepare_worker()
         self._scenario, self._side = scenario, side
@@ -118,12 +118,12 @@ class Stream:
         answer = self._client.post("/v1/models", json=model)
         assert answer.status_code == 201, answer.text
 
-    def learn_made_up_batch(self, number: int) -> Figures:
-        """Send a made-up batch and learn it; return the cost."""
-        return self.learn_sent_batch(make_random_npz(number, self._scenario, self._side))
+    def learn_random_batch(self, number: int) -> UpdateCost:
+        """Submit a batch of random images and learn it; return the update's cost."""
+        return self.learn_given_batch(make_random_npz(number, self._scenario, self._side))
 
-    def learn_sent_batch(self, archive: bytes) -> Figures:
-        """Send a batch and learn it; return the cost."""
+    def learn_given_batch(self, archive: bytes) -> UpdateCost:
+        """Submit a batch and learn it; return the update's cost."""
         answer = self._client.post(
             "/v1/models/aging/tasks",
             content=archive,
@@ -132,14 +132,14 @@ class Stream:
         assert answer.status_code == 202, answer.text
         return self._run_waiting_job()
 
-    def make_edit_version(self, operations: list[dict[str, Any]]) -> Figures:
-        """Send an edit and make its version; return the cost."""
+    def learn_edit_as_version(self, operations: list[dict[str, Any]]) -> UpdateCost:
+        """Submit an edit and make its version; return the cost."""
         answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
         assert answer.status_code == 202, answer.text
         return self._run_waiting_job()
 
-    def _run_waiting_job(self) -> Figures:
-        """Let the worker do the waiting job, and return its cost."""
+    def _run_waiting_job(self) -> UpdateCost:
+        """Let the worker run the waiting job, and return its cost."""
         zygote = psutil.Process(self._worker.ensure_fork_server_running().pid)
         here = psutil.Process()
         self._store.counts.clear()
@@ -152,7 +152,7 @@ class Stream:
             job = session.scalars(select(Job).order_by(Job.place.desc()).limit(1)).one()
             assert job.state == "succeeded", (job.state, job.error)
             named = session.scalar(select(Version.bytes_new).where(Version.job_id == job.id))
-        return Figures(
+        return UpdateCost(
             seconds,
             used,
             own_used,
@@ -163,11 +163,11 @@ class Stream:
         )
 
     def format_request_counts(self) -> str:
-        """Return the numbers of store requests of the last update, by kind, as text."""
+        """Format the number of store requests of the last update, by kind."""
         return " ".join(f"{name} {count}" for name, count in sorted(self._store.counts.items()))
 
     def close(self) -> None:
-        """Stop worker and API."""
+        """Stop the worker and the API of the measured stream."""
         self._worker.close_worker()
         self._client.__exit__(None, None, None)
         self._db.close()
@@ -177,9 +177,7 @@ class Stream:
 
 
 def make_random_npz(number: int, scenario: str, side: int) -> bytes:
-    """Return an npz of `PER_CLASS` images of each of ten classes: new classes, or in the data
-    scenario the same.
-    """
+    """Build an npz batch of `PER_CLASS` random images of each of ten classes."""
     first = 0 if scenario == "data" else CLASSES * (number - 1)
     draw = np.random.default_rng(number)
     images, labels = [], []
@@ -215,19 +213,19 @@ def _get_cpu_seconds(process: psutil.Process) -> float:
 
 
 def run_and_print_stream(method: str, scenario: str, updates: int, side: int) -> None:
-    """Run one stream of updates, and print a line for every tenth one."""
+    """Run one stream of updates, and print the cost of every tenth one."""
     print(f"\n{method}, scenario {scenario}, {side} px, {CLASSES * PER_CLASS} images a batch")
     print(
         "| update | s | job CPU s | worker CPU s | SQL | store | by kind | new bytes | stored "
         "bytes |"
     )
     print("|---:|---:|---:|---:|---:|---:|---|---:|---:|")
-    seen: list[Figures] = []
+    seen: list[UpdateCost] = []
     with tempfile.TemporaryDirectory() as folder:
-        stream = Stream(Path(folder), method, scenario, side)
+        stream = UpdateCostStream(Path(folder), method, scenario, side)
         try:
             for number in range(1, updates + 1):
-                one = stream.learn_made_up_batch(number)
+                one = stream.learn_random_batch(number)
                 seen.append(one)
                 if number in SHOWN or number % 10 == 0 or number == updates:
                     print(
@@ -250,12 +248,12 @@ def run_and_print_stream(method: str, scenario: str, updates: int, side: int) ->
         )
 
 
-def _compute_median_figure(some: list[Figures], name: str) -> float:
+def _compute_median_figure(some: list[UpdateCost], name: str) -> float:
     return float(statistics.median(getattr(one, name) for one in some))
 
 
 def main() -> None:
-    """Run the requested streams."""
+    """Measure how the cost of updates grows with the number of tasks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -26,13 +26,16 @@ CLIENTS = (1, 16, 64)
 
 
 def main() -> None:
-    """Measure requests for one job, and print the table."""
+    """Measure the rate of API requests for one job, and print it beside a bare server's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="per figure")
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        with service.run_temporary_service(data) as running, _bare(data / "perennial.db") as bare:
+        with (
+            service.run_temporary_service(data) as running,
+            _BareServer(data / "perennial.db") as bare,
+        ):
             client = Perennial(running.key, base_url=running.url)
             archives = digits.build_digit_archives()
             client.models.create("polled", recipe={"epochs": 1}, architecture="small-cnn")
@@ -73,12 +76,12 @@ def _compare_read_rates(
         )
 
 
-def _format_load_figures(seen: load.Load) -> str:
+def _format_load_figures(seen: load.RequestLoadResult) -> str:
     return f"{seen.per_s:.0f} ({seen.p50_ms:.1f} / {seen.p99_ms:.1f})"
 
 
-class _bare:
-    """The reference server as a context: its URL."""
+class _BareServer:
+    """Run the reference server within the block, and yield its URL."""
 
     def __init__(self, database: Path) -> None:
         self.port = service.find_free_port()

@@ -19,7 +19,7 @@ _ARGUMENTS = [
 
 @contextmanager
 def open_logged_in_page(running: RunningService) -> Iterator[Page]:
-    """Yield a page of Chromium that is logged in with the service's key."""
+    """Open a page in Chromium that is logged in to the service."""
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if executable is None:
         raise SystemExit(

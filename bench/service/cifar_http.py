@@ -19,9 +19,7 @@ from tools import service
 
 
 def main() -> None:
-    """Ingest and learn CIFAR-100 by HTTP, and print rates, results and the digest of a resumed
-    download.
-    """
+    """Measure ingest and training on CIFAR-100 over HTTP, and check a resumed download."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     archive = parser.parse_args().data / "cifar100" / "classes_00-09.zip"

@@ -43,7 +43,7 @@ RECIPE = {"method": {"name": "der++", "buffer": 20}}
 
 
 def main() -> int:
-    """Measure a service under many clients, and return the exit status."""
+    """Measure the service under many clients, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -73,7 +73,7 @@ def main() -> int:
 def _measure_job_with_crowd(
     running: service.RunningService, given: argparse.Namespace
 ) -> list[str]:
-    """Measure a job alone, with many readers of its events, and alone again."""
+    """Measure a job alone, then with many readers of its events, then alone again."""
     client = Perennial(running.key, base_url=running.url)
     batch = _build_noise_batch(100, 16)
     _measure_job_alone(
@@ -135,7 +135,7 @@ def _submit_job(client: Perennial, name: str, batch: bytes, epochs: int) -> JobH
 
 
 def _compute_job_seconds(job: types.Job) -> float:
-    """Return the seconds of a job from claim to publication."""
+    """Return the seconds of a job from its claim to publication."""
     begin, end = (datetime.fromisoformat(at or "") for at in (job.started_at, job.finished_at))
     return (end - begin).total_seconds()
 
@@ -143,7 +143,7 @@ def _compute_job_seconds(job: types.Job) -> float:
 async def _follow_events_in_streams(
     running: service.RunningService, job: str, streams: int
 ) -> list[int]:
-    """Return the number of events that each stream received until the server ended it."""
+    """Follow a job in many event streams; return the number of events that each received."""
     parts = urlsplit(running.url)
     request = (
         f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: "
@@ -163,7 +163,7 @@ async def _follow_events_in_streams(
 
 
 def _upload_all_at_once(running: service.RunningService, uploads: int, megabytes: int) -> list[str]:
-    """Send all uploads at the same time; return what went wrong."""
+    """Send all uploads at the same time; return the errors."""
     client = Perennial(running.key, base_url=running.url)
     names = [f"upload-{number}" for number in range(uploads)]
     for name in names:
@@ -223,9 +223,7 @@ def _upload_all_at_once(running: service.RunningService, uploads: int, megabytes
 
 
 def _build_noise_batch(count: int, side: int) -> bytes:
-    """Return two classes of noise images, `count` in all; at 200 pixels a side eight images have 1
-    MB.
-    """
+    """Build an npz batch with two classes of random images."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for number in range(count):

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.service import age
-from bench.service.age import Figures, Stream
+from bench.service.age import UpdateCost, UpdateCostStream
 
 
 def main() -> None:
-    """Build a model, make the edits and print their cost."""
+    """Measure the cost of edits on a learned model, and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--classes", type=int, default=10, help="new classes of a task")
@@ -28,23 +28,23 @@ def main() -> None:
     asked = parser.parse_args()
     age.CLASSES, age.PER_CLASS = asked.classes, asked.per_class
     with tempfile.TemporaryDirectory() as folder:
-        stream = Stream(Path(folder), "analytic", "class", asked.side)
+        stream = UpdateCostStream(Path(folder), "analytic", "class", asked.side)
         try:
             for number in range(1, asked.tasks + 1):
-                last = stream.learn_made_up_batch(number)
+                last = stream.learn_random_batch(number)
             classes = asked.tasks * asked.classes
             print(f"{asked.tasks} tasks, {classes * asked.per_class:,} images, {classes:,} classes")
             print("| step | s | job CPU s | worker CPU s | SQL | requests | new bytes |")
             print("|---|---:|---:|---:|---:|---:|---:|")
             print_edit_row("last update", last)
             for name, operations in list_edits_to_measure(asked.tasks, asked.classes).items():
-                print_edit_row(name, stream.make_edit_version(operations))
+                print_edit_row(name, stream.learn_edit_as_version(operations))
         finally:
             stream.close()
 
 
 def list_edits_to_measure(tasks: int, classes: int) -> dict[str, list[dict[str, Any]]]:
-    """Return the edits to measure, by a description."""
+    """Return the edits to measure, by description."""
     first_class = {task: classes * (task - 1) for task in (1, tasks // 2, tasks)}
     edits: dict[str, list[dict[str, Any]]] = {
         f"one image of task {task}": [
@@ -61,8 +61,8 @@ def list_edits_to_measure(tasks: int, classes: int) -> dict[str, list[dict[str, 
     }
 
 
-def print_edit_row(name: str, one: Figures) -> None:
-    """Print one line of the table."""
+def print_edit_row(name: str, one: UpdateCost) -> None:
+    """Print a row with the cost of an edit."""
     print(
         f"| {name} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} | "
         f"{one.statements} | {one.requests} | {one.new_bytes:,} |",

@@ -15,7 +15,7 @@ from bench.service.exported_networks import (
     SLIM,
     SMALL_CNN,
     VIT,
-    Case,
+    ExportCase,
     build_analytic_case,
     build_experts_case,
     build_linearised_case,
@@ -58,43 +58,43 @@ ARCHITECTURES: dict[str, tuple[Mapping[str, Any], int]] = {
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to answer: a method of those that answer so, and what builds a version."""
+class PredictionWay:
+    """A way in which versions predict: the methods that use it, and how to build a version."""
 
     method: str
-    build: Callable[[Mapping[str, Any], int], Case]
+    build: Callable[[Mapping[str, Any], int], ExportCase]
 
 
 WAYS = {
-    "plain": Way("finetune", build_plain_case),
-    "a head per task": Way(
+    "plain": PredictionWay("finetune", build_plain_case),
+    "a head per task": PredictionWay(
         "finetune", lambda architecture, size: build_plain_case(architecture, size, "task")
     ),
-    "nearest mean": Way("icarl", build_nearest_mean_case),
-    "analytic ncm": Way(
+    "nearest mean": PredictionWay("icarl", build_nearest_mean_case),
+    "analytic ncm": PredictionWay(
         "analytic", lambda a, size: build_analytic_case(a, size, "ncm", PROJECTION)
     ),
-    "analytic ridge": Way(
+    "analytic ridge": PredictionWay(
         "analytic", lambda a, size: build_analytic_case(a, size, "ridge", PROJECTION)
     ),
-    "analytic lda": Way(
+    "analytic lda": PredictionWay(
         "analytic", lambda a, size: build_analytic_case(a, size, "lda", PROJECTION)
     ),
-    "linearised": Way("dlcft", build_linearised_case),
-    "prompts": Way("vpt", build_prompts_case),
-    "der-net": Way(
+    "linearised": PredictionWay("dlcft", build_linearised_case),
+    "prompts": PredictionWay("vpt", build_prompts_case),
+    "der-net": PredictionWay(
         "der-net",
         lambda architecture, size: build_experts_case(DerNetwork, architecture, size),
     ),
-    "dne": Way(
+    "dne": PredictionWay(
         "dne", lambda architecture, size: build_experts_case(ExpandedNetwork, architecture, size)
     ),
 }
 """Name → way."""
 
 
-def explain_impossible_export(architecture: str, way: str) -> str | None:
-    """Explain why no version of an architecture predicts in a given way; None if there is one.
+def explain_unexportable_architecture(architecture: str, way: str) -> str | None:
+    """Explain why no version of an architecture predicts in a given way; None if one does.
 
     A recipe with such a method is refused before anything is learned, so that there is nothing to
     export.
@@ -109,13 +109,11 @@ def explain_impossible_export(architecture: str, way: str) -> str | None:
     return None
 
 
-def list_exportable_cases() -> dict[str, Case]:
-    """Return every exportable kind of version by name, starting with the fastest way to predict of
-    each architecture.
-    """
+def list_exportable_cases() -> dict[str, ExportCase]:
+    """Return every kind of version that can be exported, by name."""
     return {
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])
         for way in WAYS
         for architecture in ARCHITECTURES
-        if explain_impossible_export(architecture, way) is None
+        if explain_unexportable_architecture(architecture, way) is None
     }

@@ -27,10 +27,10 @@ import torch
 from bench.service.export_matrix import (
     ARCHITECTURES,
     WAYS,
-    explain_impossible_export,
+    explain_unexportable_architecture,
     list_exportable_cases,
 )
-from bench.service.exported_networks import CHANNELS, MORE, QUICK, Case
+from bench.service.exported_networks import CHANNELS, MORE, QUICK, ExportCase
 from core.learning.export import graph
 from core.learning.export.check import compare_graph_with_version
 from core.learning.export.graph import ExportFailed
@@ -39,9 +39,7 @@ from core.learning.torchvision_import import import_torchvision_models
 
 @dataclass(frozen=True)
 class ExportMeasurement:
-    """The measurements of a version; `refused`: why it cannot be exported, and then the numbers
-    are 0.
-    """
+    """Measured size, time and error of a version's ONNX export; `refused`: why there is none."""
 
     version: str
     export_s: float = 0.0
@@ -54,7 +52,7 @@ class ExportMeasurement:
 
 
 def main() -> None:
-    """Measure exports that are not in the file yet, or print the table of those that are."""
+    """Measure missing ONNX exports, or print the table of measured ones."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -93,8 +91,8 @@ def _read_export_measurements(path: Path) -> dict[str, ExportMeasurement]:
     return {one.version: one for one in measured}
 
 
-def _measure_export(name: str, case: Case) -> ExportMeasurement:
-    answers = case.build_answers()
+def _measure_export(name: str, case: ExportCase) -> ExportMeasurement:
+    answers = case.build_prediction_module()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         try:
@@ -115,7 +113,7 @@ def _measure_export(name: str, case: Case) -> ExportMeasurement:
 
 
 def _render_export_table(measured: dict[str, ExportMeasurement]) -> list[str]:
-    """Return a table of every measured version, and a list of the missing ones."""
+    """Render a table of every measured ONNX export, and a list of missing ones."""
     names = [f"{architecture}, {way}" for architecture in ARCHITECTURES for way in WAYS]
     order = {name: number for number, name in enumerate([*names, *QUICK, *MORE])}
     told = [
@@ -135,7 +133,7 @@ def _render_export_table(measured: dict[str, ExportMeasurement]) -> list[str]:
         "| --- | --- |",
     ]
     none = {
-        name: [reason for way in WAYS if (reason := explain_impossible_export(name, way))]
+        name: [reason for way in WAYS if (reason := explain_unexportable_architecture(name, way))]
         for name in ARCHITECTURES
     }
     for reasons, group in groupby(

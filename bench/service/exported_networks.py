@@ -47,14 +47,14 @@ MHSA = {**DNE, "attention": "mhsa"}
 
 
 @dataclass(frozen=True)
-class Case:
-    """A version to export: its image size, and what builds its network and its method."""
+class ExportCase:
+    """A kind of version to export: image size, and how to build its network and method."""
 
     size: int
     build: Callable[[], tuple[Network, Method]]
 
-    def build_answers(self) -> ProbabilityModule:
-        """Return the module that is exported."""
+    def build_prediction_module(self) -> ProbabilityModule:
+        """Build the module that is exported, which computes predictions."""
         network, method = self.build()
         return ProbabilityModule(network.eval(), method, NORMALISE, CHANNELS)
 
@@ -62,9 +62,7 @@ class Case:
 def build_random_network(
     architecture: Mapping[str, Any], size: int, scenario: str = "class"
 ) -> Network:
-    """Build an untrained network with random heads and logits of about 1, so that no probability is
-    0 or 1.
-    """
+    """Build an untrained network with random heads, whose logits are about 1."""
     heads = HeadSpec(tasks=TASKS) if scenario == "task" else HeadSpec(classes=CLASSES)
     built = build_network(dict(architecture), ImageSpec(size, CHANNELS), scenario, heads, seed=4)
     draw = torch.Generator().manual_seed(4)
@@ -83,16 +81,18 @@ def build_random_network(
 def build_method_with_state(
     name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper: Any
 ) -> Method:
-    """Build a method with the state that its predictions read."""
+    """Build a method with the state that its predictions need."""
     kind = registry.get_method(name)
     made = kind(kind.Hyper.model_validate(hyper), MethodState())
     made.state.load_content(state or {}, {}, torch.device("cpu"))
     return made
 
 
-def build_plain_case(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
-    """Build a case that predicts by its head, or its heads."""
-    return Case(
+def build_plain_case(
+    architecture: Mapping[str, Any], size: int, scenario: str = "class"
+) -> ExportCase:
+    """Build an export case that predicts by one or several heads."""
+    return ExportCase(
         size,
         lambda: (
             build_random_network(architecture, size, scenario),
@@ -101,8 +101,8 @@ def build_plain_case(architecture: Mapping[str, Any], size: int, scenario: str =
     )
 
 
-def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> Case:
-    """Build a case that predicts by the distance to class means of features."""
+def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> ExportCase:
+    """Build an export case that predicts by the distance to class means."""
 
     def build_network_and_method() -> tuple[Network, Method]:
         built = build_random_network(architecture, size)
@@ -112,15 +112,13 @@ def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> Case:
             "icarl", {"own": {"class_means": torch.nn.functional.normalize(means)}}
         )
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 def build_analytic_case(
     architecture: Mapping[str, Any], size: int, head: str, projection: int
-) -> Case:
-    """Build a case that predicts by a closed-form classifier, fitted to images of one colour per
-    class.
-    """
+) -> ExportCase:
+    """Build an export case that predicts by a closed-form classifier, fitted to coloured images."""
 
     def build_network_and_method() -> tuple[Network, Method]:
         built, draw = build_random_network(architecture, size), torch.Generator().manual_seed(1)
@@ -139,15 +137,13 @@ def build_analytic_case(
         made.state["own"].json.update(told)
         return built, made
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 def _solve_classifier(
     head: str, h: Tensor, labels: Tensor, *, ones: bool
 ) -> tuple[LinearWeights, dict[str, Any]]:
-    """Return the classifier for columns [n, K] as the method solves for it, and its record; `ones`:
-    a ridge has a bias.
-    """
+    """Solve for a closed-form classifier as the method does; return it with its stored record."""
     columns = append_column_of_ones(h) if ones and head == "ridge" else h
     sums = FeatureSums.make_empty_sums(columns.shape[1], len(CLASSES))
     sums.add_examples(columns, labels)
@@ -171,8 +167,8 @@ def _solve_classifier(
 
 def build_prompts_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, deep: bool = True
-) -> Case:
-    """Build a case of a transformer with learned prompt tokens."""
+) -> ExportCase:
+    """Build an export case of a transformer with learned prompt tokens."""
 
     def build_network_and_method() -> tuple[Network, Method]:
         own = () if scenario == "task" else None
@@ -183,13 +179,13 @@ def build_prompts_case(
             built.add_task_classes(task, [name], "default", torch.Generator().manual_seed(task))
         return built, build_method_with_state("finetune")
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 def build_linearised_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, fixed: bool = False
-) -> Case:
-    """Build a linearised case with random displacements that change every probability."""
+) -> ExportCase:
+    """Build an export case of a linearised network with random displacements."""
 
     def build_network_and_method() -> tuple[Network, Method]:
         draw = torch.Generator().manual_seed(5)
@@ -214,13 +210,13 @@ def build_linearised_case(
                 parameter.add_(0.1 * spread * torch.randn(parameter.shape, generator=draw))
         return built, build_method_with_state("finetune")
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 def build_experts_case(
     family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int
-) -> Case:
-    """Build a case of a network that was widened for two tasks."""
+) -> ExportCase:
+    """Build an export case of a network of experts that was widened for two tasks."""
 
     def build_network_and_method() -> tuple[Network, Method]:
         built = family(build_random_network(architecture, size))
@@ -236,7 +232,7 @@ def build_experts_case(
                 parameter.add_(0.02 * torch.randn(parameter.shape, generator=draw))
         return built, build_method_with_state("finetune")
 
-    return Case(size, build_network_and_method)
+    return ExportCase(size, build_network_and_method)
 
 
 QUICK = {

@@ -32,16 +32,16 @@ from bench.service.series import (
     SECONDS_APART,
     SERIES,
     STOPS,
+    GeneratedRowCounts,
     S,
-    Size,
+    build_concatenation_sql,
+    build_digest_sql,
     build_fill_statement,
+    build_json_sql,
+    build_owner_id_sql,
+    build_owner_number_sql,
+    build_row_id_sql,
     build_series_statements,
-    sql_digest,
-    sql_id,
-    sql_json,
-    sql_owner,
-    sql_owner_id,
-    sql_text,
 )
 from core.database.session import Database
 from core.database.tables import (
@@ -94,8 +94,8 @@ MEASURED = (
 """Name, value and detail of each version's measurements."""
 
 
-def fill_database(db: Database, size: Size, *, quiet: bool = False) -> None:
-    """Fill a database of the present schema with rows, whose ids `make_id` and `owner_name` give.
+def fill_database(db: Database, size: GeneratedRowCounts, *, quiet: bool = False) -> None:
+    """Fill a database with generated owners, models, tasks, jobs and versions.
 
     Foreign keys are not checked meanwhile (PostgreSQL: the user must be a superuser).
     """
@@ -140,25 +140,29 @@ def update_table_statistics(db: Database) -> None:
     db.close()
 
 
-def _iterate_insert_statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Yield (table, statement) for all tables, in order."""
+def _iterate_insert_statements(
+    dialect: str, size: GeneratedRowCounts, now: float
+) -> Iterator[tuple[str, Any]]:
+    """Yield (table, SQL statement) that fill all tables, in order."""
     yield from build_series_statements(dialect, size, now)
     yield from _iterate_owner_statements(size, now)
     yield from _iterate_job_statements(size, now)
     yield from _iterate_version_statements(size, now, dialect)
 
 
-def _iterate_owner_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Yield statements that add owners, keys and models."""
+def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[tuple[str, Any]]:
+    """Yield SQL statements that insert owners, keys and models."""
     at = literal(now - size.task_count * SECONDS_APART)
     yield build_fill_statement(
         Owner, SERIES, S.n < size.owners,
-        id=sql_owner_id(S.n), name=sql_text("owner-", S.n), overtook=literal(False), created_at=at,
+        id=build_owner_id_sql(S.n), name=build_concatenation_sql("owner-", S.n),
+        overtook=literal(False), created_at=at,
     )  # fmt: skip
     yield build_fill_statement(
         Key, SERIES, S.n < size.keys,
-        id=sql_id("key", S.n), owner_id=sql_owner_id(S.n % size.owners), name=literal("a key"),
-        prefix=sql_text("b", S.n),
+        id=build_row_id_sql("key", S.n), owner_id=build_owner_id_sql(S.n % size.owners),
+        name=literal("a key"),
+        prefix=build_concatenation_sql("b", S.n),
         hash=literal("0" * 64), scope=literal("write"), created_at=S.at,
     )  # fmt: skip
     newest = (
@@ -174,12 +178,14 @@ def _iterate_owner_statements(size: Size, now: float) -> Iterator[tuple[str, Any
     )
     yield build_fill_statement(
         Model, newest, None,
-        id=sql_id("mdl", newest.model), owner_id=sql_owner_id(sql_owner(newest.model, size)),
-        name=sql_text("model-", newest.model), scenario=literal("class"),
-        architecture=sql_json({"name": "small-cnn"}),
-        image=sql_json({"size": 32, "channels": 3}), base=sql_json("random"),
-        recipe=sql_json({"method": "der++"}),
-        gate=sql_json({}), keep_training_data=literal(False), held_out=literal("keep"), warnings=sql_json([]),
+        id=build_row_id_sql("mdl", newest.model),
+        owner_id=build_owner_id_sql(build_owner_number_sql(newest.model, size)),
+        name=build_concatenation_sql("model-", newest.model), scenario=literal("class"),
+        architecture=build_json_sql({"name": "small-cnn"}),
+        image=build_json_sql({"size": 32, "channels": 3}), base=build_json_sql("random"),
+        recipe=build_json_sql({"method": "der++"}),
+        gate=build_json_sql({}), keep_training_data=literal(False),
+        held_out=literal("keep"), warnings=build_json_sql([]),
         training_data_days=literal(DAYS), on_held=literal("stop"), on_rejected=literal("continue"),
         on_failed=literal("continue"), allow_lost_classes=literal(False), head=newest.head,
         production_follows=newest.head == newest.latest,
@@ -189,66 +195,70 @@ def _iterate_owner_statements(size: Size, now: float) -> Iterator[tuple[str, Any
     for name, version in (("latest", newest.latest), ("production", newest.head)):
         yield build_fill_statement(
             Alias, newest, None,
-            model_id=sql_id("mdl", newest.model), name=literal(name), version=version,
+            model_id=build_row_id_sql("mdl", newest.model), name=literal(name), version=version,
             updated_at=literal(now),
         )  # fmt: skip
 
 
-def _iterate_job_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Yield statements that add tasks, jobs, their events and audit entries."""
+def _iterate_job_statements(size: GeneratedRowCounts, now: float) -> Iterator[tuple[str, Any]]:
+    """Yield SQL statements that insert tasks, jobs, events and audit entries."""
     waits, done = S.state == "queued", S.state == "succeeded"
-    owner = sql_owner_id(sql_owner(S.model, size))
+    owner = build_owner_id_sql(build_owner_number_sql(S.model, size))
     kept = S.number > size.tasks - KEPT_TASKS
     settled = S.standing.in_(["learned", "rolled_back", "skipped"])
     yield build_fill_statement(
         Task, SERIES, None,
-        id=sql_id("tsk", S.n), model_id=sql_id("mdl", S.model), number=S.number,
-        name=sql_text("week ", S.number),
-        sha256=sql_digest("a", S.n), bytes=literal(800_000),
-        archive_key=case((waits, literal("archives/") + sql_id("tsk", S.n))),
-        media_type=literal("zip"), classes=sql_json(CLASSES), n_train=case((~waits, 850)),
-        n_held_out=case((~waits, 150)), report=sql_json(REPORT),
-        train_sha256=case((~waits, sql_digest("b", S.n))),
-        held_out_sha256=case((~waits, sql_digest("c", S.n))),
-        traces_sha256=case((~waits, sql_digest("f", S.n))), traces_bytes=case((~waits, 24_000)),
-        features_sha256=case((~waits, sql_digest("6", S.n))), features_bytes=case((~waits, 60_000)),
+        id=build_row_id_sql("tsk", S.n), model_id=build_row_id_sql("mdl", S.model), number=S.number,
+        name=build_concatenation_sql("week ", S.number),
+        sha256=build_digest_sql("a", S.n), bytes=literal(800_000),
+        archive_key=case((waits, literal("archives/") + build_row_id_sql("tsk", S.n))),
+        media_type=literal("zip"), classes=build_json_sql(CLASSES), n_train=case((~waits, 850)),
+        n_held_out=case((~waits, 150)), report=build_json_sql(REPORT),
+        train_sha256=case((~waits, build_digest_sql("b", S.n))),
+        held_out_sha256=case((~waits, build_digest_sql("c", S.n))),
+        traces_sha256=case((~waits, build_digest_sql("f", S.n))), traces_bytes=case((~waits, 24_000)),
+        features_sha256=case((~waits, build_digest_sql("6", S.n))), features_bytes=case((~waits, 60_000)),
         train_deleted_at=case((~waits & ~kept, S.at + 20.0)),
         train_until=case((settled & kept, now + DAYS * 86_400.0), (settled, S.at + 20.0)),
         standing=S.standing,
-        standing_at=case((~waits, S.at + 20.0)), stops=STOPS, warnings=sql_json([]), created_at=S.at,
+        standing_at=case((~waits, S.at + 20.0)), stops=STOPS, warnings=build_json_sql([]), created_at=S.at,
     )  # fmt: skip
     yield build_fill_statement(
         Job, SERIES, None,
-        id=sql_id("job", S.n), model_id=sql_id("mdl", S.model), owner_id=owner, task_id=sql_id("tsk", S.n),
-        task_number=S.number, place=S.number, again=literal(False), warnings=sql_json([]), state=S.state,
+        id=build_row_id_sql("job", S.n), model_id=build_row_id_sql("mdl", S.model),
+        owner_id=owner, task_id=build_row_id_sql("tsk", S.n),
+        task_number=S.number, place=S.number, again=literal(False),
+        warnings=build_json_sql([]), state=S.state,
         revision=case((waits, 1), else_=5),
-        recipe_override=sql_json({}), recipe=sql_json(RECIPE), gate=sql_json({}),
+        recipe_override=build_json_sql({}), recipe=build_json_sql(RECIPE), gate=build_json_sql({}),
         attempt=case((waits, 0), else_=1),
         strikes=literal(0), kind=literal("learn"),
-        progress=sql_json({"phase": "publish", "step": 270, "total_steps": 270}),
-        error=case((S.state == "failed", sql_json({"kind": "code", "code": "job-code", "detail": "boom"}))),
+        progress=build_json_sql({"phase": "publish", "step": 270, "total_steps": 270}),
+        error=case((S.state == "failed", build_json_sql({"kind": "code", "code": "job-code", "detail": "boom"}))),
         version=S.version, rung_at=case((waits, S.at)), created_at=S.at,
         started_at=case((~waits, S.at + 1.0)),
         finished_at=case((~waits, S.at + 20.0)),
     )  # fmt: skip
-    ended = case(*((S.state == state, sql_json({"state": state})) for state in ENDS))
+    ended = case(*((S.state == state, build_json_sql({"state": state})) for state in ENDS))
     for place, data in enumerate(
-        (sql_json({"state": "queued"}), sql_json({"state": "running"}), ended)
+        (build_json_sql({"state": "queued"}), build_json_sql({"state": "running"}), ended)
     ):
         yield build_fill_statement(
             Event, SERIES, None if place == 0 else ~waits,
-            job_id=sql_id("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
+            job_id=build_row_id_sql("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
         )  # fmt: skip
     yield build_fill_statement(
         OwnerEvent, SERIES, None,
-        owner_id=owner, model_id=sql_id("mdl", S.model), job_id=sql_id("job", S.n), type=literal("job"),
-        data=sql_json({"state": "queued", "kind": "learn", "task": 1, "version": None, "outcome": None}),
+        owner_id=owner, model_id=build_row_id_sql("mdl", S.model),
+        job_id=build_row_id_sql("job", S.n), type=literal("job"),
+        data=build_json_sql({"state": "queued", "kind": "learn", "task": 1, "version": None, "outcome": None}),
         at=S.at,
     )  # fmt: skip
     yield build_fill_statement(
         OwnerEvent, SERIES, PUBLISHED,
-        owner_id=owner, model_id=sql_id("mdl", S.model), type=literal("alias"),
-        data=sql_json({"alias": "latest", "version": 1, "previous": 0, "cause": "publish"}), at=S.at + 20.0,
+        owner_id=owner, model_id=build_row_id_sql("mdl", S.model), type=literal("alias"),
+        data=build_json_sql({"alias": "latest", "version": 1, "previous": 0, "cause": "publish"}),
+        at=S.at + 20.0,
     )  # fmt: skip
     for action, key, where in (
         ("task.submit", literal("key_" + "0" * 26), None),
@@ -257,40 +267,46 @@ def _iterate_job_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]
         yield build_fill_statement(
             AuditEntry, SERIES, where,
             at=S.at, owner_id=owner, actor=case((literal(where is None), key)), action=literal(action),
-            object=sql_id("tsk", S.n), data=sql_json({"number": 1}),
-            model_id=sql_id("mdl", S.model),
+            object=build_row_id_sql("tsk", S.n), data=build_json_sql({"number": 1}),
+            model_id=build_row_id_sql("mdl", S.model),
         )  # fmt: skip
 
 
-def _iterate_version_statements(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
-    """Yield statements that add versions, parts, exports, alias moves, and accuracy matrices of
-    some models.
-    """
+def _iterate_version_statements(
+    size: GeneratedRowCounts, now: float, dialect: str
+) -> Iterator[tuple[str, Any]]:
+    """Yield SQL statements that insert versions, parts, exports, alias moves and accuracies."""
     done = S.version.is_not(None)
-    model = sql_id("mdl", S.model)
+    model = build_row_id_sql("mdl", S.model)
     yield build_fill_statement(
         Version, SERIES, S.number == 1,
-        id=literal("ver_1") + func.substr(sql_id("mdl", S.model), 6), model_id=model, number=literal(0),
-        status=literal("published"), gate=sql_json(GATE),
-        manifest=sql_json({**MANIFEST, "classes": [], "tasks": []}), bytes=literal(0),
-        bytes_new=literal(0), warnings=sql_json([]), created_at=S.at,
+        id=literal("ver_1") + func.substr(build_row_id_sql("mdl", S.model), 6),
+        model_id=model, number=literal(0),
+        status=literal("published"), gate=build_json_sql(GATE),
+        manifest=build_json_sql({**MANIFEST, "classes": [], "tasks": []}), bytes=literal(0),
+        bytes_new=literal(0), warnings=build_json_sql([]), created_at=S.at,
     )  # fmt: skip
     held = S.standing.in_(HELD)
     yield build_fill_statement(
         Version, SERIES, done,
-        id=sql_id("ver", S.n), model_id=model, number=S.version, parent=S.parent, task_number=S.number,
-        job_id=sql_id("job", S.n), status=case((held, "held"), else_="published"),
-        gate=case((held, sql_json(FAILED_GATE)), else_=sql_json(GATE)), warnings=sql_json([]),
+        id=build_row_id_sql("ver", S.n), model_id=model, number=S.version,
+        parent=S.parent, task_number=S.number,
+        job_id=build_row_id_sql("job", S.n), status=case((held, "held"), else_="published"),
+        gate=case((held, build_json_sql(FAILED_GATE)),
+        else_=build_json_sql(GATE)), warnings=build_json_sql([]),
         manifest=_build_manifest_expression(dialect),
         bytes=literal(988_212), bytes_new=literal(12_044), created_at=S.at + 20.0,
     )  # fmt: skip
-    shared = case((S.model % 2 == 0, sql_digest("d", S.model % BASES)), else_=sql_digest("e", S.n))
+    shared = case(
+        (S.model % 2 == 0, build_digest_sql("d", S.model % BASES)), else_=build_digest_sql("e", S.n)
+    )
     for place, (name, digest, size_) in enumerate(
-        (("backbone", shared, 976_168), ("head", sql_digest("f", S.n), 12_044))
+        (("backbone", shared, 976_168), ("head", build_digest_sql("f", S.n), 12_044))
     ):
         yield build_fill_statement(
             Part, SERIES, done,
-            version_id=sql_id("ver", S.n), name=literal(name), position=literal(place), type=literal(name),
+            version_id=build_row_id_sql("ver", S.n), name=literal(name),
+            position=literal(place), type=literal(name),
             sha256=digest, bytes=literal(size_),
         )  # fmt: skip
     for name in ("latest", "production"):
@@ -310,26 +326,27 @@ def _iterate_version_statements(size: Size, now: float, dialect: str) -> Iterato
         (S.model < size.measured) & done & other.c.version.is_not(None) & (other.c.version <= S.version),
         model_id=model, version=S.version, task=other.c.number,
         correct=100 + (S.version + other.c.number) % 50,
-        total=literal(150), per_class=sql_json({"cat": [60, 75], "dog": [55, 75]}),
+        total=literal(150), per_class=build_json_sql({"cat": [60, 75], "dog": [55, 75]}),
         best=case((other.c.version < S.version, literal(149 / 150))),
-        answers=sql_digest("9", S.n * 1000 + other.c.number), answers_bytes=literal(1_044),
+        answers=build_digest_sql("9", S.n * 1000 + other.c.number), answers_bytes=literal(1_044),
     )  # fmt: skip
     for name, value, detail in MEASURED:
         yield build_fill_statement(
             VersionMeasurement, SERIES, done,
             model_id=model, version=S.version, name=literal(name), task=literal(0), value=literal(value),
-            **({} if detail is None else {"detail": sql_json(detail)}),
+            **({} if detail is None else {"detail": build_json_sql(detail)}),
         )  # fmt: skip
     yield build_fill_statement(
         ExportedDownload, SERIES, done & (S.n % 50 == 0),
-        version_id=sql_id("ver", S.n), format=literal("safetensors"), sha256=sql_digest("9", S.n),
+        version_id=build_row_id_sql("ver", S.n), format=literal("safetensors"),
+        sha256=build_digest_sql("9", S.n),
         bytes=literal(990_000),
         created_at=literal(now),
     )  # fmt: skip
 
 
 def _build_manifest_expression(dialect: str) -> Any:
-    """Return a version's manifest with the tasks that it was taught, as an SQL expression."""
+    """Return an SQL expression for a generated version's manifest."""
     start = json.dumps(MANIFEST).removesuffix("}") + ', "tasks": ['
     written = (
         literal(start, Text()) + func.coalesce(S.taught + ",", "") + cast(S.number, Text) + "]}"

@@ -46,9 +46,7 @@ MANIFEST = {
 
 
 def main() -> int:
-    """Compare calls with few and with many queued rows, and return the exit status: the number of
-    slow calls.
-    """
+    """Compare database calls with few and with many queued rows; return the number of slow ones."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -78,7 +76,7 @@ def _create_owner(db: Database, name: str) -> Actor:
 
 
 def _measure_median_milliseconds(calls: int, call: Callable[[], object]) -> float:
-    """Return the median duration of a call in milliseconds."""
+    """Measure the median duration of a call in milliseconds."""
     took = []
     for _ in range(calls):
         begun = time.perf_counter()
@@ -88,7 +86,7 @@ def _measure_median_milliseconds(calls: int, call: Callable[[], object]) -> floa
 
 
 def _print_slow_calls(few: dict[str, float], many: dict[str, float], words: str) -> int:
-    """Print the durations with few and many rows, and return the number of calls that are too slow."""
+    """Print durations with few and with many rows; return the number of calls that are too slow."""
     wrong = 0
     for name, before in few.items():
         after = many[name]
@@ -201,7 +199,7 @@ def _create_model(db: Database, owner: str, name: str) -> str:
 
 
 def _queue_tasks(db: Database, owner: str, model: str, first: int, count: int) -> None:
-    """Queue tasks from the number `first` on."""
+    """Insert queued tasks from the number `first` on."""
     with db.write() as session:
         for number in range(first, first + count):
             task: dict[str, Any] = {

@@ -26,7 +26,7 @@ PREDICT_S, REST_S = 30.0, 600.0
 
 
 def main() -> None:
-    """Start the service, wait until it is idle, and print memory per process and in total."""
+    """Print the memory of the idle service, per process and in total."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _print_prediction_memory(running: service.RunningService) -> None:
-    """Print the memory before, during and after a version's predictions."""
+    """Print the memory before, during and after predictions with a version."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("asked", scenario="class", base="perennial/resnet20-cifar100")
         client.submit("asked", build_noise_batch(0)).wait()

@@ -25,7 +25,7 @@ from core.settings import Settings
 
 
 def main() -> None:
-    """Print the ingest rate, that of Pillow alone, and the ratio of their medians."""
+    """Measure the rate of reading images from an archive, relative to Pillow alone."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)

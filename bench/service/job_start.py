@@ -19,7 +19,7 @@ from tools import digits, service
 
 
 def main() -> None:
-    """Print the delay until the first step of each job, and their median."""
+    """Measure the delay from submitting a job to its first training step."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs

@@ -49,8 +49,8 @@ ENVIRONMENT = {"PERENNIAL_THREADS": "1", "PERENNIAL_SNAPSHOT_S": "2"}
 """A snapshot in each life, or the third kill in a row would fail the job."""
 
 
-class Site:
-    """A running service whose worker is killed."""
+class KilledWorkerService:
+    """A running service whose worker is killed during jobs."""
 
     def __init__(self, running: service.RunningService) -> None:
         self._launcher = psutil.Process(running.process.pid)
@@ -61,7 +61,7 @@ class Site:
         self._models = 0
 
     def submit_new_job(self, recipe: dict[str, Any]) -> str:
-        """Create a model, submit a batch, and return its job."""
+        """Create a model, submit a batch, and return the job."""
         self._models += 1
         name = f"m{self._models}"
         body = {"name": name, "scenario": "class", "recipe": recipe, **MODEL}
@@ -73,13 +73,13 @@ class Site:
         return str(answer.raise_for_status().json()["job"]["id"])
 
     def read_job(self, job: str) -> dict[str, Any]:
-        """Return a job as it is now."""
+        """Read the present state of a job."""
         found: dict[str, Any] = self._client.get(f"/jobs/{job}").raise_for_status().json()
         return found
 
     def kill_worker(self, *, elsewhere: bool = False) -> float:
-        """Kill the worker after its lifetime, and return the time. elsewhere: its folder is removed
-        too.
+        """Kill the worker, and return the time; `elsewhere` removes its folder, too, as on another
+        host.
         """
         worker = self._find_worker_process()
         time.sleep(max(0.0, worker.create_time() + LIVES_S - time.time()))
@@ -90,7 +90,7 @@ class Site:
         return time.time()
 
     def cancel_job(self, job: str) -> None:
-        """Cancel a job."""
+        """Cancel a job of the tested service."""
         self._client.post(f"/jobs/{job}/cancel").raise_for_status()
 
     def wait_for_attempt(self, job: str, attempt: int) -> float:
@@ -99,7 +99,7 @@ class Site:
         return time.time()
 
     def wait_for_snapshot(self, job: str) -> int:
-        """Wait until the present attempt of a job has a snapshot, and return its number."""
+        """Wait until a job's present attempt has written a snapshot, and return its number."""
 
         def find_snapshot_number() -> int | None:
             with self._db.read() as session:
@@ -126,7 +126,7 @@ class Site:
 
 
 def main() -> int:
-    """Run both series of kills and print them; return 1 if a goal is missed."""
+    """Measure recovery from killed workers in two series; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -138,16 +138,14 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder), ENVIRONMENT) as running,
     ):
-        site = Site(running)
+        site = KilledWorkerService(running)
         is_soon = _kill_worker_repeatedly(site, given.kills)
         is_moving = _kill_young_workers(site, given.minutes)
     return int(not (is_soon and is_moving))
 
 
-def _kill_worker_repeatedly(site: Site, kills: int) -> bool:
-    """Kill the worker of one job again and again; return True if it always restarts within the
-    goal.
-    """
+def _kill_worker_repeatedly(site: KilledWorkerService, kills: int) -> bool:
+    """Kill the worker of one job repeatedly; return True if it always restarts in time."""
     job, seconds = site.submit_new_job(ENDLESS), []
     for _ in range(kills):
         attempt = site.wait_for_snapshot(job)
@@ -162,10 +160,8 @@ def _kill_worker_repeatedly(site: Site, kills: int) -> bool:
     return max(seconds) <= GOAL_S
 
 
-def _kill_young_workers(site: Site, minutes: float) -> bool:
-    """Kill the worker every `LIVES_S` seconds while short jobs arrive; return True if the goals are
-    met.
-    """
+def _kill_young_workers(site: KilledWorkerService, minutes: float) -> bool:
+    """Kill the worker repeatedly while short jobs arrive; return True if the goals are met."""
     settings = Settings()
     end = time.monotonic() + 60 * minutes
     lost = site.submit_new_job(ENDLESS)

@@ -36,7 +36,7 @@ MEGA = 1_000_000
 
 
 def draw_photo_texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
-    """Draw a picture whose neighbouring pixels differ as those of a photo do."""
+    """Draw a picture with the fine texture of a photo."""
     rng, side = np.random.default_rng(0), 1024
     y, x = np.mgrid[0:side, 0:side]
     waves = np.stack(
@@ -51,7 +51,7 @@ def draw_photo_texture(width: int, height: int, mode: str = "RGB") -> Image.Imag
 
 
 def write_heic_photo(path: Path) -> None:
-    """Write a HEIC of 48 megapixels, as telephones do."""
+    """Write a HEIC photo of 48 megapixels."""
     import pillow_heif
 
     made = pillow_heif.from_pillow(draw_photo_texture(8064, 6048))
@@ -59,7 +59,7 @@ def write_heic_photo(path: Path) -> None:
 
 
 def write_16_bit_tiff(path: Path) -> None:
-    """Write an uncompressed TIFF with samples of 16 bits."""
+    """Write an uncompressed TIFF with 16-bit samples."""
     wide = np.asarray(draw_photo_texture(8160, 6120)).astype("<u2") * 257
     from tools.picture_kinds import build_raw_tiff
 
@@ -71,7 +71,7 @@ def write_16_bit_tiff(path: Path) -> None:
 def make_photo_writer(
     width: int, height: int, mode: str = "RGB", **options: object
 ) -> Callable[[Path], None]:
-    """Return a function that saves a picture by Pillow, in the format of the file's name."""
+    """Return a function that saves a picture by Pillow."""
     return lambda path: draw_photo_texture(width, height, mode).save(path, **options)  # type: ignore[arg-type]
 
 
@@ -104,7 +104,7 @@ PHOTOS: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 def main() -> None:
-    """Create large photos, measure their decoding, and print a line for each."""
+    """Measure time and memory of decoding very large photos."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -135,9 +135,7 @@ def main() -> None:
 
 
 def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
-    """Return peak bytes and CPU seconds of the decoder process, seconds of the ingest, and its
-    result.
-    """
+    """Measure peak memory and time of decoding one photo during ingest."""
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "batch.zip"
         with zipfile.ZipFile(archive, "w") as file:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
-class Load:
-    """What one run saw: requests per second, latencies in milliseconds, answers by status."""
+class RequestLoadResult:
+    """Result of a load test: requests per second, latencies in milliseconds, responses by status."""
 
     clients: int
     per_s: float
@@ -35,9 +35,8 @@ def measure_request_load(
     warm_up: float = 0.1,
     pause_s: float = 0.0,
     until: Callable[[], bool] = lambda: False,
-) -> Load:
-    """Request `url` from `clients` connections for `seconds`, at least once each, and return the
-    measured load.
+) -> RequestLoadResult:
+    """Request a URL over `clients` connections for some seconds, and measure rate and latencies.
 
     Args:
         warm_up: goes before, a share of `seconds`; its answers do not count.
@@ -58,7 +57,7 @@ async def _measure_request_load(
     warm_up: float,
     pause_s: float,
     until: Callable[[], bool],
-) -> Load:
+) -> RequestLoadResult:
     parts = urlsplit(url)
     lines = [
         f"GET {parts.path}{'?' if parts.query else ''}{parts.query} HTTP/1.1",
@@ -94,7 +93,7 @@ async def _measure_request_load(
     over = time.perf_counter() - start
     seconds = over if until() else max(seconds, over)
     latencies.sort()
-    return Load(
+    return RequestLoadResult(
         clients,
         len(latencies) / seconds,
         compute_quantile(latencies, 0.5) * 1e3,
@@ -105,7 +104,7 @@ async def _measure_request_load(
 
 
 def compute_quantile(rising: Sequence[float], share: float) -> float:
-    """Return the value below which a share of the sorted values lies; NaN without values."""
+    """Return a quantile of sorted values; NaN without values."""
     return rising[min(len(rising) - 1, int(len(rising) * share))] if rising else math.nan
 
 

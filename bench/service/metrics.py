@@ -53,7 +53,7 @@ Json = dict[str, Any]
 
 
 def main() -> None:
-    """Fill a database, measure reading and publishing of metrics, and print the result."""
+    """Measure reading and publishing of accuracy matrices on a filled database."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,7 +98,7 @@ def main() -> None:
 
 @contextmanager
 def _open_empty_database(server: str) -> Iterator[str]:
-    """Yield the URL of an empty database on a PostgreSQL server, or "" for SQLite."""
+    """Yield the URL of an empty database: PostgreSQL on a given server, or SQLite."""
     if not server:
         yield ""
         return
@@ -141,7 +141,7 @@ def _print_metrics_times(running: service.RunningService, size: int, window: str
 def _measure_uncached_time(
     running: service.RunningService, url: str, key: dict[str, str], size: int
 ) -> str:
-    """Return the seconds of a metrics request whose response cannot be cached."""
+    """Measure the seconds of a request for the accuracy matrix that cannot be cached."""
     times, before = [], count_service_cpu_seconds(running)
     for turn in range(ANEW):
         last = size + 1 + turn
@@ -154,7 +154,7 @@ def _measure_uncached_time(
 
 
 def count_service_cpu_seconds(running: service.RunningService) -> float:
-    """Return the CPU seconds of the service's processes, without those of PostgreSQL."""
+    """Return the CPU seconds that the service's processes have used so far."""
     processes = [
         p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)
     ]
@@ -162,9 +162,7 @@ def count_service_cpu_seconds(running: service.RunningService) -> float:
 
 
 def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> None:
-    """Print the median time of publishing on models of several sizes; on the last also with few
-    cells.
-    """
+    """Print the median seconds of publishing a version, by number of tasks in the model."""
     store = open_object_store(settings)
     store.create_folder_or_bucket()
     cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
@@ -177,7 +175,7 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
             _insert_next_task(db, size, last[size])
             claim = claims.claim_job(db, "bench", 600.0)
             assert claim is not None
-            _make_up_job_result(folder, last[size], most)
+            _write_random_job_result(folder, last[size], most)
             began = time.perf_counter()
             publish_job_result(db, store, claim, folder)
             if turn:
@@ -192,10 +190,8 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
         print(f"{told}, {median / first:.2f} times the first")
 
 
-def _make_up_job_result(folder: Path, task: int, most: int) -> None:
-    """Write the result of a job that learned `task` after all earlier tasks, and was measured on at
-    most `most` of them.
-    """
+def _write_random_job_result(folder: Path, task: int, most: int) -> None:
+    """Write a made-up job result for a task, measured on at most `most` earlier tasks."""
     tasks = range(max(1, task - most + 1), task + 1)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
@@ -259,9 +255,7 @@ _JSON = {
 
 
 def fill_with_measured_model(db: Database, size: int) -> None:
-    """Add a model of `size` versions and tasks, with measurements of each version on all its tasks
-    and the next one.
-    """
+    """Insert a model with `size` versions and tasks, measured on all tasks."""
     model, empty = build_model_id(size), "{}"
     with db.write() as session:
         if not session.execute(text("SELECT 1 FROM owners WHERE id = 'own_b'")).first():
@@ -293,9 +287,7 @@ def fill_with_measured_model(db: Database, size: int) -> None:
 
 
 def _insert_version(session: Session, size: int, number: int) -> None:
-    """Add a version as publishing writes it: measured on its tasks, with base and parent on the
-    newest one.
-    """
+    """Insert a version with its measurements, as publishing writes it."""
     model = session.get_one(Model, build_model_id(size))
     tasks = range(1, number + 1)
     manifest = Manifest.from_json(
@@ -334,7 +326,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
 
 
 def build_model_id(size: int) -> str:
-    """Return the id of the model with this number of versions."""
+    """Return the id of the generated model with this number of versions."""
     return f"mdl_{size:0>26}"
 
 
@@ -358,7 +350,7 @@ def _build_task_row(size: int, number: int, standing: str | None) -> Json:
 
 
 def _insert_next_task(db: Database, size: int, number: int) -> None:
-    """Add the next task of a model, decoded, and its job."""
+    """Insert the next decoded task of a model, and its job."""
     job = {
         "id": f"job_{size}_{number}", "model_id": build_model_id(size), "owner_id": "own_b",
         "task_id": f"tsk_{size}_{number}",

@@ -33,7 +33,7 @@ from api.app import create_app
 from bench.service import load
 from bench.service.million_files import ANYTIME_JOB, BASE
 from bench.service.series import MILLION, SMALL
-from bench.service.side import Side, create_filled_side, serve_side
+from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from core.database.session import Database
 from core.scheduling import claim as claims
 from core.settings import Settings
@@ -74,8 +74,8 @@ CALLS = 20
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One thing to ask for; `path` holds the fields of `_paths`."""
+class MeasuredRequest:
+    """A request to measure: path template, and who sends it."""
 
     route: str
     path: str
@@ -83,88 +83,90 @@ class Ask:
 
     @property
     def request_label(self) -> str:
-        """Text about a request: its path, and who asks if it is not the owner."""
+        """Label of the request for the printed table."""
         return self.path + (" (admin)" if self.who == "admin" else "")
 
 
 ASKS = (
-    Ask("/readyz", "/readyz"),
-    Ask("/v1/jobs/{job}", "/v1/jobs/{job}"),
-    Ask("/v1/jobs", "/v1/jobs"),
-    Ask("/v1/jobs", "/v1/jobs?state=failed"),
-    Ask("/v1/jobs", "/v1/jobs?state=queued"),
-    Ask("/v1/jobs", "/v1/jobs?state=running"),
-    Ask("/v1/jobs", "/v1/jobs?model=model-0"),
-    Ask("/v1/jobs", "/v1/jobs?model=model-0&state=cancelled"),
-    Ask("/v1/jobs", "/v1/jobs", "admin"),
-    Ask("/v1/jobs", "/v1/jobs?state=succeeded", "admin"),
-    Ask("/v1/jobs", "/v1/jobs?state=rejected&limit=16", "admin"),
-    Ask("/v1/jobs", "/v1/jobs?state=running", "admin"),
-    Ask("/v1/jobs/{job}/events", "/v1/jobs/{job}/events"),
-    Ask("/v1/jobs/{job}/logs", "/v1/jobs/{job}/logs"),
-    Ask("/v1/jobs/{job}/metrics", "/v1/jobs/{job}/metrics"),
-    Ask("/v1/jobs/{job}/anytime/download", "/v1/jobs/{anytime}/anytime/download"),
-    Ask("/v1/models", "/v1/models"),
-    Ask("/v1/models", "/v1/models", "admin"),
-    Ask("/v1/models/{model}", "/v1/models/{model}"),
-    Ask("/v1/models/{model}", "/v1/models/model-0"),
-    Ask("/v1/models/{model}", "/v1/models/model-0", "admin"),
-    Ask("/v1/models/{model}/tasks", "/v1/models/{model}/tasks"),
-    Ask("/v1/models/{model}/tasks/{n}", "/v1/models/{model}/tasks/50"),
-    Ask("/v1/models/{model}/versions", "/v1/models/{model}/versions"),
-    Ask("/v1/models/{model}/versions/{version}", "/v1/models/{model}/versions/50"),
-    Ask("/v1/models/{model}/versions/{version}", "/v1/models/{model}/versions/latest"),
-    Ask(
+    MeasuredRequest("/readyz", "/readyz"),
+    MeasuredRequest("/v1/jobs/{job}", "/v1/jobs/{job}"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs?state=failed"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs?state=queued"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs?state=running"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs?model=model-0"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs?model=model-0&state=cancelled"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs", "admin"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs?state=succeeded", "admin"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs?state=rejected&limit=16", "admin"),
+    MeasuredRequest("/v1/jobs", "/v1/jobs?state=running", "admin"),
+    MeasuredRequest("/v1/jobs/{job}/events", "/v1/jobs/{job}/events"),
+    MeasuredRequest("/v1/jobs/{job}/logs", "/v1/jobs/{job}/logs"),
+    MeasuredRequest("/v1/jobs/{job}/metrics", "/v1/jobs/{job}/metrics"),
+    MeasuredRequest("/v1/jobs/{job}/anytime/download", "/v1/jobs/{anytime}/anytime/download"),
+    MeasuredRequest("/v1/models", "/v1/models"),
+    MeasuredRequest("/v1/models", "/v1/models", "admin"),
+    MeasuredRequest("/v1/models/{model}", "/v1/models/{model}"),
+    MeasuredRequest("/v1/models/{model}", "/v1/models/model-0"),
+    MeasuredRequest("/v1/models/{model}", "/v1/models/model-0", "admin"),
+    MeasuredRequest("/v1/models/{model}/tasks", "/v1/models/{model}/tasks"),
+    MeasuredRequest("/v1/models/{model}/tasks/{n}", "/v1/models/{model}/tasks/50"),
+    MeasuredRequest("/v1/models/{model}/versions", "/v1/models/{model}/versions"),
+    MeasuredRequest("/v1/models/{model}/versions/{version}", "/v1/models/{model}/versions/50"),
+    MeasuredRequest("/v1/models/{model}/versions/{version}", "/v1/models/{model}/versions/latest"),
+    MeasuredRequest(
         "/v1/models/{model}/versions/{version}/download",
         "/v1/models/{model}/versions/latest/download",
     ),
-    Ask("/v1/models/{model}/versions/{version}/files", "/v1/models/{model}/versions/latest/files"),
-    Ask(
+    MeasuredRequest(
+        "/v1/models/{model}/versions/{version}/files", "/v1/models/{model}/versions/latest/files"
+    ),
+    MeasuredRequest(
         "/v1/models/{model}/versions/{version}/files/{part}",
         "/v1/models/{model}/versions/latest/files/head",
     ),
-    Ask(
+    MeasuredRequest(
         "/v1/models/{model}/aliases/{alias}/history",
         "/v1/models/{model}/aliases/production/history",
     ),
-    Ask("/v1/models/{model}/memory", "/v1/models/{model}/memory"),
-    Ask("/v1/models/{model}/metrics", "/v1/models/{model}/metrics"),
-    Ask("/v1/models/{model}/class-aliases", "/v1/models/{model}/class-aliases"),
-    Ask("/v1/models/{model}/edits", "/v1/models/{model}/edits"),
-    Ask("/v1/uploads", "/v1/uploads"),
-    Ask("/v1/webhooks", "/v1/webhooks"),
-    Ask("/v1/bases/{base}", "/v1/bases/{base}"),
-    Ask("/v1/keys", "/v1/keys", "admin"),
-    Ask("/v1/audit", "/v1/audit", "admin"),
-    Ask("/v1/usage", "/v1/usage", "admin"),
-    Ask("/v1/usage", "/v1/usage?by=owner", "admin"),
-    Ask("/metrics", "/metrics", "admin"),
-    Ask("/ui", "/ui"),
-    Ask("/ui", "/ui", "admin"),
-    Ask("/ui/models/{model}", "/ui/models/{model}"),
-    Ask("/ui/models/{model}/tasks/{n}", "/ui/models/{model}/tasks/50"),
-    Ask("/ui/models/{model}/tasks/{n}/images", "/ui/models/{model}/tasks/50/images"),
+    MeasuredRequest("/v1/models/{model}/memory", "/v1/models/{model}/memory"),
+    MeasuredRequest("/v1/models/{model}/metrics", "/v1/models/{model}/metrics"),
+    MeasuredRequest("/v1/models/{model}/class-aliases", "/v1/models/{model}/class-aliases"),
+    MeasuredRequest("/v1/models/{model}/edits", "/v1/models/{model}/edits"),
+    MeasuredRequest("/v1/uploads", "/v1/uploads"),
+    MeasuredRequest("/v1/webhooks", "/v1/webhooks"),
+    MeasuredRequest("/v1/bases/{base}", "/v1/bases/{base}"),
+    MeasuredRequest("/v1/keys", "/v1/keys", "admin"),
+    MeasuredRequest("/v1/audit", "/v1/audit", "admin"),
+    MeasuredRequest("/v1/usage", "/v1/usage", "admin"),
+    MeasuredRequest("/v1/usage", "/v1/usage?by=owner", "admin"),
+    MeasuredRequest("/metrics", "/metrics", "admin"),
+    MeasuredRequest("/ui", "/ui"),
+    MeasuredRequest("/ui", "/ui", "admin"),
+    MeasuredRequest("/ui/models/{model}", "/ui/models/{model}"),
+    MeasuredRequest("/ui/models/{model}/tasks/{n}", "/ui/models/{model}/tasks/50"),
+    MeasuredRequest("/ui/models/{model}/tasks/{n}/images", "/ui/models/{model}/tasks/50/images"),
     *(
-        Ask(f"/ui/models/{{model}}/{page}", f"/ui/models/{{model}}/{page}")
+        MeasuredRequest(f"/ui/models/{{model}}/{page}", f"/ui/models/{{model}}/{page}")
         for page in ("classes", "compare", "edits", "edits/plan", "first", "submit")
     ),
-    Ask(
+    MeasuredRequest(
         "/ui/models/{model}/versions/{version}/predict",
         "/ui/models/{model}/versions/latest/predict",
     ),
-    Ask("/ui/models/adopt", "/ui/models/adopt"),
-    Ask("/ui/models/new", "/ui/models/new"),
-    Ask("/ui/jobs/{job}", "/ui/jobs/{job}"),
-    Ask("/ui/webhooks", "/ui/webhooks"),
+    MeasuredRequest("/ui/models/adopt", "/ui/models/adopt"),
+    MeasuredRequest("/ui/models/new", "/ui/models/new"),
+    MeasuredRequest("/ui/jobs/{job}", "/ui/jobs/{job}"),
+    MeasuredRequest("/ui/webhooks", "/ui/webhooks"),
     *(
-        Ask(f"/ui/admin/{page}", f"/ui/admin/{page}", "admin")
+        MeasuredRequest(f"/ui/admin/{page}", f"/ui/admin/{page}", "admin")
         for page in ("audit", "keys", "usage")
     ),
 )
 
 
 def main() -> int:
-    """Fill missing databases, measure, print; return 1 if something is slower than the goal."""
+    """Measure all read requests on databases with a million rows; return 1 if one is too slow."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -177,14 +179,14 @@ def main() -> int:
     with ExitStack() as stack:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            create_filled_side(folder, given.database, name, size)
+            create_filled_database(folder, given.database, name, size)
             for name, size in (("small", SMALL), ("million", MILLION))
         ]
         missing = list_get_routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
         if missing:
             raise SystemExit(f"Neither asked nor left out: {sorted(missing)}")
         for side in sides:
-            stack.enter_context(serve_side(side))
+            stack.enter_context(serve_database_by_api(side))
         print(
             f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
             f"{given.seconds} s each"
@@ -201,7 +203,7 @@ def main() -> int:
 
 
 def list_get_routes() -> set[str]:
-    """Return the path templates of all GET routes of the app."""
+    """Return the path templates of all GET routes of the application."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
     found = {
@@ -213,9 +215,9 @@ def list_get_routes() -> set[str]:
 
 
 def print_slow_reads(
-    sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: float
+    sides: list[DatabaseWithApi], asks: Sequence[MeasuredRequest], rounds: int, seconds: float
 ) -> list[str]:
-    """Print a line per request, and return those slower than the goal."""
+    """Measure and print the duration of each request; return those slower than the goal."""
     print(
         f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}"
         f"{'p50':>7}{'p99':>7}{'per s':>7}{'CPU ms':>16}{'CPU':>7}"
@@ -223,7 +225,7 @@ def print_slow_reads(
     slow = []
     for ask in asks:
         label = ask.request_label
-        seen: list[list[load.Load]] = [[], []]
+        seen: list[list[load.RequestLoadResult]] = [[], []]
         spent = [0.0, 0.0]
         for side in sides:
             _send_first_request(side, ask)
@@ -263,7 +265,7 @@ def print_slow_reads(
     return slow
 
 
-def _build_request_path(side: Side, ask: Ask) -> str:
+def _build_request_path(side: DatabaseWithApi, ask: MeasuredRequest) -> str:
     names = {
         "{model}": side.first_model_id(),
         "{job}": side.measured_job_id(),
@@ -276,18 +278,16 @@ def _build_request_path(side: Side, ask: Ask) -> str:
     return path
 
 
-def _send_first_request(side: Side, ask: Ask) -> None:
-    """Send a request once before measuring, since it may build a download or count for the first
-    time.
-    """
+def _send_first_request(side: DatabaseWithApi, ask: MeasuredRequest) -> None:
+    """Send a request once before measuring, since the first time may build or count something."""
     key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
     answer = httpx2.get(side.url + _build_request_path(side, ask), headers=key, timeout=120)
     if answer.status_code != 200:
         raise RuntimeError(f"{ask.path} → {answer.status_code}: {answer.text[:300]}")
 
 
-def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
-    """Print a line per step of workers, and return the chores slower than the goal."""
+def _print_slow_worker_steps(sides: list[DatabaseWithApi], only: str) -> list[str]:
+    """Measure and print the duration of each worker step; return those slower than the goal."""
     print(f"{'worker':<54}{'p50 ms':>17}{'':>32}{'ratio':>7}")
     names = [_list_worker_steps(side) for side in sides]
     slow = []
@@ -309,8 +309,8 @@ def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
     return slow
 
 
-def _list_worker_steps(side: Side) -> dict[str, Callable[[], object]]:
-    """Return the steps of workers on a database, by name."""
+def _list_worker_steps(side: DatabaseWithApi) -> dict[str, Callable[[], object]]:
+    """Return the database steps of workers to measure, by name."""
     db, store = Database(side.settings.resolved_database_url), open_object_store(side.settings)
     blobs = Blobs(store, side.settings.make_folder("cache"))
     # All events are of this morning.

@@ -14,8 +14,8 @@ from safetensors.numpy import save_file
 from sqlalchemy import select, update
 
 from bench.service.fill import MANIFEST
-from bench.service.series import Size, make_id
-from core.contract.jobs.snapshot import StoredBestState
+from bench.service.series import GeneratedRowCounts, make_id
+from core.contract.jobs.snapshot import StoredAnytimeState
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings
@@ -26,8 +26,10 @@ ANYTIME_JOB = make_id("job", 0)
 """The first model's first job, made to look as if it were paused with a validated state."""
 
 
-def add_real_files(db: Database, store: ObjectStorage, settings: Settings, size: Size) -> None:
-    """Store real parts for the first model's newest version, a best state for one job, and a base."""
+def add_real_files(
+    db: Database, store: ObjectStorage, settings: Settings, size: GeneratedRowCounts
+) -> None:
+    """Store real files for the first model's newest version, a job's best state and a base."""
     draw = np.random.default_rng(0)
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {
         "backbone": {"backbone.conv1.weight": draw.normal(size=(64, 3, 3, 3)).astype(np.float32)},

@@ -47,9 +47,7 @@ Memory = set[tuple[int, bytes]]
 
 
 def main() -> None:
-    """Print the bytes that versions add, a line per recipe, then one per version of models with
-    replay.
-    """
+    """Print how many bytes each version adds to the store, by recipe."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -70,7 +68,7 @@ def main() -> None:
 def _measure_network_bytes(
     client: Perennial, model: str, title: str, recipe: dict[str, Any]
 ) -> str:
-    """Return a line with the mean bytes that versions 2 … 4 add."""
+    """Describe the mean bytes that versions 2 to 4 of a model add."""
     client.models.create(model, recipe={**recipe, "epochs": 1}, architecture="small-cnn", gate=OFF)
     for _, archive in digits.build_digit_archives()[:4]:
         client.submit(model, archive).wait()
@@ -87,7 +85,7 @@ def _measure_network_bytes(
 def _describe_memory_bytes(
     client: Perennial, store: Path, model: str, title: str, method: dict[str, Any]
 ) -> str:
-    """Return Markdown lines: images that each version stores again, and bytes that its memory adds."""
+    """Describe how many replay images each version stores again."""
     image = {"size": SIDE, "channels": 3}
     recipe = {"method": method, "epochs": 1, "batch_size": 64, "optimizer": {"lr": 0.001}}
     client.models.create(
@@ -121,7 +119,7 @@ def _describe_memory_bytes(
 
 
 def _build_noise_batch(task: int) -> bytes:
-    """Return an npz with two classes of noise of different brightness."""
+    """Build an npz batch with two classes of random images of different brightness."""
     draw = np.random.default_rng(task)
     labels = np.arange(2 * PER_CLASS) % 2
     pixels = (
@@ -134,7 +132,7 @@ def _build_noise_batch(task: int) -> bytes:
 
 
 def _extract_remembered_images(tensors: dict[str, dict[str, np.ndarray]]) -> Memory:
-    """Return the images of a replay memory, from its part or from a pack per task."""
+    """Extract the images of a replay memory from a version's parts."""
     (name,) = (name for name in tensors if "tasks" in tensors[name])
     held = tensors[name]
     tasks = held["tasks"].tolist()

@@ -35,7 +35,7 @@ STEPS = 10**6
 
 
 def main() -> None:
-    """Keep a page open while events arrive, and print its memory once a minute."""
+    """Keep a job's page open while events arrive, and print its memory once a minute."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -47,7 +47,7 @@ def main() -> None:
         service.run_temporary_service(Path(folder), {"PERENNIAL_THREADS": "1"}) as running,
     ):
         job = _submit_paused_job(running)
-        writer = _Writer(
+        writer = _JobEventWriter(
             Database(Settings(data_dir=Path(folder)).resolved_database_url), job, given.per_second
         )
         with open_logged_in_page(running) as page:
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _submit_paused_job(running: service.RunningService) -> str:
-    """Return the id of a job that has learned for a moment and is paused."""
+    """Submit a job, pause it after a moment of training, and return its id."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create(MODEL, scenario="class", architecture="mlp", recipe=LASTS)
         name, batch = digits.build_digit_archives()[0]
@@ -87,8 +87,8 @@ def _submit_paused_job(running: service.RunningService) -> str:
         return job.id
 
 
-class _Writer(threading.Thread):
-    """Writes events of a job, as many a second as it is told."""
+class _JobEventWriter(threading.Thread):
+    """Thread that writes a given number of job events per second."""
 
     def __init__(self, db: Database, job: str, per_second: int) -> None:
         super().__init__(daemon=True)
@@ -120,8 +120,8 @@ class _Writer(threading.Thread):
             self.written += self._per_second
 
 
-def _print_page_line(browser: CDPSession, minute: int, writer: _Writer) -> float:
-    """Print figures of the page after a minute, and return the megabytes of its heap."""
+def _print_page_line(browser: CDPSession, minute: int, writer: _JobEventWriter) -> float:
+    """Print the browser page's figures, and return its heap in megabytes."""
     time.sleep(60)
     browser.send("HeapProfiler.collectGarbage")
     found: dict[str, Any] = {

@@ -38,7 +38,7 @@ pages forbid.
 
 
 def main() -> None:
-    """Fill the database, measure the model page, and print its times."""
+    """Measure requests and paint times of the model page on a filled database."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -78,7 +78,7 @@ def _measure_page_requests(running: service.RunningService, size: int, rounds: i
 
 
 def _measure_paint_times(running: service.RunningService, size: int, rounds: int) -> None:
-    """Print milliseconds from navigation to paint, in a browser that has cached the page's files."""
+    """Print milliseconds from navigation to paint of the page, with cached files."""
     first, whole, bytes_of_heap = [], [], 0.0
     with open_logged_in_page(running) as page:
         for _ in range(rounds + 1):

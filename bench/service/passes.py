@@ -22,7 +22,7 @@ IMAGES = 16
 
 
 def main() -> None:
-    """Print the seconds of a pass over an image, for each base and size."""
+    """Print the seconds to predict or learn one image, for each base and image size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     runs = parser.parse_args().runs
@@ -53,7 +53,7 @@ def _learn_images(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
 
 
 def _measure_least_seconds(run: Callable[[], object], runs: int) -> float:
-    """Return the least processor time of an image over several runs, after one that warms up."""
+    """Return the smallest CPU time per image over several runs, after a warm-up."""
     run()
     taken = []
     for _ in range(runs):

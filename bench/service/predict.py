@@ -69,8 +69,8 @@ BOUNDARY = "predict-bench"
 
 
 @dataclass
-class Bare:
-    """The version's own network, and its graph, in this process."""
+class BareVersionPredictor:
+    """A version's network and its ONNX graph in this process, without the service, for comparison."""
 
     manifest: Manifest
     network: Network
@@ -78,7 +78,7 @@ class Bare:
     run: Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
     def decode_photos(self, photos: Sequence[Path]) -> NDArray[np.uint8]:
-        """Return photos as the service decodes them, uint8 [N, size, size, channels]."""
+        """Decode photos as the service does, to uint8 [N, size, size, channels]."""
         image = self.manifest.image
         resizing = SquareResizing(image.crop, image.interpolation, image.decoding or FIRST)
         pixels = [
@@ -90,7 +90,7 @@ class Bare:
     def predict_probabilities(
         self, pixels: NDArray[np.uint8]
     ) -> tuple[list[str], NDArray[np.float32]]:
-        """Return labels and probabilities as the version predicts them in torch."""
+        """Predict labels and probabilities with the version's network in torch."""
         manifest = self.manifest
         return predicting.predict_images(
             self.network,
@@ -102,17 +102,15 @@ class Bare:
 
 
 @dataclass
-class Rates:
-    """Images per second without a service, measured again and again: of torch, ONNX Runtime, and
-    that with decoding.
-    """
+class BarePredictionRates:
+    """Measures images per second without a service: by torch, by ONNX Runtime, and with decoding."""
 
     torch: list[float] = field(default_factory=list)
     onnx: list[float] = field(default_factory=list)
     decoding: list[float] = field(default_factory=list)
 
-    def measure_once_more(
-        self, bare: Bare, photos: Sequence[Path], seconds: float = BARE_S
+    def measure_rates_once_more(
+        self, bare: BareVersionPredictor, photos: Sequence[Path], seconds: float = BARE_S
     ) -> tuple[float, float]:
         """Measure each rate once more; return the two of ONNX Runtime."""
         photos = photos[:BARE_BATCH]
@@ -128,7 +126,7 @@ class Rates:
 
 
 def main() -> None:
-    """Print a table of prediction rates for each image size."""
+    """Measure prediction rates of the service and of bare libraries, by image size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -161,11 +159,11 @@ def measure_image_size(
     folder: Path,
     options: argparse.Namespace,
 ) -> None:
-    """Print prediction rates of the base for images of one size."""
+    """Print the prediction rates for images of one size."""
     owners = [f"first-{size}", f"second-{size}"]
     admin = Perennial(running.key, base_url=running.url)
     keys = [admin.keys.create("bench", owner=owner).secret for owner in owners]
-    archive = write_photo_archive(choose_photos_to_learn(photos), folder / f"{size}.zip")
+    archive = write_photo_archive(choose_training_photos(photos), folder / f"{size}.zip")
     for key in keys:
         client = Perennial(key, base_url=running.url)
         client.models.create(
@@ -185,14 +183,14 @@ def measure_image_size(
         wait_for_onnx_runtime(Perennial(key, base_url=running.url), files)
     bare = load_bare_version(running.data_dir, owners[0], folder / f"graph-{size}", options.threads)
     print_prediction_differences(client, bare, files[: options.compared])
-    rates = Rates()
+    rates = BarePredictionRates()
     print(
         "| clients | photos | images/s | p50 ms | p99 ms | ÷ bare ONNX | ÷ ONNX + decoding |\n"
         "| --- | --- | --- | --- | --- | --- | --- |"
     )
     for clients in options.clients:
         for count in options.photos_per_request:
-            before = rates.measure_once_more(bare, files)
+            before = rates.measure_rates_once_more(bare, files)
             # 64 are more than one owner may have under way.
             used = keys if clients > 16 else keys[:1]
             elapsed, taken = measure_client_load(
@@ -200,7 +198,7 @@ def measure_image_size(
             )
             onnx, decoding = (
                 mean(pair)
-                for pair in zip(before, rates.measure_once_more(bare, files), strict=True)
+                for pair in zip(before, rates.measure_rates_once_more(bare, files), strict=True)
             )
             rate = len(taken) * count / elapsed
             p50, p99 = np.percentile(taken, (50, 99)) * 1000
@@ -216,8 +214,8 @@ def measure_image_size(
     print_two_owner_rates(running, keys, files, folder, options.seconds)
 
 
-def choose_photos_to_learn(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """Return the last photos of each class to learn; the first ones are predicted."""
+def choose_training_photos(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+    """Choose the photos of each class to learn; the others are predicted."""
     labels = sorted({label for label, _ in photos})
     return [
         one for label in labels for one in [each for each in photos if each[0] == label][-IMAGES:]
@@ -233,9 +231,7 @@ def write_photo_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
 
 
 def wait_for_onnx_runtime(client: Perennial, files: Sequence[Path]) -> None:
-    """Request predictions until the service uses ONNX Runtime, at most for `STEADY_S`, and print
-    the time.
-    """
+    """Send predict requests until the service answers with ONNX Runtime, and print the time."""
     begin = time.monotonic()
     engine = "engine not named"
     while time.monotonic() < begin + STEADY_S:
@@ -247,12 +243,12 @@ def wait_for_onnx_runtime(client: Perennial, files: Sequence[Path]) -> None:
 
 
 def get_response_engine(answer: object) -> str:
-    """Return the engine that a response names; older services name none."""
+    """Return the engine that a predict response names, if any."""
     return str(getattr(answer, "engine", None) or "engine not named")
 
 
-def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bare:
-    """Load the owner's version from the service's data folder, and build its graph."""
+def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> BareVersionPredictor:
+    """Load a version's network from the service's data folder, and build its ONNX graph."""
     settings = Settings(data_dir=data)
     db = Database(settings.resolved_database_url)
     with db.read() as session:
@@ -283,11 +279,13 @@ def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bar
         )[0]
         return probabilities
 
-    return Bare(manifest, network, method, run_graph)
+    return BareVersionPredictor(manifest, network, method, run_graph)
 
 
-def print_prediction_differences(client: Perennial, bare: Bare, files: Sequence[Path]) -> None:
-    """Print how far predictions of the service are from the version's own."""
+def print_prediction_differences(
+    client: Perennial, bare: BareVersionPredictor, files: Sequence[Path]
+) -> None:
+    """Print how far the service's predictions differ from those of the bare network."""
     labels, differences = 0, [0.0]
     classes = list(bare.manifest.classes or [])
     for begin in range(0, len(files), 50):
@@ -311,9 +309,7 @@ def measure_client_load(
     running: service.RunningService, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> tuple[float, list[float]]:  # fmt: skip
-    """Return the total seconds of clients that request predictions, and the seconds of each
-    request.
-    """
+    """Measure total and single request times of several clients that request predictions."""
     process = start_client_processes(running, keys, files, folder, clients, count, seconds)
     return read_client_measurements(process)
 
@@ -322,7 +318,7 @@ def start_client_processes(
     running: service.RunningService, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> "subprocess.Popen[str]":  # fmt: skip
-    """Start clients in a separate process."""
+    """Start predict clients in a separate process."""
     address = urlsplit(running.url)
     bodies = []
     for number in range(BODIES):
@@ -347,7 +343,7 @@ def start_client_processes(
 
 
 def read_client_measurements(process: "subprocess.Popen[str]") -> tuple[float, list[float]]:
-    """Return the measurements of the clients."""
+    """Read the measurements of the client process."""
     assert process.stdout is not None
     output = process.stdout.read()
     if process.wait():
@@ -357,7 +353,7 @@ def read_client_measurements(process: "subprocess.Popen[str]") -> tuple[float, l
 
 
 def build_photo_form(files: Sequence[Path]) -> bytes:
-    """Return the form body of a request with these photos."""
+    """Build the multipart body of a predict request with photos."""
     parts = []
     for file in files:
         head = (
@@ -375,7 +371,7 @@ def print_two_owner_rates(
     folder: Path,
     seconds: float,
 ) -> None:
-    """Print the rates of an owner with sixteen clients and of another with one, at the same time."""
+    """Print the rates of two owners at the same time: one with sixteen clients, one with a single."""
     greedy = start_client_processes(running, keys[:1], files, folder, 16, 8, seconds)
     modest = start_client_processes(running, keys[1:], files, folder, 1, 1, seconds)
     many_s, many = read_client_measurements(greedy)

@@ -22,9 +22,7 @@ from typing import Any
 def send_requests_until(
     load: dict[str, Any], number: int, bodies: list[bytes], taken: list[float], end: float
 ) -> None:
-    """Send requests one after the other, at least one, until the clock reaches `end`; record the
-    seconds of each.
-    """
+    """Send predict requests one after the other until the clock reaches `end`, recording each time."""
     connection = http.client.HTTPConnection(load["host"], load["port"], timeout=120)
     key = load["keys"][number % len(load["keys"])]
     headers = {"Authorization": f"Bearer {key}", "Content-Type": load["type"]}
@@ -41,9 +39,7 @@ def send_requests_until(
 
 
 def main() -> None:
-    """Run the clients and print as JSON `elapsed`, the seconds of all together, and `taken`, those
-    of each request.
-    """
+    """Run several predict clients, and print total and single request times as JSON."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     load = json.load(sys.stdin)
     bodies = [Path(path).read_bytes() for path in load["bodies"]]

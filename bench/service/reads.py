@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import update
 
-from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, print_slow_reads
-from bench.service.series import FIRST_OWNERS_MODELS, SMALL, Size, make_id
-from bench.service.side import Side, create_filled_side, serve_side
+from bench.service.million import CLIENTS, GOAL, OF_TASK, MeasuredRequest, print_slow_reads
+from bench.service.series import FIRST_OWNERS_MODELS, SMALL, GeneratedRowCounts, make_id
+from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from core.database.session import Database
 from core.database.tables import Task
 from core.ingest.dataset import write_dataset
@@ -32,28 +32,30 @@ IMAGES, SIDE = 1000, 32
 TASK = 50
 _RESULTS = "/v1/models/{model}/versions/{version}/results"
 ASKS = (
-    Ask("/v1/me", "/v1/me"),
-    Ask("/v1/models", "/v1/models"),
-    Ask("/v1/models", "/v1/models?include=summary"),
-    Ask("/v1/models", "/v1/models?include=summary", "admin"),
-    Ask("/v1/models", "/v1/models?include=summary&q=DEL-1&limit=10"),
-    Ask(_RESULTS, f"/v1/models/{{model}}/versions/{TASK}/results"),
-    Ask("/v1/models/{model}/metrics", "/v1/models/{model}/metrics?from=1&to=50&tasks=1,50"),
-    Ask("/v1/events", "/v1/events"),
-    Ask("/v1/events", "/v1/events?type=alias"),
-    Ask("/v1/events", "/v1/events?model={model}"),
-    Ask("/v1/events", "/v1/events", "admin"),
-    Ask("/v1/audit", "/v1/audit?order=desc", "admin"),
-    Ask("/v1/audit", "/v1/audit?order=desc&model={model}", "admin"),
-    Ask("/v1/audit", "/v1/audit?action=version.publish", "admin"),
-    Ask("/v1/audit", "/v1/audit?since=2020-01-01T00:00:00Z", "admin"),
-    Ask("/v1/bases", "/v1/bases"),
-    Ask(f"{OF_TASK}/images", f"/v1/models/{{model}}/tasks/{TASK}/images?class=dog"),
-    Ask(
+    MeasuredRequest("/v1/me", "/v1/me"),
+    MeasuredRequest("/v1/models", "/v1/models"),
+    MeasuredRequest("/v1/models", "/v1/models?include=summary"),
+    MeasuredRequest("/v1/models", "/v1/models?include=summary", "admin"),
+    MeasuredRequest("/v1/models", "/v1/models?include=summary&q=DEL-1&limit=10"),
+    MeasuredRequest(_RESULTS, f"/v1/models/{{model}}/versions/{TASK}/results"),
+    MeasuredRequest(
+        "/v1/models/{model}/metrics", "/v1/models/{model}/metrics?from=1&to=50&tasks=1,50"
+    ),
+    MeasuredRequest("/v1/events", "/v1/events"),
+    MeasuredRequest("/v1/events", "/v1/events?type=alias"),
+    MeasuredRequest("/v1/events", "/v1/events?model={model}"),
+    MeasuredRequest("/v1/events", "/v1/events", "admin"),
+    MeasuredRequest("/v1/audit", "/v1/audit?order=desc", "admin"),
+    MeasuredRequest("/v1/audit", "/v1/audit?order=desc&model={model}", "admin"),
+    MeasuredRequest("/v1/audit", "/v1/audit?action=version.publish", "admin"),
+    MeasuredRequest("/v1/audit", "/v1/audit?since=2020-01-01T00:00:00Z", "admin"),
+    MeasuredRequest("/v1/bases", "/v1/bases"),
+    MeasuredRequest(f"{OF_TASK}/images", f"/v1/models/{{model}}/tasks/{TASK}/images?class=dog"),
+    MeasuredRequest(
         f"{OF_TASK}/images/{{split}}/{{i}}.png",
         f"/v1/models/{{model}}/tasks/{TASK}/images/held_out/7.png",
     ),
-    Ask(
+    MeasuredRequest(
         f"{OF_TASK}/sheet.png",
         f"/v1/models/{{model}}/tasks/{TASK}/sheet.png?rows=1,5,9,12,40,99,120,400",
     ),
@@ -61,7 +63,7 @@ ASKS = (
 
 
 def main() -> int:
-    """Fill a database, measure reading requests, print; return 1 if one is slower than the goal."""
+    """Measure read requests on a filled database; return 1 if one is slower than the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -73,16 +75,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=12, help="against each database")
     parser.add_argument("--only", default="", help="measure asks that contain this")
     given = parser.parse_args()
-    large = Size(max(FIRST_OWNERS_MODELS + 1, given.tasks // SMALL.tasks))
+    large = GeneratedRowCounts(max(FIRST_OWNERS_MODELS + 1, given.tasks // SMALL.tasks))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            create_filled_side(folder, given.database, name, size)
+            create_filled_database(folder, given.database, name, size)
             for name, size in (("small", SMALL), (f"reads_{large.task_count}", large))
         ]
         for side in sides:
             _add_held_out_images(side)
-            stack.enter_context(serve_side(side))
+            stack.enter_context(serve_database_by_api(side))
         print(
             f"{SMALL.task_count:,} and {large.task_count:,} tasks; load average {os.getloadavg()[0]:.1f}; "
             f"{CLIENTS} clients, {given.rounds} rounds of {given.seconds} s each"
@@ -97,8 +99,8 @@ def main() -> int:
     return 1 if slow else 0
 
 
-def _add_held_out_images(side: Side) -> None:
-    """Add held-out images to the task of a model that is read."""
+def _add_held_out_images(side: DatabaseWithApi) -> None:
+    """Add held-out images to a task, so that its images can be read."""
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
     db = Database(side.settings.resolved_database_url)

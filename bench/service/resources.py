@@ -28,10 +28,8 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One look at one process: seconds since the start, bytes resident, open descriptors,
-    threads.
-    """
+class ResourceSample:
+    """Sampled resources of a process: time, resident memory, open files, threads."""
 
     at: float
     rss: int
@@ -40,21 +38,21 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Slope:
-    """Growth per hour with its 95 % uncertainty, and the values at the ends of the line."""
+class GrowthSlope:
+    """Fitted growth of a resource per hour, with its 95 % uncertainty."""
 
     per_hour: float
     uncertainty: float
     first: float
     last: float
 
-    def is_surely_above(self, limit: float) -> bool:
-        """Return True if even the lower bound of the slope is above `limit`."""
+    def is_significantly_above(self, limit: float) -> bool:
+        """Return True if the growth is significantly above `limit`."""
         return self.per_hour - self.uncertainty > limit
 
 
-def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
-    """Return the growth of `values` over the times `at`; needs at least one sample per block."""
+def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> GrowthSlope:
+    """Fit the growth of values over time, with its uncertainty."""
     size = len(at) / BLOCKS
     cuts = [slice(round(b * size), round((b + 1) * size)) for b in range(BLOCKS)]
     x = [statistics.fmean(at[cut]) for cut in cuts]
@@ -64,18 +62,18 @@ def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
     spread = sum((a - statistics.fmean(x)) ** 2 for a in x)
     error = math.sqrt(sum(r * r for r in residuals) / (BLOCKS - 2) / spread)
     ends = (line.intercept + line.slope * x[0], line.intercept + line.slope * x[-1])
-    return Slope(line.slope * 3600, T_95 * error * 3600, *ends)
+    return GrowthSlope(line.slope * 3600, T_95 * error * 3600, *ends)
 
 
-class Watch:
-    """Samples every known process under a launcher while the block runs.
+class ProcessResourceWatch:
+    """Samples the resources of all processes under a launcher while the block runs.
 
     Job children are forks of the zygote and come and go: only the worker's own zygote is watched. A
     process that was replaced starts again under `restarts`.
     """
 
     def __init__(self, launcher: int, period_s: float = 2.0) -> None:
-        self.samples: dict[str, list[Sample]] = {}
+        self.samples: dict[str, list[ResourceSample]] = {}
         self.restarts: dict[str, int] = {}
         self._root = psutil.Process(launcher)
         self._period_s = period_s
@@ -84,7 +82,7 @@ class Watch:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "ProcessResourceWatch":
         self._thread.start()
         return self
 
@@ -93,7 +91,7 @@ class Watch:
         self._thread.join()
 
     def elapsed_seconds(self) -> float:
-        """Return the seconds since the start."""
+        """Return the seconds since sampling began."""
         return time.monotonic() - self._began
 
     def _run(self) -> None:
@@ -113,7 +111,7 @@ class Watch:
         if self._pids.setdefault(name, process.pid) != process.pid:
             self._pids[name] = process.pid
             self.restarts[name] = self.restarts.get(name, 0) + 1
-        found = Sample(
+        found = ResourceSample(
             self.elapsed_seconds(),
             process.memory_info().rss,
             process.num_fds(),
@@ -123,7 +121,7 @@ class Watch:
 
 
 def find_api_process(launcher: int) -> psutil.Process:
-    """Return the API process below a launcher."""
+    """Find the API process below a launcher."""
     return next(
         p
         for p in psutil.Process(launcher).children(recursive=True)

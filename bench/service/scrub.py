@@ -31,7 +31,7 @@ FILE_BYTES = 64 * MB
 
 
 def main() -> None:
-    """Measure jobs with and without a scrub, and print each pair and the median of their ratios."""
+    """Measure how much the scrub of stored objects slows down jobs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=2048)
@@ -51,7 +51,7 @@ def main() -> None:
                 seconds = {}
                 for on in (False, True) if pair % 2 else (True, False):
                     name = f"p{pair}-{'on' if on else 'off'}"
-                    with _Scrubbing(settings if on else None) as scrubbing:
+                    with _ScrubThread(settings if on else None) as scrubbing:
                         seconds[on] = _measure_learning_seconds(
                             client, archive, name, options.epochs
                         )
@@ -72,8 +72,8 @@ def main() -> None:
             )
 
 
-class _Scrubbing:
-    """A scrub in a thread of this process, pass after pass; None: none."""
+class _ScrubThread:
+    """Thread that scrubs (reads and checks) a store in repeated passes; None: no scrub."""
 
     def __init__(self, settings: Settings | None) -> None:
         self._settings = settings
@@ -83,7 +83,7 @@ class _Scrubbing:
         self.cpu_s = 0.0
         """Processor time of the thread."""
 
-    def __enter__(self) -> "_Scrubbing":
+    def __enter__(self) -> "_ScrubThread":
         self._thread.start()
         return self
 
@@ -112,7 +112,7 @@ def _count_scrubbed_bytes(db: Database) -> int:
 
 
 def _write_random_bases(settings: Settings, size: int) -> None:
-    """Store bases of random bytes that rows refer to."""
+    """Store bases of random bytes, with their database rows."""
     db = Database(settings.resolved_database_url)
     blobs = Blobs(open_object_store(settings), settings.make_folder("cache"))
     source = settings.make_folder("spool") / "base"
@@ -135,7 +135,7 @@ def _write_random_bases(settings: Settings, size: int) -> None:
 
 
 def _measure_learning_seconds(client: Perennial, archive: bytes, name: str, epochs: int) -> float:
-    """Return the seconds from the submit to the end of a job."""
+    """Measure the seconds from submitting a batch to the end of its job."""
     client.models.create(
         name, recipe={"method": "finetune", "epochs": epochs}, architecture="small-cnn"
     )

@@ -46,10 +46,8 @@ _DIGITS = 100_000_000_000
 
 
 @dataclass(frozen=True)
-class Size:
-    """The amounts to make: models, tasks of each, owners, models with a whole accuracy
-    matrix, keys.
-    """
+class GeneratedRowCounts:
+    """Numbers of rows to generate: models, tasks per model, owners, keys, full accuracy matrices."""
 
     models: int
     tasks: int = 103
@@ -59,13 +57,13 @@ class Size:
 
     @property
     def task_count(self) -> int:
-        """Number of tasks of all models."""
+        """Number of tasks of all generated models."""
         return self.models * self.tasks
 
 
-SMALL = Size(FIRST_OWNERS_MODELS, measured=10)
+SMALL = GeneratedRowCounts(FIRST_OWNERS_MODELS, measured=10)
 """So few models that every first page is just full: what "an empty database" can be compared by."""
-MILLION = Size(10_000)
+MILLION = GeneratedRowCounts(10_000)
 
 SERIES = Table(
     "bench_series",
@@ -94,26 +92,24 @@ _NUMBERS = {
 
 
 def make_id(prefix: str, n: int) -> str:
-    """Return the id of row n: `mdl_…` of model n, `tsk_…` and `job_…` of task n // models + 1 of
-    model n % models.
-    """
+    """Return the id of generated row n, such as `mdl_…` for a model."""
     return f"{prefix}_{n:026d}"
 
 
 def make_digest(kind: str, n: int) -> str:
-    """Return the sha256 of row n by kind: `b` training part, `c` held out, `d` shared backbone, `e`
-    own, `f` head.
-    """
+    """Return the made-up SHA-256 of row n by kind of file, such as `b` for training data."""
     return kind * 52 + str(_DIGITS + n)
 
 
 def make_owner_name(number: int) -> str:
-    """Return the name of an owner; the first one has the first models."""
+    """Return the name of a generated owner."""
     return f"owner-{number}"
 
 
-def build_series_statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Yield (description, statement) that fill the table of numbers, in order."""
+def build_series_statements(
+    dialect: str, size: GeneratedRowCounts, now: float
+) -> Iterator[tuple[str, Any]]:
+    """Yield (description, SQL statement) that fill the helper table of numbers."""
     number = column("n", Integer)
     counted = text(_NUMBERS[dialect].format(last=size.task_count - 1)).columns(number).subquery()
     n = counted.c.n
@@ -161,9 +157,7 @@ def build_series_statements(dialect: str, size: Size, now: float) -> Iterator[tu
 
 
 def build_fill_statement(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, Any]:
-    """Return (table name, statement that fills it): a row for each of the source for which `where`
-    holds.
-    """
+    """Build the SQL statement that fills a table with a row for each number."""
     query = select(*(value.label(name) for name, value in columns.items()))
     if isinstance(source, Table | Join):
         query = query.select_from(source)
@@ -174,35 +168,33 @@ def build_fill_statement(table: Any, source: Any, where: Any, **columns: Any) ->
     )
 
 
-def sql_owner(model: Any, size: Size) -> Any:
+def build_owner_number_sql(model: Any, size: GeneratedRowCounts) -> Any:
     """Return the SQL expression for the number of a model's owner."""
     return case((model < FIRST_OWNERS_MODELS, 0), else_=model % size.owners)
 
 
-def sql_text(prefix: str, value: Any) -> Any:
-    """Return the SQL expression for a prefix followed by a value."""
+def build_concatenation_sql(prefix: str, value: Any) -> Any:
+    """Return the SQL expression that concatenates a prefix and a value."""
     return literal(prefix, String()) + cast(value, String)
 
 
-def sql_id(prefix: str, number: Any) -> Any:
+def build_row_id_sql(prefix: str, number: Any) -> Any:
     """Return the SQL expression for the id of a row, as `make_id` computes it."""
     return literal(f"{prefix}_" + "0" * 15, String()) + func.substr(
         cast(literal(_DIGITS, BigInteger()) + number, String), 2
     )
 
 
-def sql_owner_id(number: Any) -> Any:
+def build_owner_id_sql(number: Any) -> Any:
     """Return the SQL expression for the id of an owner, by its number."""
-    return sql_id("own", number)
+    return build_row_id_sql("own", number)
 
 
-def sql_digest(kind: str, number: Any) -> Any:
-    """Return the SQL expression for sixty-four hexadecimal characters that differ by kind and
-    number.
-    """
+def build_digest_sql(kind: str, number: Any) -> Any:
+    """Return the SQL expression for a made-up SHA-256 by kind and number."""
     return literal(kind * 52, String()) + cast(literal(_DIGITS, BigInteger()) + number, String)
 
 
-def sql_json(value: Any) -> Any:
-    """Return the SQL expression for the same JSON in every row."""
+def build_json_sql(value: Any) -> Any:
+    """Return the SQL expression for a constant JSON value."""
     return literal(value, JSON())

@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 
 from bench.service.fill import fill_database
 from bench.service.million_files import add_real_files
-from bench.service.series import Size, make_id, make_owner_name
+from bench.service.series import GeneratedRowCounts, make_id, make_owner_name
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.keys import keys
@@ -27,19 +27,17 @@ from tools import service
 
 
 @dataclass
-class Side:
-    """One database and the API process on it; `keys` are an owner's and an administrator's."""
+class DatabaseWithApi:
+    """A filled database with an API process on it, to compare with another one."""
 
-    size: Size
+    size: GeneratedRowCounts
     settings: Settings
     url: str = ""
     keys: dict[str, str] = field(default_factory=dict)
     process: int = 0
 
     def count_cpu_seconds(self) -> float:
-        """Return the CPU seconds of the API process, and with PostgreSQL of its connections'
-        backends.
-        """
+        """Return the CPU seconds of the API process and of PostgreSQL's processes for it."""
         pids = [self.process]
         if self.settings.database_url:
             db = Database(self.settings.database_url, pool=1)
@@ -54,18 +52,18 @@ class Side:
         return float(sum(one.user + one.system for one in times))
 
     def first_model_id(self) -> str:
-        """Return the id of the first model."""
+        """Return the id of the first generated model."""
         return make_id("mdl", 0)
 
     def measured_job_id(self) -> str:
-        """Return the id of the job of the model's fiftieth task."""
+        """Return the id of the job whose reading is measured."""
         return make_id("job", 49 * self.size.models)
 
 
-def create_filled_side(folder: Path, server: str, name: str, size: Size) -> Side:
-    """Create and fill a database of a given size, on a PostgreSQL server if one is named, else
-    SQLite.
-    """
+def create_filled_database(
+    folder: Path, server: str, name: str, size: GeneratedRowCounts
+) -> DatabaseWithApi:
+    """Create and fill a database of a given size, on PostgreSQL or SQLite."""
     data = folder / name
     data.mkdir(parents=True, exist_ok=True)
     url = _create_database(server, f"perennial_bench_{name}") if server else ""
@@ -80,7 +78,7 @@ def create_filled_side(folder: Path, server: str, name: str, size: Size) -> Side
         store = open_object_store(settings)
         store.create_folder_or_bucket()
         add_real_files(db, store, settings, size)
-    side = Side(size, settings)
+    side = DatabaseWithApi(size, settings)
     nobody = Actor("", None, "admin")
     for who, owner, scope in (
         ("owner", make_owner_name(0), "write"),
@@ -108,8 +106,8 @@ def _create_database(server: str, name: str) -> str:
 
 
 @contextmanager
-def serve_side(side: Side) -> Iterator[None]:
-    """Serve a database by an API process, without a worker, so that rows stay unchanged."""
+def serve_database_by_api(side: DatabaseWithApi) -> Iterator[None]:
+    """Run an API process on a database within the block, without a worker."""
     port = service.find_free_port()
     command = [
         sys.executable,

@@ -21,7 +21,7 @@ RESULT = {
 
 
 def sleep_as_job_process(spec: str, out_fd: int, control_fd: int) -> int:
-    """Sleep for BENCH_SLEEP_S seconds in place of a job process, then report that the job is done."""
+    """Stand in for a job process: sleep for BENCH_SLEEP_S seconds, then report success."""
     del control_fd
     folder = Path(json.loads(Path(spec).read_text())["out"]) / "result"
     (folder / "parts").mkdir(parents=True)

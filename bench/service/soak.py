@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import httpx2
 from PIL import Image
 
-from bench.service.resources import Watch, fit_growth_slope
+from bench.service.resources import ProcessResourceWatch, fit_growth_slope
 from tools import service
 
 MB = 1e6
@@ -50,8 +50,8 @@ TASKS = 4
 """Batches per model; then the model is deleted and another made."""
 
 
-class Traffic:
-    """All that clients do, each kind in a thread of its own with a pause between two rounds.
+class MixedRequestTraffic:
+    """Mixed requests of many clients to a service, each kind in a thread of its own.
 
     Args:
         url, key: of the service.
@@ -78,9 +78,7 @@ class Traffic:
         ]
 
     def send_initial_traffic(self) -> None:
-        """Send failing and broken requests without a pause, on a model of their own; then many
-        readers at once.
-        """
+        """Send faulty and interrupted requests, then start many event readers."""
         headers = {"Authorization": f"Bearer {self.key}"}
         with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
             self.model = "fill"
@@ -102,9 +100,7 @@ class Traffic:
             thread.join(120)
 
     def learn_model(self, client: httpx2.Client) -> None:
-        """Create a model, learn some batches one after another, and delete it while others still
-        read it.
-        """
+        """Create a model, learn some batches, and delete it while other clients still read it."""
         name = f"soak-{time.time_ns()}"
         recipe = {"epochs": 2, "method": {"name": "der++", "buffer": 20}}
         body = {
@@ -140,7 +136,7 @@ class Traffic:
         self._send_request(client, "DELETE", f"/v1/models/{name}", {204})
 
     def read_lists(self, client: httpx2.Client) -> None:
-        """Read lists and details; objects that were just deleted may be missing."""
+        """Request lists and details; objects that were just deleted may be missing."""
         model = self.model or "none"
         for path in (
             "/v1/models", "/v1/jobs?limit=20", f"/v1/models/{model}", f"/v1/models/{model}/tasks",
@@ -153,7 +149,7 @@ class Traffic:
             self._end.wait(0.05)
 
     def predict(self, client: httpx2.Client) -> None:
-        """Predict images sent as numbers and as files, with the newest version."""
+        """Send images to predict, as numbers and as files."""
         path = f"/v1/models/{self.model or 'none'}/versions/latest/predict"
         if self._random.random() < 0.5:
             pixels = [[[[self._random.randrange(256)] * 3] * 16] * 16] * 2
@@ -163,7 +159,7 @@ class Traffic:
             self._send_request(client, "POST", path, {200, 404, 409}, files=files)
 
     def download(self, client: httpx2.Client) -> None:
-        """Download a whole version, a range of it, and a part."""
+        """Download a whole version, a range of it, and one part."""
         path = f"/v1/models/{self.model or 'none'}/versions/{self._random.randint(1, max(1, self.published))}"
         self._send_request(client, "GET", f"{path}/download", {200, 404})
         self._send_request(
@@ -187,7 +183,7 @@ class Traffic:
                     return
 
     def send_faulty_request(self, client: httpx2.Client) -> None:
-        """Send one of the usual faulty requests."""
+        """Send one of several faulty requests, and check that it is refused."""
         kind = self._random.randrange(7)
         if kind == 0:
             self._send_request(
@@ -258,7 +254,7 @@ def _encode_colour_png(colour: tuple[int, int, int]) -> bytes:
 
 
 def build_batch_archive(task: int) -> bytes:
-    """Return an archive with two classes of twenty images each."""
+    """Build a batch archive with two classes of twenty images each."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for label in range(2):
@@ -269,7 +265,7 @@ def build_batch_archive(task: int) -> bytes:
 
 
 def main() -> int:
-    """Run mixed requests for a long time, print the table, and report growing resources."""
+    """Run mixed requests on a service for a long time, and report growing resources."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -279,9 +275,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         with service.run_temporary_service(scratch / "data", {"PERENNIAL_THREADS": "1"}) as running:
-            traffic = Traffic(running.url, running.key, scratch)
+            traffic = MixedRequestTraffic(running.url, running.key, scratch)
             traffic.send_initial_traffic()
-            with Watch(running.process.pid) as watch:
+            with ProcessResourceWatch(running.process.pid) as watch:
                 traffic.send_all_traffic(seconds)
     grown = _report_growth(watch, seconds)
     print(f"answers and jobs: {dict(sorted(traffic.seen.items()))}")
@@ -291,8 +287,8 @@ def main() -> int:
     return 1 if grown or traffic.wrong else 0
 
 
-def _report_growth(watch: Watch, seconds: float) -> list[str]:
-    """Print a line per process, and return what is wrong."""
+def _report_growth(watch: ProcessResourceWatch, seconds: float) -> list[str]:
+    """Print the resource growth of each process, and return what grows too much."""
     wrong = [f"{name}: replaced {count} times" for name, count in watch.restarts.items()]
     print(
         f"{'process':<15}{'memory, MB':>20}{'MB per hour':>18}"
@@ -316,7 +312,7 @@ def _report_growth(watch: Watch, seconds: float) -> list[str]:
             ("memory", memory, MEMORY_PER_HOUR), ("descriptors", fds, FDS_PER_HOUR),
             ("threads", threads, THREADS_PER_HOUR),
         ):  # fmt: skip
-            if found.is_surely_above(limit):
+            if found.is_significantly_above(limit):
                 wrong.append(
                     f"{name}: {what} grow by {found.per_hour:.3g} ± {found.uncertainty:.2g} per "
                     f"hour"

@@ -30,8 +30,8 @@ from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from bench.service.series import Size
-from bench.service.side import Side, create_filled_side, serve_side
+from bench.service.series import GeneratedRowCounts
+from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from tools import service
 
 IMAGES = 10
@@ -40,7 +40,7 @@ MODEL = {"scenario": "class", "base": "perennial/resnet20-cifar100"}
 
 
 def main() -> None:
-    """Measure submits and lists of tasks, and print both tables."""
+    """Measure the duration of submits and of task lists, and print both tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -49,11 +49,11 @@ def main() -> None:
     parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        size = Size(60, tasks=given.versions, measured=2)
-        side = create_filled_side(Path(folder), given.database, "submit", size)
+        size = GeneratedRowCounts(60, tasks=given.versions, measured=2)
+        side = create_filled_database(Path(folder), given.database, "submit", size)
         service.link_catalogue_for_tests(side.settings.data_dir)
         connection: dict[str, Any] = {"headers": _build_headers(side), "timeout": 120.0}
-        with serve_side(side), httpx2.Client(base_url=side.url, **connection) as client:
+        with serve_database_by_api(side), httpx2.Client(base_url=side.url, **connection) as client:
             process = psutil.Process(side.process)
             client.post("/v1/models", json={"name": "sent", **MODEL}).raise_for_status()
             _measure_submits(client, process, given.submits)
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def build_noise_batch(seed: int) -> bytes:
-    """Return a zip of noise in two class folders, different for each seed."""
+    """Build a zip batch of random images in two class folders, different for each seed."""
     draw, out = np.random.default_rng(seed), io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for label in ("cat", "dog"):
@@ -72,13 +72,13 @@ def build_noise_batch(seed: int) -> bytes:
 
 
 def draw_noise_png(draw: np.random.Generator) -> bytes:
-    """Return a PNG of noise, 32 × 32 pixels."""
+    """Encode a random image of 32 × 32 pixels as PNG."""
     out = io.BytesIO()
     Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(out, "PNG")
     return out.getvalue()
 
 
-def _build_headers(side: Side) -> dict[str, str]:
+def _build_headers(side: DatabaseWithApi) -> dict[str, str]:
     return {"Authorization": f"Bearer {side.keys['owner']}"}
 
 
@@ -130,7 +130,7 @@ def _print_call_times(
     )
 
 
-def _print_statement_counts(side: Side) -> None:
+def _print_statement_counts(side: DatabaseWithApi) -> None:
     logging.disable(logging.INFO)  # the application's own lines
     with TestClient(create_app(side.settings)) as client:
         client.headers.update(_build_headers(side))

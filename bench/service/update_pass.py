@@ -25,7 +25,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from bench.service.age import Stream
+from bench.service.age import UpdateCostStream
 from core.learning.timm_import import import_timm_models
 from core.packaged import imagenet_base
 
@@ -34,7 +34,7 @@ Photo = tuple[str, Path]
 
 
 def main() -> None:
-    """Print the seconds of the first and tenth update beside a plain pass over the images."""
+    """Measure updates with a pretrained base, relative to a plain pass over the images."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -56,16 +56,16 @@ def main() -> None:
     )
     print("|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
-        stream = Stream(Path(folder), "analytic", "data", SIDE, imagenet_base.NAME)
+        stream = UpdateCostStream(Path(folder), "analytic", "data", SIDE, imagenet_base.NAME)
         try:
             for number in range(1, UPDATES + 1):
                 count = options.images if number in (1, UPDATES) else options.between
                 batch, photos = photos[:count], photos[count:]
                 if count != options.images:
-                    stream.learn_sent_batch(_pack_photos_as_zip(batch))
+                    stream.learn_given_batch(_pack_photos_as_zip(batch))
                     continue
                 before = _measure_pass_seconds(batch)
-                update = stream.learn_sent_batch(_pack_photos_as_zip(batch))
+                update = stream.learn_given_batch(_pack_photos_as_zip(batch))
                 bare = (before + _measure_pass_seconds(batch)) / 2
                 ratio = (update.job_cpu_s + update.worker_cpu_s) / bare
                 print(
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _pack_photos_as_zip(photos: Sequence[Photo]) -> bytes:
-    """Return a zip of photos in folders of their classes."""
+    """Pack photos as a zip with a folder for each class."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         for label, path in photos:
@@ -88,7 +88,7 @@ def _pack_photos_as_zip(photos: Sequence[Photo]) -> bytes:
 
 
 def _measure_pass_seconds(photos: Sequence[Photo]) -> float:
-    """Return CPU seconds of decoding photos and passing them through the base's network."""
+    """Measure CPU seconds to decode photos and pass them through the base's network."""
     backbone = (
         import_timm_models()
         .create_model(imagenet_base.MODEL, num_classes=0)
@@ -103,7 +103,7 @@ def _measure_pass_seconds(photos: Sequence[Photo]) -> float:
 
 
 def _decode_photos(paths: Sequence[Path]) -> Tensor:
-    """Decode photos, float32 [B, 3, 224, 224]: the short side scaled to 256, the middle cut out."""
+    """Decode photos to float32 [B, 3, 224, 224], scaled and cropped in the middle."""
     images = []
     for path in paths:
         with Image.open(path) as opened:

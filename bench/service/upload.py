@@ -26,7 +26,7 @@ MB = 1_000_000
 
 
 def main() -> None:
-    """Print upload rates, those of disk and hashing, and the growth of memory."""
+    """Measure upload rate and memory of the service, beside rates of disk and hashing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=2048)
     size = parser.parse_args().megabytes * MB
@@ -44,7 +44,7 @@ def main() -> None:
                 "large", architecture="small-cnn"
             )
             api = _find_api_process(running)
-            with _Peak(api) as peak:
+            with _PeakMemorySampler(api) as peak:
                 start = time.perf_counter()
                 with archive.open("rb") as body:
                     answer = httpx2.post(
@@ -69,9 +69,7 @@ def main() -> None:
 
 
 def _write_large_archive(path: Path, size: int) -> None:
-    """Write a zip of entries of 1 MB, `a/…` and `b/…`, which are no images; only decoding would
-    show that.
-    """
+    """Write a large zip of entries that only look like images."""
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for number in range(size // MB):
             archive.writestr(f"{'ab'[number % 2]}/{number:05d}.png", os.urandom(MB))
@@ -103,14 +101,14 @@ def _find_api_process(running: service.RunningService) -> psutil.Process:
     raise RuntimeError("No API process under the launcher.")
 
 
-class _Peak:
-    """The most resident memory of a process while the block runs, sampled every 10 ms."""
+class _PeakMemorySampler:
+    """Samples the peak resident memory of a process while the block runs."""
 
     def __init__(self, process: psutil.Process) -> None:
         self.process, self.done = process, threading.Event()
         self.before = self.most = process.memory_info().rss
 
-    def __enter__(self) -> "_Peak":
+    def __enter__(self) -> "_PeakMemorySampler":
         self.thread = threading.Thread(target=self._record_peak_memory, daemon=True)
         self.thread.start()
         return self

@@ -43,7 +43,7 @@ ZYGOTE = "bench.service.sleeping_zygote"
 
 
 def main() -> int:
-    """Measure one worker, then all, and print the ratio; return 1 below the goal."""
+    """Measure how the throughput of jobs grows with the number of workers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -77,7 +77,7 @@ def main() -> int:
 def _measure_worker_throughput(
     server: str, broker: str, workers: int, jobs: int, seconds: float
 ) -> float:
-    """Return the seconds from the first claim to the last publish."""
+    """Return the seconds from the first claim to the last published version."""
     name = f"perennial_bench_workers_{os.getpid()}_{workers}"
     plain = make_url(server).set(drivername="postgresql").render_as_string(hide_password=False)
     with (
@@ -140,7 +140,7 @@ def _run_workers(settings: Settings, broker: str, count: int, seconds: float) ->
 
 
 def _insert_decoded_tasks(db: Database, settings: Settings, count: int) -> None:
-    """Add models with one decoded task each; the chores of the workers announce the jobs."""
+    """Insert models with one decoded task each, whose jobs the workers then find."""
     blobs = Blobs(open_object_store(settings), settings.make_folder("cache"))
     path = settings.data_dir / "dataset"
     path.write_bytes(b"never read")

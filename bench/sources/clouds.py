@@ -35,10 +35,8 @@ AZURE_KEY = (
 """The key that every Azurite has; it opens nothing else."""
 
 
-class Cloud(NamedTuple):
-    """A server under test: the scheme, the options to open a batch with, and how objects are
-    written and removed.
-    """
+class CloudStorageServer(NamedTuple):
+    """A cloud storage server to test with: scheme, options, and how to write and remove objects."""
 
     scheme: str
     options: dict[str, Any]
@@ -47,7 +45,7 @@ class Cloud(NamedTuple):
 
 
 def main() -> int:
-    """Compare uploads from cloud buckets with those from a folder."""
+    """Check that batches from cloud buckets equal those from a folder."""
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -68,7 +66,7 @@ def main() -> int:
 
 
 def write_sample_photos(at: Path) -> None:
-    """Write twenty image files of two classes."""
+    """Write twenty sample photos of two classes."""
     for label in ("cat", "dog and wolf"):
         (at / label).mkdir(parents=True)
         for number in range(10):
@@ -77,8 +75,8 @@ def write_sample_photos(at: Path) -> None:
             )
 
 
-def compare_bucket_with_folder(cloud: Cloud, photos: Path) -> int:
-    """Compare a bucket with the folder, and return the number of differences."""
+def compare_bucket_with_folder(cloud: CloudStorageServer, photos: Path) -> int:
+    """Compare the batch from a bucket with that from a folder; return the number of differences."""
     for path in photos.rglob("*.png"):
         cloud.write(f"week 1/{path.relative_to(photos).as_posix()}", path.read_bytes())
     address = f"{cloud.scheme}://birds/week 1"
@@ -115,15 +113,15 @@ def compare_bucket_with_folder(cloud: Cloud, photos: Path) -> int:
     return failed
 
 
-def print_check_result(cloud: Cloud, what: str, is_right: bool, more: str) -> int:
-    """Print the result of a check; return 1 if it failed."""
+def print_check_result(cloud: CloudStorageServer, what: str, is_right: bool, more: str) -> int:
+    """Print the result of a check of cloud buckets; return 1 if it failed."""
     print(f"{cloud.scheme}: {what}: {'yes' if is_right else 'NO'}. {more}", flush=True)
     return 0 if is_right else 1
 
 
 @contextmanager
-def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
-    """Run fake-gcs-server, and yield its bucket."""
+def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[CloudStorageServer]:
+    """Run the fake Google Cloud Storage server, and yield a bucket in it."""
     from gcsfs.core import GCSFileSystem
 
     data.mkdir()
@@ -154,7 +152,7 @@ def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
     ):
         store = GCSFileSystem(token="anon", endpoint_url=url, use_listings_cache=False)
         store.call("POST", "b", project="p", json={"name": "birds"})
-        yield Cloud(
+        yield CloudStorageServer(
             "gs",
             {"endpoint": url, "anonymous": True},
             lambda key, content: store.pipe_file(f"birds/{key}", content),
@@ -163,8 +161,8 @@ def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
 
 
 @contextmanager
-def serve_azurite_container(program: Path, data: Path) -> Iterator[Cloud]:
-    """Run Azurite, and yield its container."""
+def serve_azurite_container(program: Path, data: Path) -> Iterator[CloudStorageServer]:
+    """Run Azurite (a local Azure Blob Storage), and yield a container in it."""
     from azure.storage.blob import BlobServiceClient
 
     port = find_free_port()
@@ -187,7 +185,7 @@ def serve_azurite_container(program: Path, data: Path) -> Iterator[Cloud]:
             os.environ["AZURE_STORAGE_CONNECTION_STRING"]
         )
         store.create_container("birds")
-        yield Cloud(
+        yield CloudStorageServer(
             "az",
             {},
             lambda key, content: store.get_blob_client("birds", key).upload_blob(
@@ -199,7 +197,7 @@ def serve_azurite_container(program: Path, data: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def run_server_until_listening(command: list[Any], port: int) -> Iterator[None]:
-    """Run a server process within the block, from the time it listens."""
+    """Run a server process within the block, once it listens on its port."""
     server = subprocess.Popen(
         [str(one) for one in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )
@@ -216,13 +214,13 @@ def run_server_until_listening(command: list[Any], port: int) -> Iterator[None]:
 
 
 def is_port_listening(port: int) -> bool:
-    """Return whether something listens on a port of the loopback interface."""
+    """Return True if something listens on a local port."""
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def find_free_port() -> int:
-    """Return a TCP port that was free a moment ago."""
+    """Return a free TCP port."""
     with socket.socket() as connection:
         connection.bind(("127.0.0.1", 0))
         port: int = connection.getsockname()[1]

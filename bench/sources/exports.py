@@ -30,7 +30,7 @@ LABELS = {
 
 
 def main() -> int:
-    """Check that exports of labelling tools are read correctly."""
+    """Check that exports of labelling tools (Label Studio, FiftyOne) are read correctly."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     ).parse_args()
@@ -67,9 +67,7 @@ def _write_images(folder: Path, prefix: str = "") -> None:
 
 
 def export_from_label_studio(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield JSON, JSON-MIN and CSV of Label Studio's converter, with images named as its uploads
-    are.
-    """
+    """Yield exports in the formats of Label Studio's converter: JSON, JSON-MIN and CSV."""
     from label_studio_sdk.converter import Converter  # type: ignore[import-not-found]
 
     tasks = [
@@ -109,7 +107,7 @@ def _build_label_studio_task(number: int, name: str, label: str) -> dict[str, An
 
 
 def export_from_fiftyone(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield FiftyOne's data set for image classification, with class numbers."""
+    """Yield an export of FiftyOne's image classification data set."""
     import fiftyone as fo  # type: ignore[import-not-found]
     from fiftyone.utils.data.exporters import (  # type: ignore[import-not-found]
         FiftyOneImageClassificationDatasetExporter,

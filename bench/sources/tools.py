@@ -31,7 +31,7 @@ Found = list[tuple[str, bytes]]
 
 
 def main() -> int:
-    """Compare how our readers and other tools read the same data sets."""
+    """Compare how the client and other libraries read the same data sets."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     ).parse_args()
@@ -68,7 +68,7 @@ same.
 
 
 def draw_distinct_photo(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
-    """Return a photo whose pixels are all different."""
+    """Draw a photo whose pixels are all different."""
     image = Image.new("RGB", size)
     image.putdata(
         [((8 * x + number) % 256, 12 * y, 100) for y in range(size[1]) for x in range(size[0])]
@@ -77,7 +77,7 @@ def draw_distinct_photo(number: int, size: tuple[int, int] = (30, 20)) -> Image.
 
 
 def encode_turned_png(number: int, orientation: int = 1) -> bytes:
-    """Encode a photo as a PNG, turned by EXIF."""
+    """Encode a photo as PNG that EXIF rotates."""
     out, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = orientation
     draw_distinct_photo(number).save(out, "PNG", exif=exif)
@@ -85,7 +85,7 @@ def encode_turned_png(number: int, orientation: int = 1) -> bytes:
 
 
 def read_sent_labels(batch: Any) -> Found:
-    """Return the labels and bytes of a batch, as the service will get them."""
+    """Read the labels and image bytes of a packed batch."""
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         files = {one.name: file.read() for one in tar if (file := tar.extractfile(one))}
     rows = files.pop("labels.csv").decode().splitlines()[1:]
@@ -93,14 +93,14 @@ def read_sent_labels(batch: Any) -> Found:
 
 
 def convert_sent_to_pixels(found: Found) -> Found:
-    """Return labels with the RGB pixels of images in place of their files."""
+    """Decode the images of a packed batch; return their labels with RGB pixels."""
     return sorted(
         (label, Image.open(io.BytesIO(data)).convert("RGB").tobytes()) for label, data in found
     )
 
 
 def compare_parquet(at: Path) -> Answers:
-    """Compare parquet files written and read by `datasets` with our reading."""
+    """Compare parquet files of `datasets` with the client's reading of them."""
     import datasets
 
     features = datasets.Features(
@@ -127,7 +127,7 @@ def compare_parquet(at: Path) -> Answers:
 
 
 def compare_label_lists(at: Path) -> Answers:
-    """Check that a list of ClassLabels is refused as multi-label."""
+    """Check that the client refuses a list of ClassLabels as multi-label."""
     import datasets
 
     features = datasets.Features(
@@ -146,7 +146,7 @@ def compare_label_lists(at: Path) -> Answers:
 
 
 def compare_imagefolder(at: Path) -> Answers:
-    """Compare how `datasets` and our reader read metadata.jsonl."""
+    """Compare how `datasets` and the client read an image folder with metadata.jsonl."""
     import datasets
 
     (at / "in/train").mkdir(parents=True)
@@ -168,7 +168,7 @@ def compare_imagefolder(at: Path) -> Answers:
 
 
 def write_webdataset_shards(at: Path) -> list[Path]:
-    """Write two shards by webdataset's own writer."""
+    """Write two WebDataset shards by the library webdataset."""
     import webdataset
 
     at.mkdir(exist_ok=True)
@@ -188,7 +188,7 @@ def write_webdataset_shards(at: Path) -> list[Path]:
 
 
 def read_shards_by_webdataset(paths: list[Path]) -> Found:
-    """Return what webdataset reads of the shards."""
+    """Read shards by the library webdataset; return labels and images."""
     import webdataset
 
     found = webdataset.WebDataset([str(path) for path in paths], shardshuffle=False)
@@ -196,7 +196,7 @@ def read_shards_by_webdataset(paths: list[Path]) -> Found:
 
 
 def compare_shards(at: Path) -> Answers:
-    """Yield how our reading of webdataset's shards compares with its own."""
+    """Compare how the client and the library webdataset read shards."""
     paths = write_webdataset_shards(at / "in")
     yield (
         "webdataset, two shards",
@@ -207,9 +207,7 @@ def compare_shards(at: Path) -> Answers:
 
 
 def compare_concatenated_shards(at: Path) -> Answers:
-    """Compare both shards in one file, as `cat` makes it; webdataset reads only the first by
-    default.
-    """
+    """Compare the reading of two shards concatenated in one file."""
     paths = write_webdataset_shards(at / "in")
     (at / "both.tar").write_bytes(b"".join(path.read_bytes() for path in paths))
     with tarfile.open(at / "both.tar", ignore_zeros=True) as tar:
@@ -235,7 +233,7 @@ AREA = (BOX[0], BOX[1], BOX[0] + BOX[2], BOX[1] + BOX[3])
 
 
 def write_coco_photos(at: Path, orientation: int, size: tuple[int, int] | None) -> Path:
-    """Write four photos with a COCO box each."""
+    """Write four photos with a COCO bounding box each."""
     at.mkdir(exist_ok=True)
     document: dict[str, Any] = {"images": [], "annotations": []}
     document["categories"] = [
@@ -260,7 +258,7 @@ def write_coco_photos(at: Path, orientation: int, size: tuple[int, int] | None) 
 
 
 def cut_crops_by_pycocotools(at: Path, load: Callable[[Path], Image.Image]) -> Found:
-    """Return the crops of boxes that pycocotools reads, from pixels that `load` reads."""
+    """Cut out COCO boxes by pycocotools, as the expected crops."""
     from pycocotools.coco import COCO
 
     api = COCO(str(at / "annotations.json"))
@@ -274,7 +272,7 @@ def cut_crops_by_pycocotools(at: Path, load: Callable[[Path], Image.Image]) -> F
 
 
 def compare_coco_crops(at: Path) -> Answers:
-    """Yield how crops by a COCO file compare with pycocotools', for photos that are not turned."""
+    """Compare the client's crops of COCO boxes with pycocotools'."""
     write_coco_photos(at / "in", 1, (30, 20))
     yield (
         "pycocotools, crops",
@@ -285,7 +283,7 @@ def compare_coco_crops(at: Path) -> Answers:
 
 
 def compare_turned_coco_crops(at: Path) -> Answers:
-    """Compare boxes of photos that EXIF rotates, by stated width and height; our crops are upright."""
+    """Compare crops of COCO boxes in photos that EXIF rotates."""
     write_coco_photos(at / "stored", 6, (30, 20))
     theirs = cut_crops_by_pycocotools(
         at / "stored", Image.open
@@ -316,7 +314,7 @@ def compare_turned_coco_crops(at: Path) -> Answers:
 
 
 def write_yolo_photos(at: Path, orientation: int) -> Path:
-    """Write four photos with a YOLO box each, relative to 30 × 20 or 20 × 30 pixels."""
+    """Write four photos with a YOLO bounding box each."""
     (at / "train/images").mkdir(parents=True)
     (at / "train/labels").mkdir()
     width, height = (20, 30) if orientation == 6 else (30, 20)
@@ -330,7 +328,7 @@ def write_yolo_photos(at: Path, orientation: int) -> Path:
 
 
 def cut_crops_by_supervision(at: Path) -> Found:
-    """Return the crops of boxes that supervision reads, from pixels that OpenCV loads."""
+    """Cut out YOLO boxes by the library supervision, as the expected crops."""
     import supervision
 
     data = supervision.DetectionDataset.from_yolo(
@@ -345,7 +343,7 @@ def cut_crops_by_supervision(at: Path) -> Found:
 
 
 def compare_yolo_crops(at: Path) -> Answers:
-    """Yield how crops by YOLO boxes compare with supervision's, for photos that are not turned."""
+    """Compare the client's crops of YOLO boxes with supervision's."""
     write_yolo_photos(at / "in", 1)
     yield (
         "supervision, crops of YOLO",
@@ -356,9 +354,7 @@ def compare_yolo_crops(at: Path) -> Answers:
 
 
 def compare_turned_yolo_crops(at: Path) -> Answers:
-    """Compare boxes of photos that EXIF rotates: OpenCV, supervision and Ultralytics count rotated
-    pixels.
-    """
+    """Compare crops of YOLO boxes in photos that EXIF rotates."""
     write_yolo_photos(at / "in", 6)
     theirs = cut_crops_by_supervision(at / "in")
     yield (

@@ -27,19 +27,19 @@ MAX_PAGES = 5000
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """A response that was read completely."""
+    """HTTP response whose body has been read completely."""
 
     status_code: int
     headers: Mapping[str, str]
     content: bytes
 
     def json(self) -> Any:
-        """Return its body as JSON. Raises BadAnswer if it is not valid JSON."""
+        """Parse the response's body as JSON. Raises BadAnswer if it is not valid JSON."""
         return parse_json(self.content)
 
 
 class BodyLimitMeter:
-    """Limits on one body while it is read.
+    """Checks size and speed of a response's body while it is read.
 
     Args:
         most_bytes: maximum decompressed size in bytes.
@@ -51,7 +51,7 @@ class BodyLimitMeter:
         self._bytes = 0
 
     def count_received_bytes(self, size: int, packed: int) -> None:
-        """Count received bytes.
+        """Count received bytes of a response's body, and check its limits.
 
         Args:
             size: number of new decompressed bytes.

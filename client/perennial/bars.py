@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_transfer_bar(title: str, progress: bool | Progress | None) -> Iterator[Progress | None]:
-    """Yield a progress callback for a transfer: one that draws a bar for True, None for False."""
+    """Open a progress bar for an upload or download; yield the function that updates it."""
     if not isinstance(progress, bool):
         yield progress
         return
@@ -40,32 +40,33 @@ def open_transfer_bar(title: str, progress: bool | Progress | None) -> Iterator[
 
 
 @runtime_checkable
-class ShownJob(Protocol):
-    """Callback that shows the job a caller waits for."""
+class JobProgressDisplay(Protocol):
+    """Protocol of a progress display for a job: called with the job whenever it has changed."""
 
     def __call__(self, job: Job) -> None:
         """Show the job as it is now."""
 
     def show_service_outage(self, seconds: float) -> None:
-        """Show that the service has not answered for some time."""
+        """Show in the job's progress display that the service has not answered for some time."""
 
 
 @contextmanager
-def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
-    """Yield a callback for changes of a job: one that draws a bar for True, one without effect for
-    False."""
+def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[JobProgressDisplay]:
+    """Open a progress display for a job; yield the object to call with the changed job."""
     if not isinstance(progress, bool):
-        yield progress if isinstance(progress, ShownJob) else _CallbackBar(progress)
+        yield (
+            progress if isinstance(progress, JobProgressDisplay) else _CallbackJobDisplay(progress)
+        )
         return
     if progress and _runs_in_notebook():
-        yield _CallbackBar(_make_notebook_job_bar())
+        yield _CallbackJobDisplay(_make_notebook_job_bar())
         return
     with _open_terminal_bars(progress, is_bytes=False) as bars:
-        yield _CallbackBar(lambda job: None) if bars is None else _JobBar(bars)
+        yield _CallbackJobDisplay(lambda job: None) if bars is None else _JobProgressBar(bars)
 
 
-class _CallbackBar:
-    """Adapter that shows a job by calling a plain function."""
+class _CallbackJobDisplay:
+    """Adapter that makes a plain function the progress display of a job."""
 
     def __init__(self, show: Callable[[Job], None]) -> None:
         self._show = show
@@ -77,8 +78,8 @@ class _CallbackBar:
         """Do nothing: a plain function has no way to show an outage."""
 
 
-class _JobBar:
-    """Bar of a job, with the reason for which it waits printed once above it."""
+class _JobProgressBar:
+    """Progress bar of a job on a terminal; prints once why the job waits."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -107,7 +108,7 @@ class _JobBar:
 
 @contextmanager
 def show_listing_bar(is_wanted: bool, title: str = "listing") -> Iterator[Progress | None]:
-    """Draw a bar while a remote source is listed.
+    """Show a progress bar while the entries of a remote source are listed.
 
     Yields a callback that takes the number of entries listed and the total; None without a bar.
 
@@ -136,7 +137,7 @@ def compute_job_share_done(job: Job) -> float:
 
 
 def describe_job_state(job: Job) -> str:
-    """Return the state of a job as one word, such as its phase while it runs."""
+    """Return the state of a job as one word; while it runs, the name of its phase."""
     if job.state == "succeeded" and job.outcome == "held":
         return "held"
     if job.waiting_for is not None:
@@ -145,14 +146,13 @@ def describe_job_state(job: Job) -> str:
 
 
 def describe_job_time_left(job: Job) -> str:
-    """Return the time a job still takes, in words; empty if it is not known."""
+    """Describe how long a job still takes; empty if that is not known."""
     seconds = None if job.is_terminal else job.progress.left_s
     return "" if seconds is None else f"about {format_duration(seconds)} left"
 
 
 def describe_job_progress(job: Job) -> str:
-    """Return state, share done and time left of a job on one line: "train 43%, about 2 min
-    left"."""
+    """Describe a job on one line: state, share done and time left ("train 43%, about 2 min left")."""
     done = (
         f" {compute_job_share_done(job):.0%}"
         if job.started_at is not None and not job.is_terminal
@@ -180,7 +180,7 @@ def explain_waiting_job(job: Job) -> str:
 
 
 def _format_base_share(job: Job) -> str:
-    """Return the share done of the base that a job waits for, such as " (base 40%)"; else ""."""
+    """Return how much of the awaited base weights is fetched, such as " (base 40%)"; else ""."""
     why = job.waiting_for
     return f" (base {why.done:.0%})" if why is not None and why.done and not why.failed else ""
 
@@ -198,7 +198,7 @@ def _make_notebook_transfer_bar(title: str) -> Progress:
     from perennial.notebook import LiveHtml, render_transfer_bar
 
     place = LiveHtml()
-    return lambda done, total: place.update_shown_html(
+    return lambda done, total: place.replace_displayed_html(
         render_transfer_bar(title, done, total), is_last=done == total
     )
 
@@ -207,7 +207,7 @@ def _make_notebook_job_bar() -> Callable[[Job], None]:
     from perennial.notebook import LiveHtml, render_response_as_html
 
     place = LiveHtml()
-    return lambda job: place.update_shown_html(
+    return lambda job: place.replace_displayed_html(
         render_response_as_html(job) or "", is_last=job.is_terminal
     )
 

@@ -17,7 +17,7 @@ MOST_BYTES = 64 << 10
 
 
 def read_class_list(classes: str | Path | Sequence[str]) -> str:
-    """Return the text of a list of classes: that of a file, or of names given as a sequence.
+    """Return a list of class names as text, from a file or a sequence of names.
 
     Raises:
         ConfigError: there is no such file, it is no text, or it is too large.
@@ -38,7 +38,7 @@ def read_class_list(classes: str | Path | Sequence[str]) -> str:
 
 
 def list_classes(classes: Path) -> list[str]:
-    """Return the names in a file of classes, in the order of the outputs.
+    """Read the class names in a file, in the order of the classifier's outputs.
 
     Raises:
         ConfigError: see `read_class_list`.
@@ -59,7 +59,7 @@ def list_classes(classes: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class ClassifierUploadForm:
-    """A multipart form with the classes and the file of a classifier, as one source of bytes."""
+    """Multipart form body that uploads a classifier's weights with its list of classes."""
 
     file: FileSource
     classes: str
@@ -67,23 +67,23 @@ class ClassifierUploadForm:
 
     @property
     def content_type(self) -> str:
-        """Media type of the body, with its boundary."""
+        """Content-Type of the form, with its boundary."""
         return f"multipart/form-data; boundary={self.boundary}"
 
     @property
     def size(self) -> int:
-        """Number of bytes of the body."""
+        """Length of the form body in bytes."""
         return len(self._bytes_before_file) + self.file.size + len(self._closing_boundary)
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
-        """Yield the bytes of the body; `start` must be 0, since a form is sent in one piece."""
+        """Yield the bytes of the form body; `start` must be 0, since a form is sent in one piece."""
         assert start == 0, "a form is sent from its first byte"
         yield self._bytes_before_file
         yield from self.file.read_chunks()
         yield self._closing_boundary
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the body in hex."""
+        """Return the SHA-256 of the form body in hex."""
         digest = hashlib.sha256()
         for chunk in self.read_chunks():
             digest.update(chunk)

@@ -13,7 +13,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `versions.compare_with_pictures`, which a notebook shows with its pictures.
+    """Comparison of two versions with pictures of changed predictions, which a notebook shows.
 
     Attributes:
         compare: the counts.

@@ -29,7 +29,7 @@ SERVICE_NAME = "perennial"
 
 @dataclass(frozen=True)
 class ServiceConnection:
-    """A service and its key.
+    """URL and API key of the service to connect to.
 
     Attributes:
         key: None if no key was found.
@@ -55,7 +55,7 @@ class ServiceConnection:
 def find_service_connection(
     url: str | None = None, key: str | None = None, profile: str | None = None
 ) -> ServiceConnection:
-    """Return the service to connect to.
+    """Find URL and API key of a service in arguments, environment and configuration file.
 
     Raises:
         ConfigError: the named profile does not exist, the file cannot be read, or the URL is
@@ -118,7 +118,7 @@ def parse_service_url(url: str) -> str:
 
 
 def _try_split_url(url: str) -> SplitResult | None:
-    """Return the parts of an http or https URL with a host, or None."""
+    """Split an http or https URL with a host into parts; None for any other text."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError if it is not a number
@@ -133,7 +133,7 @@ def is_local_service(url: str) -> bool:
 
 
 def get_config_path() -> Path:
-    """Return the path of the file with the profiles."""
+    """Return the path of the configuration file, which stores service profiles."""
     import platformdirs
 
     # appauthor=False: on Windows, the folder would otherwise be perennial\perennial.
@@ -141,7 +141,7 @@ def get_config_path() -> Path:
 
 
 def read_profiles() -> dict[str, dict[str, str]]:
-    """Return the stored profiles by name.
+    """Read the service profiles in the configuration file, by name.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -175,7 +175,7 @@ def store_profile(profile: str, url: str, key: str) -> str:
 
 
 def remove_service_profile(profile: str) -> bool:
-    """Remove a profile with its key; return True if it existed."""
+    """Remove a service profile with its API key; return True if it existed."""
     remaining = read_profiles()
     if profile not in remaining:
         return False
@@ -186,7 +186,7 @@ def remove_service_profile(profile: str) -> bool:
 
 
 def _write_profiles(tables: dict[str, dict[str, str]]) -> None:
-    """Write the profiles atomically, readable only by their owner (0600)."""
+    """Write the service profiles atomically, readable only by their owner (0600)."""
     file = get_config_path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     toml_lines = []

@@ -34,7 +34,7 @@ MAX_ERRORS = 20
 
 
 class PerennialError(Exception):
-    """Base of all errors of this client; `str()` of each is a sentence that says what to do.
+    """Base class of the client's errors; `str()` of each is a sentence that says what to do.
 
     The text has no control characters, whatever the service sent, so that a traceback prints it as
     it is.
@@ -54,11 +54,11 @@ class UndecidedBatch(ConfigError):
 
 
 class NoKey(ConfigError):
-    """There is no key for the service."""
+    """There is no API key for the service."""
 
 
 class ServiceUnreachable(PerennialError):
-    """No response, or the connection broke and no further attempt may be made.
+    """The service cannot be reached, or the connection broke and the request must not be repeated.
 
     Attributes:
         is_sent: whether the service may have received the request.
@@ -70,8 +70,7 @@ class ServiceUnreachable(PerennialError):
 
 
 class DigestMismatch(PerennialError):
-    """The received bytes do not have the sha256 that the service named; none of them were
-    retained."""
+    """The downloaded bytes do not have the SHA-256 that the service named, so they were discarded."""
 
 
 class BadAnswer(PerennialError):
@@ -93,7 +92,7 @@ class Rejected(PerennialError):
 
 
 class APIError(PerennialError):
-    """The service answered with a problem.
+    """Base class of errors that the service returned.
 
     Attributes:
         status: HTTP status.
@@ -132,7 +131,7 @@ class APIError(PerennialError):
 
     @property
     def code(self) -> str:
-        """Last segment of `type`: `not-found`, `archive-too-large` …"""
+        """Error code of the service: the last segment of `type`, such as `not-found`."""
         return self.type.rpartition("/")[2]
 
     def __str__(self) -> str:
@@ -145,15 +144,15 @@ class APIError(PerennialError):
 
 
 class Invalid(APIError):
-    """A request that says something impossible (400, 415, 422)."""
+    """The service rejected the request as invalid (400, 415, 422)."""
 
 
 class Unauthorized(APIError):
-    """No key, or one that is unknown, revoked or expired (401)."""
+    """The API key is missing, unknown, revoked or expired (401)."""
 
 
 class Forbidden(APIError):
-    """The key's scope does not cover this (403)."""
+    """The API key's scope does not allow the request (403)."""
 
 
 class NotFound(APIError):
@@ -161,11 +160,11 @@ class NotFound(APIError):
 
 
 class Conflict(APIError):
-    """The request is not possible in the present state (409); `problem` describes the state."""
+    """The request conflicts with the resource's present state (409); `problem` describes the state."""
 
 
 class TooLarge(APIError):
-    """More bytes, entries or classes than the service takes (413)."""
+    """The request has more bytes, entries or classes than the service accepts (413)."""
 
 
 class TooManyRequests(APIError):
@@ -183,7 +182,7 @@ class ArchiveRejected(Invalid, Rejected):
 
 
 class JobEnded(PerennialError):
-    """A job that was waited for ended without a published version.
+    """Base class of errors for a job that ended without a published version.
 
     Attributes:
         job: the job as it ended.
@@ -202,11 +201,11 @@ class GateHeld(JobEnded):
 
 
 class JobRejected(JobEnded, Rejected):
-    """The batch cannot be used; the job says why."""
+    """The job found that the batch cannot be used, and says why."""
 
 
 class JobFailed(JobEnded):
-    """The service could not complete the job."""
+    """The job failed: the service could not complete it."""
 
 
 # Of both kinds, because callers may handle it as a failed job or as a missing base.
@@ -254,7 +253,7 @@ def build_api_error(status: int, headers: Mapping[str, str], body: bytes) -> API
 
 
 def _describe_response_without_problem(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    """Return a sentence for a response that is no JSON problem.
+    """Return an error message for an error response that is no JSON problem.
 
     HTML pages are not repeated in it.
     """
@@ -270,7 +269,7 @@ def _describe_response_without_problem(status: int, headers: Mapping[str, str], 
 
 
 def parse_retry_after(text: str | None) -> float | None:
-    """Return the value of Retry-After in seconds; it may be a number or a date."""
+    """Parse the Retry-After header into seconds; it may be a number or a date."""
     if not text:
         return None
     try:

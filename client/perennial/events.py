@@ -22,20 +22,20 @@ MAX_ID_DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class StreamedEvent:
-    """One event of a stream: its number (None: it has none) and its data."""
+    """One server-sent event: its number (None: it has none) and its JSON data."""
 
     id: int | None
     data: Any
 
 
 class TextLineSplitter:
-    """Splits a stream into lines of limited length."""
+    """Splits the bytes of an event stream into lines of limited length."""
 
     def __init__(self) -> None:
         self._decoder, self._rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
 
     def split_into_lines(self, chunk: bytes) -> Iterator[str]:
-        """Yield the lines completed by these bytes, without line ends. Raises BadAnswer if too
+        """Yield the lines that these bytes of an event stream complete. Raises BadAnswer if too
         long.
         """
         # Incremental: a chunk may end within a character as well as within a line.
@@ -48,14 +48,14 @@ class TextLineSplitter:
 
 
 class EventStreamParser:
-    """Parses the lines of a stream into events; an empty line ends an event."""
+    """Parses the lines of a server-sent event stream into events."""
 
     def __init__(self) -> None:
         self._id, self._data, self._size = "", list[str](), 0
 
     def parse_stream_line(self, line: str) -> StreamedEvent | None:
-        """Return the event that this line completes, or None. Raises BadAnswer if it is too
-        large.
+        """Parse a line of an event stream; return the event that it completes, if any. Raises
+        BadAnswer.
         """
         if line:
             name, _, value = line.partition(":")

@@ -13,7 +13,7 @@ OnEvent = Literal["stop", "continue"]
 
 # An enumeration, because type checkers narrow its only member, unlike a bare object().
 class NotGiven(Enum):
-    """The type of `NOT_GIVEN`, the default for fields that are not given; None resets a field."""
+    """Type of `NOT_GIVEN`, the default of arguments that leave a field unchanged; None resets it."""
 
     NOT_GIVEN = "not given"
 
@@ -25,12 +25,12 @@ NOT_GIVEN: Final = NotGiven.NOT_GIVEN
 
 
 def drop_fields_not_given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that were given."""
+    """Return the request fields without those that were not given."""
     return {name: value for name, value in fields.items() if value is not NOT_GIVEN}
 
 
 class ModelChanges(TypedDict, total=False):
-    """Fields of a model that can be changed; None resets them.
+    """Fields that an update of a model may change; None resets them.
 
     `recipe` and `gate` are merged, for later tasks. `on_held`, `on_rejected`, `on_failed`: later
     batches wait for a person (stop) or continue. `training_data_days`: days for which images are
@@ -51,7 +51,7 @@ class ModelChanges(TypedDict, total=False):
 
 
 class NewModel(ModelChanges, total=False):
-    """Fields of a new model; the service's defaults apply to missing ones.
+    """Fields of a request that creates a model; the service has defaults for missing ones.
 
     `problem`: what it predicts for an image; classification by default. `architecture`: a
     name, or a name with hyper-parameters. `base`: random, pretrained, the id of an upload, or
@@ -71,8 +71,7 @@ class NewModel(ModelChanges, total=False):
 
 
 class BatchOptions(TypedDict, total=False):
-    """Options for reading a batch that is ambiguous; see `perennial.pack.open_batch` for their
-    kinds.
+    """Options for reading an ambiguous batch; see `perennial.pack.open_batch`.
 
     `kind`: folder, csv, webdataset, parquet, imagefolder, coco, yolo, urls or archive. `layout`,
     `one_class`, `classes`, `image`, `label`, `table`, `names_pattern`, `known_classes`: the classes

@@ -17,7 +17,7 @@ _TIMES = "_at"
 
 
 def build_data_frame_of_response(answer: Table) -> DataFrame:
-    """Return a tabular response as a DataFrame.
+    """Convert a tabular API response to a pandas DataFrame.
 
     `Metrics`: rows are versions, columns are tasks, NaN where not measured. `Predict`: one row per
     image in order, with `error` for unusable ones. `Compare`: one row per class.
@@ -36,7 +36,8 @@ def build_data_frame_of_response(answer: Table) -> DataFrame:
 
 
 def build_data_frame_of_items(items: Sequence[Any], kind: Any = None) -> DataFrame:
-    """Return a DataFrame with one row per item; nested fields are columns such as `progress.step`.
+    """Convert API objects to a DataFrame, one row each; nested fields become `progress.step`
+    columns.
 
     Times (`created_at`) become timestamps in UTC; lists stay lists.
 

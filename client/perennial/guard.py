@@ -29,7 +29,7 @@ _ECHOED = re.compile(r"[\x21-\x7e]+")
 
 
 def make_safe_filename(text: object) -> str:
-    """Return a name that can only denote a file in the folder it is joined to.
+    """Make a file name safe: it can only denote a file in the folder it is joined to.
 
     Raises:
         BadAnswer: the name is unsafe.
@@ -70,7 +70,7 @@ def quote_shell_word(text: object) -> str:
 
 
 def build_api_path(*parts: str | int) -> str:
-    """Return `/v1/…` of these parts, each as one segment.
+    """Build an API path `/v1/…` from parts, each escaped as one segment.
 
     Raises:
         BadAnswer: one of them would lead to another path.
@@ -85,7 +85,7 @@ def build_api_path(*parts: str | int) -> str:
 
 
 def require_same_origin(location: str, base_url: str, below: str) -> str:
-    """Return the path of a `Location`, if it is on the service itself.
+    """Return the path of a `Location` header if it is on the service itself. Raises BadAnswer.
 
     Args:
         base_url: URL of the service.
@@ -113,7 +113,7 @@ def require_same_origin(location: str, base_url: str, below: str) -> str:
 
 
 def parse_whole_number(value: object, name: str) -> int:
-    """Return a number that identifies something, such as a version.
+    """Check that a value of a response, such as a version's number, is a whole number.
 
     Raises:
         BadAnswer: it is not an integer, or is negative.
@@ -127,7 +127,7 @@ def parse_whole_number(value: object, name: str) -> int:
 
 
 def parse_number_in_response_header(value: str | None, name: str) -> int:
-    """Return the number in a header.
+    """Parse the whole number in a response header.
 
     Raises:
         BadAnswer: the header is missing, or is not a number.
@@ -141,7 +141,7 @@ def parse_number_in_response_header(value: str | None, name: str) -> int:
 
 
 def drop_unsafe_header_value(value: str | None) -> str:
-    """Return a value that may be sent back to the service, such as an ETag or a cursor, else ""."""
+    """Return a header value if it is safe to send back to the service (ETag, cursor), else ""."""
     text = value or ""
     return text if len(text) <= MAX_ECHOED_CHARS and _ECHOED.fullmatch(text) else ""
 
@@ -162,7 +162,7 @@ def escape_json_text(text: str) -> str:
 
 
 def quote_refused_value(value: object) -> str:
-    """Return a refused value for an error message: on one line, quoted, and short."""
+    """Quote a refused value for an error message: on one line, and shortened."""
     text = make_text_one_line(str(value))
     return f"“{text[:80]}…”" if len(text) > 80 else f"“{text}”"
 

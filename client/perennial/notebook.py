@@ -42,8 +42,7 @@ _IMAGE = "width:100%;image-rendering:pixelated;display:block"
 
 
 def render_response_as_html(answer: Any) -> str | None:
-    """Return the HTML of a model, version, job, comparison or matrix; None for any other
-    response."""
+    """Render a model, version, job, comparison or matrix as HTML for notebooks; None for others."""
     for kind, show in _SHOWN.items():
         if isinstance(answer, kind):
             return f'<div style="{_BOX}">{show(answer)}</div>'
@@ -51,7 +50,7 @@ def render_response_as_html(answer: Any) -> str | None:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """Return the HTML of a comparison of two versions, with pictures of the images that flipped."""
+    """Render a comparison of two versions as HTML, with pictures of the images that flipped."""
     a, b = comparison.compare.a.version, comparison.compare.b.version
     figures = []
     for image, content in zip(comparison.images, comparison.pictures, strict=True):
@@ -67,7 +66,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def is_notebook() -> bool:
-    """Return True in the kernel of a notebook, which shows HTML."""
+    """Return True if the code runs in a notebook, which can show HTML."""
     ipython = sys.modules.get("IPython")
     # IPython may be imported without a notebook, as in its own shell; only a kernel shows HTML.
     shell = ipython.get_ipython() if ipython is not None else None
@@ -75,7 +74,7 @@ def is_notebook() -> bool:
 
 
 class LiveHtml:
-    """Place below a notebook cell whose HTML is drawn repeatedly."""
+    """A display area below a notebook cell, whose HTML can be replaced repeatedly."""
 
     def __init__(self) -> None:
         # By name, because IPython is no dependency: only a notebook brings it.
@@ -83,8 +82,8 @@ class LiveHtml:
         self._handle: Any = None
         self._drawn = 0.0
 
-    def update_shown_html(self, content: str, *, is_last: bool = False) -> None:
-        """Replace the displayed HTML, unless it was drawn a moment ago and more will follow."""
+    def replace_displayed_html(self, content: str, *, is_last: bool = False) -> None:
+        """Replace the HTML shown in a notebook, at most a few times per second."""
         now = time.monotonic()
         # Each drawing is a message from the kernel to the browser,
         # and chunks arrive far more often.
@@ -99,7 +98,7 @@ class LiveHtml:
 
 
 def render_transfer_bar(title: str, done: int, total: int | None) -> str:
-    """Return the HTML bar of a transfer, in bytes."""
+    """Render the progress of an upload or download as an HTML bar, in bytes."""
     amount = f"{_format_bytes(done)} of {_format_bytes(total)}" if total else _format_bytes(done)
     bar = _render_share_bar(done / total if total else 0.0, _GOOD)
     return f'<div style="{_BOX}">{_escape_text(title)}: {amount}{bar}</div>'
@@ -133,7 +132,7 @@ def _render_model(model: Model | ListedModel) -> str:
 
 
 def _render_attention(entry: Attention, model: str) -> str:
-    """Return the HTML of an item that waits for a person, with the commands that settle it."""
+    """Render a decision that a model waits for as HTML, with the commands that make it."""
     commands = [
         f"<li><code>{_escape_text(format_action_command(action, model))}</code></li>"
         for action in entry.actions
@@ -269,8 +268,7 @@ def _render_accuracy_cell(accuracy: float | None, *, is_edited: bool) -> str:
 
 
 def _escape_text(value: object) -> str:
-    """Escape a value as one line of text, valid between tags and in attributes; long ones are
-    cut."""
+    """Escape a value for HTML text and attributes, on one line and shortened."""
     # Cut before it is escaped, so that no entity is cut in two.
     text = make_text_one_line(str(value)[:MOST_CHARS])
     return html.escape(text if len(str(value)) <= MOST_CHARS else f"{text}…", quote=True)
@@ -281,7 +279,7 @@ def _format_bytes(size: int) -> str:
 
 
 def _format_mean_accuracy(accuracy: Sequence[float | None]) -> str:
-    """Return the mean of the measured accuracies as text."""
+    """Format the mean of a version's measured accuracies."""
     measured = [one for one in accuracy if one is not None]
     tasks = format_count(len(measured), "task")
     return f"{sum(measured) / len(measured):.3f} over {tasks}" if measured else ""
@@ -319,7 +317,7 @@ def _render_share_bar(share: float, color: str) -> str:
 
 
 def _render_pairs_table(rows: Iterable[tuple[str, str]]) -> str:
-    """Return an HTML table of names and values, without empty values."""
+    """Render names and values as an HTML table, without empty values."""
     row_texts = [
         f'<tr><td style="{_CELL};{_QUIET}">{_escape_text(name)}</td><td '
         f'style="{_CELL}">{_escape_text(value)}</td></tr>'
@@ -330,8 +328,7 @@ def _render_pairs_table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table of cells that are HTML; the first column is text, the others are
-    figures."""
+    """Render an HTML table from cells of HTML; all columns but the first are figures."""
     styles = [_CELL] + [_NUMBER] * (len(head) - 1)
     names = "".join(
         f'<th style="{style}">{_escape_text(name)}</th>'

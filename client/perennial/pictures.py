@@ -21,8 +21,8 @@ _ORIENTATION = 0x0112
 _TAKEN = "files, their bytes, opened files, PIL images, or arrays of numbers from 0 to 255"
 
 
-def read_form_parts(images: Images) -> list[Part] | None:
-    """Return the parts of a form, each with the bytes of a file; None for arrays.
+def convert_images_to_form_parts(images: Images) -> list[Part] | None:
+    """Convert images to predict into parts of a multipart form; None if they are arrays.
 
     Raises:
         TypeError: an item has an unsupported type, or files and arrays are mixed.
@@ -47,7 +47,7 @@ def read_form_parts(images: Images) -> list[Part] | None:
 
 
 def convert_arrays_to_nested_lists(images: Any) -> Any:
-    """Return arrays, or lists of them, as nested lists of numbers."""
+    """Convert image arrays, or lists of them, to nested lists of numbers for JSON."""
     # NumPy arrays and tensors of PyTorch share this method, so neither library is imported.
     if hasattr(images, "tolist"):
         return images.tolist()
@@ -67,14 +67,14 @@ def _is_image_file(image: Any) -> bool:
 
 
 def _is_pil_image(image: Any) -> bool:
-    """Return True for a PIL image, without importing PIL."""
+    """Return True if an object is a PIL image, without importing PIL."""
     # If PIL was never imported, no object can be one of its images.
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)
 
 
 def _read_image_with_name(image: Any, number: int) -> tuple[str, bytes]:
-    """Return the name that the prediction will have, and the bytes of a file."""
+    """Return name and bytes of an image to predict, given as path, file, bytes or PIL image."""
     # The name labels the prediction, so that a person can tell the images apart.
     unnamed = f"image-{number}"
     if isinstance(image, bytes):
@@ -94,7 +94,7 @@ def _read_image_with_name(image: Any, number: int) -> tuple[str, bytes]:
 
 
 def _get_file_name_of_path(path: Any) -> str:
-    """Return the last part of a path, or "".
+    """Return the file name at the end of a path; "" if there is none.
 
     The name of an opened file may be a number, and a PIL image often has none.
     """
@@ -102,9 +102,7 @@ def _get_file_name_of_path(path: Any) -> str:
 
 
 def _encode_picture_as_png(picture: Any) -> bytes:
-    """Return a lossless PNG with colour profile and orientation, which the service applies as for
-    files.
-    """
+    """Encode a PIL image as lossless PNG, with its colour profile and orientation."""
     if picture.mode in _WITHOUT_SCALE:
         raise TypeError(
             f"A picture of the mode {picture.mode!r} does not say which number is white: convert "

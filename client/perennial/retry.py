@@ -23,7 +23,7 @@ LASTING = frozenset({"storage-full", "schema-outdated"})
 
 @dataclass(frozen=True)
 class Retries:
-    """Number of attempts, and pauses with full jitter, so that clients do not all retry at once.
+    """Rules for repeating failed requests: number of attempts, and random pauses that grow.
 
     Attributes:
         attempts: maximum number of attempts, including the first; 1: no repetition.
@@ -39,8 +39,7 @@ class Retries:
     patience_s: float = 300.0
 
     def copy_for_transfers(self) -> Self:
-        """Return the same rules for a resumable transfer, which may outlast minutes without a
-        connection.
+        """Return rules with more attempts, for a resumable transfer that may outlast an outage.
 
         A limit of one attempt is kept.
         """
@@ -53,9 +52,7 @@ class Retries:
     def compute_pause_seconds(
         self, error: PerennialError, attempt: int, is_replayable: bool
     ) -> float | None:
-        """Return the seconds until the next attempt after the `attempt`-th (from 1); None:
-        no more.
-        """
+        """Return the seconds to wait before the next attempt after an error; None to give up."""
         if attempt >= self.attempts or not _is_safe_to_repeat(error, is_replayable):
             return None
         retry_after_s = error.retry_after_s if isinstance(error, APIError) else None
@@ -67,9 +64,7 @@ class Retries:
 
 
 def is_service_error_temporary(error: PerennialError) -> bool:
-    """Return True if the error may pass by itself, as during a restart of the service or its
-    proxy.
-    """
+    """Return True if the service's error may pass by itself, as during a restart."""
     if not isinstance(error, APIError):
         return isinstance(error, ServiceUnreachable)
     return error.status in ALWAYS | IF_REPLAYABLE and error.code not in LASTING

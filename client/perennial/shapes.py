@@ -37,16 +37,16 @@ _LARGEST = 1 << 63
 
 
 class _FieldTypeMismatch(Exception):
-    """A value of another type than its field."""
+    """A JSON value has another type than the response's field."""
 
 
 class ResponseObject:
-    """Base class of all responses; their field `extra` has unknown fields by name."""
+    """Base class of all API responses; their field `extra` has unknown fields by name."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the response as a dict of JSON values, including `extra`."""
+        """Convert the response to a dict of JSON values, including `extra`."""
         fields: dict[str, Any] = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -58,19 +58,19 @@ class ResponseObject:
         return fields
 
     def _repr_html_(self) -> str | None:
-        """Return HTML for notebooks, or None for types that have none."""
+        """Return the response as HTML for notebooks, or None for types that have none."""
         from perennial.notebook import render_response_as_html
 
         return render_response_as_html(self)
 
 
 class Table(ResponseObject):
-    """Base class of responses that are tables."""
+    """Base class of API responses that can be converted to a pandas DataFrame."""
 
     __slots__ = ()
 
     def to_pandas(self) -> DataFrame:
-        """Return the table as a pandas DataFrame: see `perennial.frames`.
+        """Convert the response to a pandas DataFrame: see `perennial.frames`.
 
         Raises:
             ExtraMissing: pandas is not installed.
@@ -81,7 +81,7 @@ class Table(ResponseObject):
 
 
 def convert_to_json(value: Any) -> Any:
-    """Return a value as JSON, converting shapes in lists and dicts too."""
+    """Convert a value to JSON, including response objects in lists and dicts."""
     if isinstance(value, ResponseObject):
         return value.to_dict()
     if isinstance(value, list):
@@ -92,7 +92,7 @@ def convert_to_json(value: Any) -> Any:
 
 
 def convert_from_json(kind: type[T], value: Any) -> T:
-    """Return a JSON value as the given type.
+    """Convert a JSON value to an object of the given type. Raises BadAnswer if it does not fit.
 
     Raises:
         BadAnswer: a value in it has another type.
@@ -105,7 +105,7 @@ def convert_from_json(kind: type[T], value: Any) -> T:
 
 
 def _get_json_reader_of_type(kind: Any) -> Read:
-    """Return the function that converts JSON to a type in the annotations of a shape."""
+    """Return the function that converts JSON to a type, built on first use."""
     if kind not in _readers:
         _readers[kind] = _build_json_reader(kind)
     return _readers[kind]
@@ -133,7 +133,7 @@ def _return_unchanged(value: Any) -> Any:
 
 
 def _get_scalar_types(kind: Any) -> tuple[type, ...]:
-    """Return the plain types of an annotation; for an enumeration, those of its values."""
+    """Return the scalar types that an annotation allows; for a Literal those of its values."""
     if typing.get_origin(kind) is Literal:
         return tuple({type(one) for one in typing.get_args(kind)})
     return (kind,) if kind in (int, float, str, bool, types.NoneType) else ()
@@ -160,9 +160,7 @@ def _require_one_of_types(kinds: tuple[type, ...], value: Any) -> Any:
 
 
 def _build_union_type_reader(kinds: tuple[Any, ...]) -> Read:
-    """Return a reader that picks the best-fitting shape for objects, and other types by their own
-    type.
-    """
+    """Return a reader for a union type: for objects it picks the class that fits best."""
     shapes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     by_type = {
         origin: _get_json_reader_of_type(kind)
@@ -185,7 +183,7 @@ def _build_union_type_reader(kinds: tuple[Any, ...]) -> Read:
 
 
 def _rank_response_class_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
-    """Return a sort key of an object's fit to a shape.
+    """Rank how well a JSON object fits a response class; higher is better.
 
     It is (all required fields are present, minus the number of unknown fields, number of required
     fields).
@@ -226,5 +224,5 @@ def _build_object_reader(kind: type[Any]) -> Read:
 
 
 def _get_json_field_name(name: str) -> str:
-    """Return a field's name in JSON: `class_` is `class`, a keyword of Python."""
+    """Return the JSON name of a response field: `class_` becomes `class`, a keyword of Python."""
     return name.removesuffix("_")

@@ -32,22 +32,22 @@ Progress = Callable[[int, int], None]
 
 
 class TransferSource(Protocol):
-    """A source of bytes that can be read repeatedly with the same result."""
+    """Protocol of bytes to upload, which can be read repeatedly from any position."""
 
     @property
     def size(self) -> int:
-        """Number of bytes."""
+        """Number of bytes to upload."""
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
-        """Yield the bytes from `start` to the end."""
+        """Yield the bytes to upload from `start` on."""
 
     def sha256(self) -> str:
-        """Return the SHA-256 of all bytes in hex."""
+        """Return the SHA-256 of the bytes to upload, in hex."""
 
 
 @dataclass(frozen=True)
 class BytesSource:
-    """Bytes in memory. `reading`: options for the service to read them."""
+    """Upload of bytes in memory. `reading`: options for how the service reads them."""
 
     content: bytes
     reading: Mapping[str, str] = field(default_factory=dict)
@@ -64,13 +64,13 @@ class BytesSource:
         return hashlib.sha256(self.content).hexdigest()
 
     def identity(self) -> str:
-        """Return a text that identifies these bytes."""
+        """Return a text that identifies the bytes in a later run."""
         return self.sha256()
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """An archive on disk. `reading`: options for the service to read it."""
+    """Upload of a file on disk. `reading`: options for how the service reads it."""
 
     path: Path
     size: int
@@ -91,16 +91,14 @@ class FileSource:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def identity(self) -> str:
-        """Return file, size and modification time, which identify the bytes without reading
-        them.
-        """
+        """Identify the file by inode, size and modification time, without reading it."""
         status = self.path.stat()
         return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
 
 @dataclass(frozen=True)
 class PackedSource:
-    """A folder or data set that `perennial.pack` reads; its errors become errors of this client."""
+    """Upload of a folder or data set that `perennial.pack` packs."""
 
     batch: TransferSource
 
@@ -118,7 +116,7 @@ class PackedSource:
             return self.batch.sha256()
 
     def identity(self) -> str:
-        """Return a text that identifies these bytes."""
+        """Return a text that identifies the packed batch in a later run."""
         # A batch of the caller's own needs no more than `TransferSource` asks for.
         batch_identity = getattr(self.batch, "identity", None)
         with _translate_pack_errors():
@@ -129,13 +127,13 @@ class PackedSource:
             )
 
     def describe(self) -> str:
-        """Return a sentence with the number of images, their classes, and their origin."""
+        """Describe the packed batch in a sentence: number of images, classes and origin."""
         with _translate_pack_errors():
             return str(self.batch.describe()) if hasattr(self.batch, "describe") else ""
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences for a person, about files left out or worth a look."""
+        """Warnings about the packed batch for a person, such as files left out."""
         return list(getattr(self.batch, "warnings", ()))
 
 
@@ -153,8 +151,7 @@ BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | TransferSource
 
 
 def prepare_batch_source(batch: BatchIn, **options: Any) -> TransferSource:
-    """Return the source of a batch: bytes and archives unchanged, folders and data sets packed as a
-    tar.
+    """Turn a batch of any supported kind into bytes to upload; folders and data sets become a tar.
 
     Args:
         options: options of the adapter that reads a folder or data set (`perennial.pack`), or for
@@ -207,7 +204,7 @@ def _has_known_reading_options_only(options: Mapping[str, Any]) -> bool:
 
 
 def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the reading options as they are sent. Raises ConfigError."""
+    """Encode options for reading a batch as query parameters. Raises ConfigError."""
     if not options:
         return {}
     from perennial.pack.rules.options import (
@@ -242,7 +239,7 @@ def _pack_as_tar(source: Any, options: Mapping[str, Any]) -> TransferSource:
 
 
 def compute_source_identity(source: TransferSource) -> str:
-    """Return a text that identifies a source's bytes also in a later run."""
+    """Return a text that identifies a source's bytes also in a later run, to resume its upload."""
     source_identity = getattr(source, "identity", None)
     return (
         str(source_identity())
@@ -252,17 +249,17 @@ def compute_source_identity(source: TransferSource) -> str:
 
 
 def format_content_digest(sha256: str) -> str:
-    """Return the value of Content-Digest (RFC 9530) for a SHA-256 in hex."""
+    """Format a SHA-256 in hex as the header Content-Digest (RFC 9530)."""
     return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"
 
 
 def format_tus_checksum(chunk: bytes) -> str:
-    """Return the value of Upload-Checksum for one piece."""
+    """Compute the header Upload-Checksum of one upload piece."""
     return f"sha256 {base64.b64encode(hashlib.sha256(chunk).digest()).decode()}"
 
 
 def parse_etag_digest(etag: str | None) -> str | None:
-    """Return the SHA-256 in hex that an ETag contains, or None."""
+    """Parse the SHA-256 in an ETag into hex; None if it has none."""
     # A proxy that compresses weakens the ETag; the digest in it is still that of the whole file.
     text = (etag or "").removeprefix("W/").strip('"')
     try:
@@ -272,7 +269,8 @@ def parse_etag_digest(etag: str | None) -> str | None:
 
 
 class UploadLocationCache:
-    """Stores the location of one upload in the user's cache folder until its batch is submitted.
+    """Remembers the location of an unfinished upload in the user's cache folder, to resume it
+    later.
 
     Args:
         url, model: URL of the service, and the model that the batch is for.
@@ -289,7 +287,7 @@ class UploadLocationCache:
         )
 
     def read_stored_path(self) -> str | None:
-        """Return the upload's path that an earlier run stored, or None."""
+        """Read the location of an upload that an earlier run stored; None if there is none."""
         try:
             # The caller checks the location, since another program may have written the file.
             return str(json.loads(self._file.read_text())["location"])
@@ -298,13 +296,13 @@ class UploadLocationCache:
             return None
 
     def store_upload_path(self, location: str) -> None:
-        """Store the upload's path; if that fails, other runs cannot resume the upload."""
+        """Store the location of an upload, so that a later run can resume it."""
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file.write_text(json.dumps({"location": location}))
 
     def remove_stored_path(self) -> None:
-        """Remove the record, because the batch is submitted or refused, or the upload is gone."""
+        """Delete the stored location of an upload that is finished or gone."""
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)
 
@@ -324,7 +322,7 @@ class Downloaded:
 
 
 def hash_file_content(path: Path) -> hashlib._Hash:
-    """Return a SHA-256 hash object that has read the file."""
+    """Read a file and return its SHA-256 hash object."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

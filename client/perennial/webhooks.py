@@ -25,15 +25,13 @@ TOLERANCE_S = 300.0
 
 
 class NotVerified(PerennialError):
-    """A request that the service did not send, or not recently: answer 400 and ignore its
-    content.
-    """
+    """A webhook request is not authentic or too old: answer 400 and ignore its content."""
 
 
 def verify(
     body: bytes | str, headers: Mapping[str, str], secret: str, *, tolerance_s: float = TOLERANCE_S
 ) -> dict[str, Any]:
-    """Verify the signature of a request and return its event, `{"type", "timestamp", "data"}`.
+    """Verify a webhook request's signature and return its event, `{"type", "timestamp", "data"}`.
 
     An event may be delivered twice, with the same `headers["webhook-id"]`: remember the last ones.
 

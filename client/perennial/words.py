@@ -83,7 +83,7 @@ def format_duration(seconds: float) -> str:
 
 
 def describe_repeated_batch(model: str, repeats: Repeats) -> str:
-    """Return a sentence saying that a model has a batch already, with the standing of its task."""
+    """Tell that a model has learned the same batch before, as which task."""
     version = f", version {repeats.version}" if repeats.version is not None else ""
     return (
         f"{model} has this batch: it is task {repeats.task} ({repeats.standing}{version}), and is "
@@ -94,7 +94,7 @@ def describe_repeated_batch(model: str, repeats: Repeats) -> str:
 def describe_held_version(
     model: Model, version: Version, entry: Attention | None, job: str, url: str
 ) -> str:
-    """Return why a version is held and how to continue.
+    """Explain why the gate holds a version, and how to continue.
 
     Args:
         job: the job that made the version.
@@ -115,7 +115,10 @@ def describe_held_version(
         if entry and entry.actions
         else _suggest_retry_command(job)
     )
-    reasons = [*describe_failed_checks(version), *locate_lost_images(url, model.name, version)]
+    reasons = [
+        *describe_failed_checks(version),
+        *locate_page_of_lost_images(url, model.name, version),
+    ]
     return "\n".join([first, *(f"  {reason}" for reason in reasons), *next_steps])
 
 
@@ -130,14 +133,13 @@ def _suggest_retry_command(job: str) -> list[str]:
 
 
 def explain_missing_base_weights(job: Job) -> str | None:
-    """Return why a job cannot get its base's weights and what to do; None if they may still
-    arrive."""
+    """Explain why a job cannot get its base weights; None if they may still arrive."""
     why = job.waiting_for
     return make_text_one_line(why.detail) if why is not None and why.failed else None
 
 
 def describe_attention_item(model: str, entry: Attention | None) -> list[str]:
-    """Return an item that waits for a person, and the commands that settle it."""
+    """Describe a decision that a model waits for, and the commands that make it."""
     if entry is None:
         return []
     settle = _format_attention_commands(model, entry)
@@ -155,7 +157,7 @@ def _format_attention_commands(model: str, entry: Attention) -> list[str]:
 
 
 def describe_failed_checks(version: Version) -> Iterator[str]:
-    """Yield the checks that a version did not pass, each in words with its numbers."""
+    """Describe each gate check that a version failed, with its numbers."""
     for check in version.gate.checks:
         if not check.passed:
             yield make_text_one_line(
@@ -163,16 +165,15 @@ def describe_failed_checks(version: Version) -> Iterator[str]:
             )
 
 
-def locate_lost_images(url: str, model: str, version: Version) -> Iterator[str]:
-    """Yield the address of the page that shows images which failed checks have named, if any."""
+def locate_page_of_lost_images(url: str, model: str, version: Version) -> Iterator[str]:
+    """Yield the URL of the page that shows the images on which failed checks lost, if any."""
     if version.parent and any(check.pictures for check in version.gate.checks):
         page = f"{url}/ui/models/{quote(model, safe='')}/compare"
         yield f"Look at these images: {page}?a={version.parent}&b={version.number}"
 
 
 def describe_compared_versions(version: Version) -> Iterator[str]:
-    """Yield a sentence about the versions a published version was compared with; none for a first
-    one."""
+    """Describe which versions a published version was compared with; nothing for a first one."""
     if version.gate.visible is not None:
         yield version.gate.visible.detail
     elif version.parent:
@@ -182,7 +183,7 @@ def describe_compared_versions(version: Version) -> Iterator[str]:
 
 
 def describe_unmeasured_checks(version: Version) -> Iterator[str]:
-    """Yield lines on the gate's checks: those not measured, and losses that the others detect."""
+    """Describe gate checks that were not measured, and which losses the others can detect."""
     for check in version.gate.checks:
         if check.not_measured is not None:
             yield f"{check.name}: not measured, {check.not_measured}"
@@ -202,7 +203,7 @@ def _format_numbers_of_gate_check(check: GateCheck) -> str:
 
 
 def format_action_command(action: Action, model: str) -> str:
-    """Return the command for a request; a request without a command stays a request."""
+    """Format an API request as a command of the command line, if one exists."""
     body = {} if action.body is None else action.body.to_dict()
     step = ApiRequestForAdvice(action.method, action.path, body=body)
     return _find_command_of_request(step, model) or make_text_one_line(
@@ -211,8 +212,7 @@ def format_action_command(action: Action, model: str) -> str:
 
 
 def replace_requests_by_task_commands(text: str, model: str, task: int | None) -> str:
-    """Replace the requests in a sentence about a batch by commands, as
-    `replace_requests_by_commands`.
+    """Replace API requests in a sentence about a task by commands of the command line.
 
     Args:
         model, task: name or id of the model, and the number of the batch's task; None: unknown.
@@ -227,7 +227,7 @@ def replace_requests_by_task_commands(text: str, model: str, task: int | None) -
 
 
 def replace_requests_by_commands(text: str) -> str:
-    """Replace the requests and parameters in a sentence of the service by commands.
+    """Replace API requests and query parameters in a sentence by commands and options.
 
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
@@ -266,8 +266,7 @@ def _find_command_of_request(step: ApiRequestForAdvice, model: str | None) -> st
 
 
 def describe_left_out_files_and_entries(report: BatchReport) -> list[str]:
-    """Return sentences about the files and entries of a batch that could not be used, one for each
-    kind."""
+    """Describe the files and table entries of a batch that could not be used."""
     if not report.rejected_count:
         return describe_bad_entries(report)
     examples = "; ".join(f"{one.path} ({one.reason})" for one in (report.rejected or [])[:3])
@@ -277,8 +276,7 @@ def describe_left_out_files_and_entries(report: BatchReport) -> list[str]:
 
 
 def describe_bad_entries(report: BatchReport) -> list[str]:
-    """Return a sentence about the entries of a batch's label table that were left out, if there are
-    any."""
+    """Describe the label-table entries of a batch that were left out, if there are any."""
     if not report.bad_entries_count:
         return []
     examples = "; ".join(f"{one.where}: {one.reason}" for one in (report.bad_entries or [])[:3])
@@ -288,7 +286,9 @@ def describe_bad_entries(report: BatchReport) -> list[str]:
 
 
 def describe_findings(task: Task) -> list[str]:
-    """Return findings in the images of a batch beyond its warnings, in two lines at most."""
+    """Summarise findings in a batch's images that its warnings do not mention, in two lines at
+    most.
+    """
     findings = (task.report.data.findings if task.report.data else None) or []
     texts = [one.text for one in findings if one.text not in task.warnings]
     more = len(texts) - 1

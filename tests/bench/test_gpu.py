@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bench.gpu import carry, runner, table
-from bench.gpu.result import StepResult, read_result_file
-from bench.gpu.runner import Options, run_steps_within_budget
-from bench.gpu.steps import BUDGETS_S, LIMIT_S, STEPS, Step, list_program_steps
+from bench.gpu.result import GpuCheckStepResult, read_result_file
+from bench.gpu.runner import GpuCheckOptions, run_steps_within_budget
+from bench.gpu.steps import BUDGETS_S, LIMIT_S, STEPS, GpuCheckStep, list_program_steps
 
 ROOT = Path(__file__).parents[2]
 WORK = """
@@ -33,16 +33,16 @@ def hang(run):
 """
 
 
-def make_step(name: str, function: str, limit_s: float = 60) -> Step:
-    return Step(name, "check", "nothing", limit_s, 1, "1", f"work:{function}")
+def make_step(name: str, function: str, limit_s: float = 60) -> GpuCheckStep:
+    return GpuCheckStep(name, "check", "nothing", limit_s, 1, "1", f"work:{function}")
 
 
 @pytest.fixture
-def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuCheckOptions:
     """Of steps that are functions of WORK."""
     (tmp_path / "work.py").write_text(WORK)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return Options("cpu", True, tmp_path / "gpu.json", budget_s=600)
+    return GpuCheckOptions("cpu", True, tmp_path / "gpu.json", budget_s=600)
 
 
 def test_two_calls_take_at_most_16_minutes() -> None:
@@ -54,7 +54,7 @@ def test_two_calls_take_at_most_16_minutes() -> None:
 
 
 def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
-    options: Options, monkeypatch: pytest.MonkeyPatch
+    options: GpuCheckOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "SLOWDOWN", 1)
     steps = [
@@ -63,7 +63,9 @@ def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
         make_step("good", "measure"),
     ]
     steps.append(
-        Step("elsewhere", "check", "nothing", 60, 1, "1", "work:hang", ("cuda",), "a reason")
+        GpuCheckStep(
+            "elsewhere", "check", "nothing", 60, 1, "1", "work:hang", ("cuda",), "a reason"
+        )
     )
     run_steps_within_budget(steps, options)
     outcomes = read_result_file(options.out).steps
@@ -80,7 +82,7 @@ def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
     assert outcomes["good"].figures["device"] == "cpu" and outcomes["good"].machine is not None
     repeated: list[str] = []
 
-    def note(step: Step, *_: object) -> StepResult:
+    def note(step: GpuCheckStep, *_: object) -> GpuCheckStepResult:
         repeated.append(step.name)
         return outcomes["good"]
 
@@ -89,10 +91,10 @@ def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
     assert repeated == ["failure", "limit", "elsewhere"]
 
 
-def test_a_step_without_time_left_is_missing_and_the_page_says_so(options: Options) -> None:
+def test_a_step_without_time_left_is_missing_and_the_page_says_so(options: GpuCheckOptions) -> None:
     assert (
         run_steps_within_budget(
-            [make_step("late", "measure")], Options("cpu", True, options.out, 0)
+            [make_step("late", "measure")], GpuCheckOptions("cpu", True, options.out, 0)
         ).steps
         == {}
     )

@@ -12,7 +12,7 @@ from core.packaged import packaged_base
 from perennial import Perennial
 from tools.compare_methods import comparison
 from tools.compare_methods.comparison import ComparisonOptions, compare_methods
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.outcome import WORDS
 from tools.compare_methods.split import SplitSettings
 
@@ -102,7 +102,7 @@ def test_a_class_without_a_readable_image_is_an_error(colours: Path, tmp_path: P
                 (colours / "blue" / "00.png").read_bytes() if label == "elm" else b"no image"
             )
     with pytest.raises(
-        CannotCompare, match=r"Of ash no image to learn from can be read\. Each class"
+        ComparisonImpossible, match=r"Of ash no image to learn from can be read\. Each class"
     ):
         compare_methods(tmp_path / "trees", SMALL, lambda line: None)
 
@@ -121,6 +121,6 @@ def test_a_missing_library_is_named_with_its_command(
     colours: Path, monkeypatch: pytest.MonkeyPatch, rows: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(comparison, "find_spec", lambda name: None)
-    with pytest.raises(CannotCompare) as refused:
+    with pytest.raises(ComparisonImpossible) as refused:
         compare_methods(colours, ComparisonOptions(rows=rows), lambda line: None)
     assert all(part in str(refused.value) for part in words)

@@ -10,7 +10,7 @@ import small_batches
 from PIL import Image
 
 from perennial import Perennial
-from perennial.pictures import convert_arrays_to_nested_lists, read_form_parts
+from perennial.pictures import convert_arrays_to_nested_lists, convert_images_to_form_parts
 
 PIXELS = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
 
@@ -41,14 +41,14 @@ def named(file: io.BytesIO, name: Any) -> io.BytesIO:
     ids=["bytes", "file", "named file", "file of a number"],
 )
 def test_files_are_read_and_keep_their_names(image: Any, name: str) -> None:
-    assert read_form_parts([image]) == [("image", (name, b"bytes"))]
+    assert convert_images_to_form_parts([image]) == [("image", (name, b"bytes"))]
 
 
 def test_an_opened_file_is_read_from_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "owl.jpg").write_bytes(b"skipped|bytes")
     with (tmp_path / "owl.jpg").open("rb") as file:
         file.seek(8)
-        assert read_form_parts([file, tmp_path / "owl.jpg"]) == [
+        assert convert_images_to_form_parts([file, tmp_path / "owl.jpg"]) == [
             ("image", ("owl.jpg", b"bytes")),
             ("image", ("owl.jpg", b"skipped|bytes")),
         ]
@@ -63,7 +63,7 @@ def test_a_picture_of_pil_keeps_its_pixels(mode: str) -> None:
         if mode in ("I;16", "LAB")
         else Image.fromarray(PIXELS).convert(mode)
     )
-    parts = read_form_parts(picture)
+    parts = convert_images_to_form_parts(picture)
     assert parts is not None
     found = opened(parts[0][1][1])
     assert parts[0][1][0] == "image-0" and found.format == "PNG"
@@ -78,7 +78,7 @@ def test_a_picture_keeps_how_it_is_turned_and_nothing_else_of_its_exif() -> None
     exif[0x0112], exif[0x010F] = 6, "a camera"
     file = io.BytesIO()
     Image.fromarray(PIXELS).save(file, "JPEG", exif=exif)
-    parts = read_form_parts([opened(file.getvalue())])
+    parts = convert_images_to_form_parts([opened(file.getvalue())])
     assert parts is not None
     assert dict(opened(parts[0][1][1]).getexif()) == {0x0112: 6}
 
@@ -86,7 +86,7 @@ def test_a_picture_keeps_how_it_is_turned_and_nothing_else_of_its_exif() -> None
 def test_a_picture_that_was_opened_has_the_name_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "owl.png").write_bytes(png(Image.fromarray(PIXELS)))
     with Image.open(tmp_path / "owl.png") as picture:
-        parts = read_form_parts(picture)
+        parts = convert_images_to_form_parts(picture)
     assert parts is not None and parts[0][1][0] == "owl.png"
 
 
@@ -104,14 +104,14 @@ def test_a_picture_that_was_opened_has_the_name_of_its_file(tmp_path: Path) -> N
 )
 def test_what_is_no_image_is_refused(images: Any, said: str) -> None:
     with pytest.raises(TypeError, match=said):
-        read_form_parts(images)
+        convert_images_to_form_parts(images)
 
 
 @pytest.mark.parametrize(
     "images", [PIXELS[None], [PIXELS], PIXELS[None].tolist()], ids=["array", "list", "lists"]
 )
 def test_arrays_become_numbers(images: Any) -> None:
-    assert read_form_parts(images) is None
+    assert convert_images_to_form_parts(images) is None
     assert convert_arrays_to_nested_lists(images) == [PIXELS.tolist()]
 
 

@@ -13,7 +13,7 @@ from perennial.words import (
     describe_left_out_files_and_entries,
     describe_unmeasured_checks,
     format_duration,
-    locate_lost_images,
+    locate_page_of_lost_images,
     replace_requests_by_commands,
     replace_requests_by_task_commands,
 )
@@ -163,10 +163,12 @@ def test_a_failed_check_names_classes_and_where_the_images_are_shown() -> None:
     assert list(describe_failed_checks(held)) == [
         "it lost a class. It lost cat (0 of 12 right, 11 by version 1)."
     ]
-    assert list(locate_lost_images("http://host:8000", "my cats", held)) == [
+    assert list(locate_page_of_lost_images("http://host:8000", "my cats", held)) == [
         "Look at these images: http://host:8000/ui/models/my%20cats/compare?a=1&b=2"
     ]
-    assert list(locate_lost_images("http://host:8000", "my cats", gate_of(UNMEASURED))) == []
+    assert (
+        list(locate_page_of_lost_images("http://host:8000", "my cats", gate_of(UNMEASURED))) == []
+    )
 
 
 def test_what_was_not_measured_and_what_could_be_seen_is_said() -> None:

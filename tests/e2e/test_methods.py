@@ -10,7 +10,7 @@ import pytest
 from bench.research.methods_http import (
     learn_with_all_methods,
     render_accuracy_matrices,
-    render_service_answers,
+    render_service_responses,
     render_summary_table,
 )
 from perennial import types
@@ -169,7 +169,7 @@ def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others
 
 @pytest.mark.campaign  # tests/api/routes/test_applicability.py shows what the service says of methods
 def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
-    said = render_service_answers(client, recipe=QUICK, usual=MLP)
+    said = render_service_responses(client, recipe=QUICK, usual=MLP)
     assert "weak in the class scenario" in said and "does not work in the data scenario" in said
     assert "from ewc-online to er: nothing is taken over" in said
 

@@ -85,7 +85,7 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
     built = review.build_version_network(new)
     walked = []
     for point in review.measure_accuracies_along_interpolation(
-        built, new.tensors, review.find_tensors_at_interpolation_end(old, new), [], None
+        built, new.tensors, review.build_interpolation_end_weights(old, new), [], None
     ):
         walked.append({name: t.clone() for name, t in built.state_dict().items()})
         assert point.share == point.k / 50
@@ -106,7 +106,7 @@ def test_a_base_ends_the_line_and_leaves_the_head(tmp_path: Path) -> None:
         before.backbone.state_dict() | {"fc.bias": torch.ones(1)}, tmp_path / "base.safetensors"
     )
     old, new = read(tmp_path / "base.safetensors", download(tmp_path, "new.zip", after))
-    end = review.find_tensors_at_interpolation_end(old, new)
+    end = review.build_interpolation_end_weights(old, new)
     assert set(end) == {"backbone.fc1.weight", "backbone.fc1.bias"}
     assert torch.equal(end["backbone.fc1.weight"], before.state_dict()["backbone.fc1.weight"])
 
@@ -153,7 +153,7 @@ def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Pat
     before, after = expanded(1, 0.01, ["a"]), expanded(1, 0.03, ["a", "b"])
     old = download(tmp_path, "old.zip", before, RESNET, network=before.describe_for_manifest())
     new = download(tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest())
-    start, end = read(new)[0].tensors, review.find_tensors_at_interpolation_end(*read(old, new))
+    start, end = read(new)[0].tensors, review.build_interpolation_end_weights(*read(old, new))
     walked = list(
         review.measure_accuracies_along_interpolation(
             built := review.build_version_network(read(new)[0]), start, end, [], None
@@ -174,15 +174,15 @@ def test_the_base_of_a_linearised_version_ends_the_line_at_no_displacement(tmp_p
     for seed in (1, 2):
         base = network(seed, architecture=RESNET).backbone.state_dict()
         save_file(base, tmp_path / f"base-{seed}.safetensors")
-    end = review.find_tensors_at_interpolation_end(*read(tmp_path / "base-1.safetensors", new))
+    end = review.build_interpolation_end_weights(*read(tmp_path / "base-1.safetensors", new))
     moved = [name for name in end if name.startswith("displacement.")]
     assert moved and all(not end[name].any() for name in moved)
     with pytest.raises(ValueError, match="not expanded around the same weights"):
-        review.find_tensors_at_interpolation_end(*read(tmp_path / "base-2.safetensors", new))
+        review.build_interpolation_end_weights(*read(tmp_path / "base-2.safetensors", new))
     other = expanded(2, 0.03, ["a"])
     stranger = download(tmp_path, "other.zip", other, RESNET, network=other.describe_for_manifest())
     with pytest.raises(ValueError, match="not expanded around the same weights"):
-        review.find_tensors_at_interpolation_end(*read(stranger, new))
+        review.build_interpolation_end_weights(*read(stranger, new))
 
 
 def test_an_archives_test_part_is_what_counts(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_in_the_task_scenario_the_archive_names_its_head(tmp_path: Path) -> None
     after = network(2, "task", heads=heads)
     before = network(1, "task", heads=heads[:1])
     old, new = read(download(tmp_path, "old.zip", before), download(tmp_path, "new.zip", after))
-    end = review.find_tensors_at_interpolation_end(old, new)
+    end = review.build_interpolation_end_weights(old, new)
     assert "heads.1.weight" in end and "heads.3.weight" not in end
     images = archive(tmp_path, "c", "d")
     found = review.decode_labelled_archive(
@@ -245,4 +245,4 @@ def test_versions_that_grew_by_an_expert_share_no_line() -> None:
     with pytest.raises(
         ValueError, match=r"differ in the shape of head\.weight: \(1, 3\) and \(1, 4\)"
     ):
-        review.find_tensors_at_interpolation_end(old, new)
+        review.build_interpolation_end_weights(old, new)

@@ -40,9 +40,9 @@ def test_the_listed_files_are_taken_out(package: vendor.NpmPackage, tmp_path: Pa
 def test_a_tarball_or_a_file_of_other_bytes_is_refused(
     package: vendor.NpmPackage, tmp_path: Path
 ) -> None:
-    with pytest.raises(vendor.VendoredBytesDiffer, match=r"a-1\.tgz has the sha256"):
+    with pytest.raises(vendor.VendoredDigestMismatch, match=r"a-1\.tgz has the sha256"):
         vendor.unpack_vendored_files(replace(package, sha256="0" * 64), tmp_path / "a-1.tgz")
-    with pytest.raises(vendor.VendoredBytesDiffer, match=r"dist/a\.js"):
+    with pytest.raises(vendor.VendoredDigestMismatch, match=r"dist/a\.js"):
         vendor.unpack_vendored_files(
             replace(package, files={"dist/a.js": ("a.js", "0" * 64)}), tmp_path / "a-1.tgz"
         )

@@ -104,23 +104,23 @@ def test_a_process_that_always_dies_is_restarted_with_growing_pauses(
     launcher = ServiceLauncher([part], 1.0)
     pauses = [0.5, 1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     for starts, pause_s in enumerate(pauses, 1):
-        launcher._start_or_schedule(part)
+        launcher._start_or_schedule_restart(part)
         assert part.starts == starts and part.process is not None
         part.process.wait()
-        launcher._start_or_schedule(part)
+        launcher._start_or_schedule_restart(part)
         assert (
             f"api process ended with status 1; restarting in {pause_s:g} s."
             in capfd.readouterr().err
         )
         clock.now += pause_s - 0.1
-        launcher._start_or_schedule(part)
+        launcher._start_or_schedule_restart(part)
         assert part.starts == starts
         clock.now += 0.1
-    launcher._start_or_schedule(part)
+    launcher._start_or_schedule_restart(part)
     assert part.process is not None
     part.process.wait()
     clock.now += STEADY_S + 1
-    launcher._start_or_schedule(part)
+    launcher._start_or_schedule_restart(part)
     assert "restarting in 0.5 s." in capfd.readouterr().err
 
 

@@ -15,7 +15,7 @@ from core.learning.networks.backbones.timm_names import find_pretrained_weights
 from core.learning.precision import InputNormaliser, move_network_to_device
 from core.packaged import imagenet_base, packaged_base
 from core.processes import helper_process
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 
 BASES = (imagenet_base.NAME, packaged_base.PACKAGED)
 CONVERT_TIMEOUT_S = 300.0
@@ -25,7 +25,7 @@ CHANNELS = 3
 
 @dataclass(frozen=True)
 class ComparisonBase:
-    """Weights of a backbone by name.
+    """Pretrained backbone that the compared methods start from, and its image format.
 
     Attributes:
         name: name of the base.
@@ -44,7 +44,7 @@ class ComparisonBase:
     tensors: dict[str, Tensor]
 
     def build_network(self, seed: int) -> Network:
-        """Return a network with these weights and no classes yet, on the CPU."""
+        """Build a network with the base's weights and no classes yet, on the CPU."""
         network = build_network(
             self.architecture, ImageSpec(self.size, CHANNELS), "class", seed=seed
         )
@@ -53,19 +53,19 @@ class ComparisonBase:
         return network
 
     def build_inputs(self) -> InputNormaliser:
-        """Return the conversion of uint8 images to inputs of the network."""
+        """Return the conversion of uint8 images to inputs of the base's network."""
         return InputNormaliser(self.normalise, CHANNELS, CPU)
 
 
 def load_base(name: str, scratch: Path) -> ComparisonBase:
-    """Load a base that comes with the service or with its package of weights.
+    """Load pretrained base weights that come with the service or with an installed package.
 
     Args:
         name: one of `BASES`.
         scratch: a folder for the converted weights.
 
     Raises:
-        CannotCompare: the package of the weights is missing, or the weights cannot be converted.
+        ComparisonImpossible: the package of the weights is missing, or the weights cannot be converted.
     """
     return _load_imagenet_base(scratch) if name == imagenet_base.NAME else _load_packaged_base(name)
 
@@ -112,8 +112,8 @@ def _load_imagenet_base(scratch: Path) -> ComparisonBase:
     )
 
 
-def _build_base_error(why: str) -> CannotCompare:
-    return CannotCompare(
+def _build_base_error(why: str) -> ComparisonImpossible:
+    return ComparisonImpossible(
         f"The base {imagenet_base.NAME} cannot be had here: {why}. Mend that, or start from "
         f"another with --base {packaged_base.PACKAGED}."
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from perennial import Perennial
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.folder import LabelledPhotos
 from tools.compare_methods.outcome import UpdateOutcome
 from tools.compare_methods.pixels import DecodedImagePart, SplitPixels
@@ -22,7 +22,7 @@ def learn_batches_by_service(
     fields: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> UpdateOutcome:
-    """Send every batch and count the correct answers of the last version.
+    """Learn every batch with a running Perennial service, and evaluate the last version.
 
     Args:
         client: client of the service.
@@ -32,7 +32,7 @@ def learn_batches_by_service(
         say: called with a line of progress.
 
     Raises:
-        CannotCompare: a batch is not learned.
+        ComparisonImpossible: a batch is not learned.
     """
     model = client.models.create(f"compare-{time.time_ns():x}", scenario="class", **fields).name
     seconds, version, notes = 0.0, 0, []
@@ -48,7 +48,7 @@ def learn_batches_by_service(
         seconds = time.perf_counter() - begun
         if job.version is None:
             reason = job.error.detail if job.error else f"its job is {job.state}."
-            raise CannotCompare(
+            raise ComparisonImpossible(
                 f"Perennial did not learn batch {number}: {reason} A comparison needs every batch. "
                 f"Leave the row out with --without {ROW}."
             )

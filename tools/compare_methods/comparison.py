@@ -24,7 +24,7 @@ from perennial.cli.output import print_notice, print_table
 from tools import service
 from tools.compare_methods.base import ComparisonBase, load_base
 from tools.compare_methods.by_service import ROW, learn_batches_by_service
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.folder import LabelledPhotos, list_folder_images
 from tools.compare_methods.outcome import (
     COLUMNS,
@@ -35,7 +35,7 @@ from tools.compare_methods.outcome import (
 )
 from tools.compare_methods.pixels import SplitPixels, decode_split_images
 from tools.compare_methods.split import SplitSettings, draw_batch_split
-from tools.compare_methods.today import UsualUpdates
+from tools.compare_methods.today import BaselineUpdates
 from tools.compare_methods.training import measure_feature_seconds, measure_training_seconds
 
 Say = Callable[[str], None]
@@ -52,7 +52,7 @@ LONG_S = 20 * 60.0
 
 @dataclass(frozen=True)
 class SecondsPerImage:
-    """Measured seconds for one image: decoding, features, and a training step."""
+    """Measured seconds per image for decoding, feature extraction and a training step."""
 
     decode: float
     features: float
@@ -61,7 +61,7 @@ class SecondsPerImage:
 
 @dataclass(frozen=True)
 class ComparisonWorkload:
-    """Numbers of images to learn and to measure on, and of epochs of each training."""
+    """Amount of work of a comparison: images to learn and to evaluate on, and epochs."""
 
     learned: int
     held_out: int
@@ -70,7 +70,7 @@ class ComparisonWorkload:
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """Choices of a comparison.
+    """Options of a comparison of update methods: sample size, epochs, base, rows.
 
     Attributes:
         sample: size of the split.
@@ -90,7 +90,7 @@ class ComparisonOptions:
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """The rows of a comparison, and the whole comparison as JSON."""
+    """Results of a comparison of update methods, as rows and as JSON."""
 
     outcomes: list[UpdateOutcome]
     document: dict[str, Any]
@@ -98,7 +98,7 @@ class MethodComparison:
 
 @contextmanager
 def start_temporary_service() -> Iterator[Perennial]:
-    """Start a service in a temporary folder, independent of any other service of this machine."""
+    """Start a Perennial service in a temporary folder, and yield a client of it."""
     with (
         tempfile.TemporaryDirectory(prefix="perennial-compare-") as folder,
         service.run_temporary_service(Path(folder) / "data", inherits_settings=False) as running,
@@ -108,18 +108,18 @@ def start_temporary_service() -> Iterator[Perennial]:
 
 
 def count_usable_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     # A container may have fewer cores than its machine.
     return count_usable_cpus()
 
 
 def run_comparison(folder: Path, options: ComparisonOptions, json_file: Path | None) -> None:
-    """Print the table, and write all figures to a file if one is named.
+    """Compare update methods on a folder of images; print the table, and write JSON if asked.
 
     Progress is printed on standard error.
 
     Raises:
-        CannotCompare: see `compare_methods`.
+        ComparisonImpossible: see `compare_methods`.
     """
     torch.set_num_threads(count_usable_cores())
     with _raise_on_sigterm():
@@ -135,7 +135,7 @@ def run_comparison(folder: Path, options: ComparisonOptions, json_file: Path | N
 
 @contextmanager
 def _raise_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind a block as Ctrl-C does, so that the service started in it ends, too."""
+    """Within the block, raise SystemExit on SIGTERM, so that started services end, too."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
@@ -146,7 +146,7 @@ def _raise_on_sigterm() -> Iterator[None]:
 def compare_methods(
     folder: Path, options: ComparisonOptions, say: Say, serve: Serve = start_temporary_service
 ) -> MethodComparison:
-    """Measure every row on the same split of a folder.
+    """Train and evaluate every method on the same split of a folder of images.
 
     Args:
         folder: folder of labelled images.
@@ -155,7 +155,7 @@ def compare_methods(
         serve: starts the service for Perennial's row.
 
     Raises:
-        CannotCompare: the folder, the options or missing packages prevent it; the message says what
+        ComparisonImpossible: the folder, the options or missing packages prevent it; the message says what
             to do.
     """
     begun = time.perf_counter()
@@ -193,11 +193,11 @@ def _run_compared_methods(
     say: Say,
     serve: Serve,
 ) -> list[UpdateOutcome]:
-    today = UsualUpdates(data, base, options.epochs, options.sample.seed, say)
+    today = BaselineUpdates(data, base, options.epochs, options.sample.seed, say)
     runs: dict[str, Callable[[], UpdateOutcome]] = {
         "lda": today.fit_discriminant_analysis,
         "logistic": today.fit_logistic_regression,
-        "finetune": today.train_on_last_batch,
+        "finetune": today.finetune_on_each_batch,
         "full": today.retrain_on_all_batches,
     }
     outcomes = [run() for row, run in runs.items() if row in options.rows]
@@ -210,14 +210,14 @@ def _run_compared_methods(
 
 def _require_libraries_of_compared_rows(rows: tuple[str, ...]) -> None:
     if not rows:
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"Every row is left out. A comparison needs at least one of {', '.join(WORDS)}. Send "
             f"fewer --without."
         )
     needing = [row for row in ("lda", "logistic") if row in rows]
     if needing and find_spec("sklearn") is None:
         without = " ".join(f"--without {row}" for row in needing)
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"scikit-learn is not installed, and {' and '.join(needing)} need it. Install it with "
             f"pip install '{EXTRA}', or leave them out: {without}."
         )
@@ -250,7 +250,7 @@ def _describe_data(data: SplitPixels, say: Say) -> None:
 def _measure_seconds_of_first_passes(
     data: SplitPixels, base: ComparisonBase, rows: tuple[str, ...]
 ) -> SecondsPerImage:
-    """Measure the first passes. A network is trained for this only if a row trains one."""
+    """Measure seconds per image of decoding, features and (if needed) training, for an estimate."""
     network, images = base.build_network(0), data.get_batch_images(slice(None))
     features = measure_feature_seconds(network, base.build_inputs(), images)
     training = 0.0
@@ -279,7 +279,7 @@ def _describe_comparison(data: SplitPixels, options: ComparisonOptions) -> dict[
 def estimate_comparison_seconds(
     rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str]
 ) -> float:
-    """Return the seconds that rows take. scikit-learn's classifiers share one pass for features."""
+    """Estimate how many seconds the methods of the comparison take."""
     images = work.learned + work.held_out
     training = work.epochs * work.learned * rates.training + work.held_out * rates.features
     each = {
@@ -295,7 +295,7 @@ def estimate_comparison_seconds(
 def describe_estimate(
     rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str], cores: int
 ) -> str:
-    """Return the estimate as a sentence."""
+    """Describe in a sentence how long the comparison will take."""
     whole = estimate_comparison_seconds(rates, work, rows)
     text = f"This takes about {_format_duration_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"
     if "full" in rows:

@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from perennial.pack import PackError
-from perennial.pack.errors import LeavesFolder
+from perennial.pack.errors import PathOutsideFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.kinds import ARCHIVE, KINDS, detect_source_kind
 from perennial.pack.labels import require_valid_labels
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 
 
 class LabelledPhotos:
-    """Labelled images by number. The bytes of an image are read on request.
+    """Labelled images of a folder by number, whose bytes are read on request.
 
     Attributes:
         rows: name, label and part of each image. The part is `train`, `test`, or empty if the
@@ -25,7 +25,7 @@ class LabelledPhotos:
         self.warnings = images.warnings
 
     def read_image(self, number: int) -> bytes:
-        """Return the bytes of one image.
+        """Read the bytes of an image of the folder.
 
         Raises:
             PackError: the file was deleted or changed.
@@ -36,15 +36,15 @@ class LabelledPhotos:
 
 
 def list_folder_images(folder: Path) -> LabelledPhotos:
-    """List the images of a folder without reading them.
+    """List the labelled images of a folder without reading them.
 
     Raises:
-        CannotCompare: the folder has no layout that the client can submit.
+        ComparisonImpossible: the folder has no layout that the client can submit.
     """
     try:
         kind = detect_source_kind(folder)
         if kind == ARCHIVE:
-            raise CannotCompare(
+            raise ComparisonImpossible(
                 f"{folder} is an archive. A comparison takes a folder with a folder of images for "
                 "each class: unpack the archive and name its folder."
             )
@@ -52,11 +52,11 @@ def list_folder_images(folder: Path) -> LabelledPhotos:
         # Removes images that cannot be read, so that they are not drawn into the split.
         images.collect_image_sizes()
         require_valid_labels(images.rows, images.origin)
-    except LeavesFolder as error:
-        raise CannotCompare(
+    except PathOutsideFolder as error:
+        raise ComparisonImpossible(
             f"{error.found} A comparison reads only what is in the folder: replace links by copies "
             f"of their files."
         ) from error
     except PackError as error:
-        raise CannotCompare(str(error)) from error
+        raise ComparisonImpossible(str(error)) from error
     return LabelledPhotos(images)

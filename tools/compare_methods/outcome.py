@@ -11,7 +11,7 @@ from tools.compare_methods.pixels import Labels
 
 @dataclass(frozen=True)
 class UpdateOutcome:
-    """Figures of one way to update a classifier.
+    """Results of one method to update a classifier: accuracy by class, seconds, images kept.
 
     Attributes:
         row: name of the row.
@@ -29,13 +29,13 @@ class UpdateOutcome:
 
     @property
     def accuracy(self) -> float:
-        """The share of all held-out images that are classified correctly."""
+        """Share of all held-out images that are classified correctly."""
         total = sum(images for _, images in self.per_class.values())
         return sum(right for right, _ in self.per_class.values()) / total
 
     @property
     def worst_class(self) -> tuple[str, float]:
-        """The class with the smallest share of correct answers, and that share."""
+        """The class with the lowest accuracy, and that accuracy."""
         shares = {name: right / total for name, (right, total) in self.per_class.items()}
         # By name among equal shares, so that equal figures name the same class.
         name = min(shares, key=lambda label: (shares[label], label))
@@ -68,12 +68,12 @@ COLUMNS = ("method", "accuracy", "worst class", "seconds of last batch", "images
 
 
 def build_table_rows(outcomes: Sequence[UpdateOutcome]) -> list[list[str]]:
-    """Return the cells of the table, a list for each row."""
+    """Return the comparison's table as lists of cells, one per method."""
     return [_format_outcome_cells(outcome) for outcome in outcomes]
 
 
 def render_outcome_table(outcomes: Sequence[UpdateOutcome]) -> str:
-    """Return the table as Markdown."""
+    """Render the comparison's table as Markdown."""
     header_lines = [f"| {' | '.join(COLUMNS)} |", "| --- | ---: | --- | ---: | ---: |"]
     return "\n".join(
         [*header_lines, *(f"| {' | '.join(cells)} |" for cells in build_table_rows(outcomes))]
@@ -81,7 +81,7 @@ def render_outcome_table(outcomes: Sequence[UpdateOutcome]) -> str:
 
 
 def build_row_document(outcome: UpdateOutcome) -> dict[str, Any]:
-    """Return a row as JSON."""
+    """Return one method's results as JSON."""
     name, share = outcome.worst_class
     return {
         "row": outcome.row,

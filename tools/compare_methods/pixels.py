@@ -14,7 +14,7 @@ from core.ingest.images import decode_image
 from core.settings import Settings
 from perennial.pack import PackError
 from tools.compare_methods.base import CHANNELS, ComparisonBase
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.folder import LabelledPhotos
 from tools.compare_methods.split import BatchSplit
 
@@ -24,7 +24,7 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DecodedImagePart:
-    """Decoded images uint8 [N, S, S, 3], labels int64 [N], and their numbers in the folder."""
+    """Decoded training or held-out images uint8 [N, S, S, 3] with their labels."""
 
     pixels: Pixels
     labels: Labels
@@ -32,8 +32,8 @@ class DecodedImagePart:
 
 
 @dataclass(frozen=True)
-class PixelRows:
-    """Rows of a part, read on access: the pixels of all need not fit into memory.
+class SelectedPixelRows:
+    """Selected images of decoded data, which are read from disk on access.
 
     Attributes:
         part: the part.
@@ -47,14 +47,14 @@ class PixelRows:
         return len(self.rows)
 
     def copy_selected_rows(self, index: Labels | slice) -> tuple[Pixels, Labels]:
-        """Return uint8 [B, S, S, 3] and int64 [B] of some of the rows, as copies."""
+        """Copy pixels uint8 [B, S, S, 3] and labels int64 [B] of selected images into memory."""
         rows = self.rows[index]
         return self.part.pixels[rows], self.part.labels[rows]
 
 
 @dataclass(frozen=True)
 class SplitPixels:
-    """A split with its pixels.
+    """Decoded training and held-out images of a comparison, divided into batches of classes.
 
     Attributes:
         classes: classes in the order of learning, which labels index.
@@ -71,15 +71,15 @@ class SplitPixels:
     decode_s: float
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def get_batch_images(self, batches: slice) -> PixelRows:
-        """Return the learned images of some of the batches."""
+    def get_batch_images(self, batches: slice) -> SelectedPixelRows:
+        """Return the training images of some of the batches."""
         labels = [label for batch in self.batches[batches] for label in batch]
-        return PixelRows(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
+        return SelectedPixelRows(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
 
     @property
-    def all_held_out_images(self) -> PixelRows:
-        """All held-out images."""
-        return PixelRows(self.held_out, np.arange(len(self.held_out.labels)))
+    def all_held_out_images(self) -> SelectedPixelRows:
+        """All held-out images of the comparison."""
+        return SelectedPixelRows(self.held_out, np.arange(len(self.held_out.labels)))
 
 
 def decode_split_images(
@@ -89,7 +89,7 @@ def decode_split_images(
     scratch: Path,
     progress: Callable[[int, int], None],
 ) -> SplitPixels:
-    """Decode the images of a split; unreadable ones are skipped.
+    """Decode the training and held-out images of a split; unreadable ones are skipped.
 
     Args:
         photos: the images of the folder.
@@ -99,7 +99,7 @@ def decode_split_images(
         progress: called with the images done and all images.
 
     Raises:
-        CannotCompare: a class has no readable image to learn from or to be measured on.
+        ComparisonImpossible: a class has no readable image to learn from or to be measured on.
     """
     classes = split.classes
     skipped: list[tuple[str, str]] = []
@@ -135,7 +135,7 @@ class _PixelDecoder:
     def decode_part_to_file(
         self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path
     ) -> DecodedImagePart:
-        """Decode one part into a memory-mapped file, so that it does not fill memory."""
+        """Decode training or held-out images into a memory-mapped file."""
         size = self._base.size
         total = sum(len(numbers_of[label]) for label in classes)
         pixels = np.lib.format.open_memmap(file, "w+", np.uint8, (total, size, size, CHANNELS))
@@ -173,7 +173,7 @@ def _require_readable_images(
         counts = Counter(part.labels.tolist())
         empty = [name for label, name in enumerate(classes) if not counts[label]]
         if empty:
-            raise CannotCompare(
+            raise ComparisonImpossible(
                 f"Of {', '.join(empty[:5])} no image {purpose} can be read. Each class needs one "
                 "at least. Replace the damaged files, or move the folders of these classes away."
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perennial.pack.images import SourceImage
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 
 LEAST_IMAGES = 10
 """Least images of a class; with fewer, one held-out image is a third of the class's accuracy."""
@@ -21,7 +21,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """Sampling settings of a comparison: number of batches, limits of images, seed.
+    """How a comparison samples its images: number of batches, limits per class, seed.
 
     Attributes:
         batches: number of batches of new classes; None for the usual number.
@@ -35,7 +35,7 @@ class SplitSettings:
     seed: int = 0
 
     def compute_max_learned(self, classes: int) -> int:
-        """Return the limit on training images of each class."""
+        """Return the largest number of training images of each class."""
         return self.images or max(LEAST_IMAGES, min(MAX_LEARNED, ALL_LEARNED // classes))
 
     def compute_max_held_out(self, classes: int) -> int:
@@ -45,7 +45,7 @@ class SplitSettings:
 
 @dataclass(frozen=True)
 class BatchSplit:
-    """The classes of each batch, and the numbers of each class's learned and held-out images."""
+    """The classes of each batch, and which images of each class are for training and held out."""
 
     batches: tuple[tuple[str, ...], ...]
     learned: dict[str, tuple[int, ...]]
@@ -58,13 +58,13 @@ class BatchSplit:
 
 
 def draw_batch_split(rows: Sequence[SourceImage], sample: SplitSettings) -> BatchSplit:
-    """Draw a split; the same rows and the same sample give the same split.
+    """Randomly split images into batches of classes and held-out images; the same seed repeats it.
 
     A test part of the folder is held out. Of a class without one, a share of its images is held
     out.
 
     Raises:
-        CannotCompare: there are fewer than two classes, a class has too few images, or there are
+        ComparisonImpossible: there are fewer than two classes, a class has too few images, or there are
             too many batches.
     """
     pools: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -94,7 +94,7 @@ def _require_enough_images(counts: dict[str, int]) -> None:
     if few:
         named = ", ".join(f"{label} ({counts[label]})" for label in few[:SHOWN])
         more = f" and {len(few) - SHOWN} more" if len(few) > SHOWN else ""
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"Too few images: {named}{more}. Each class needs at least {LEAST_IMAGES}, to learn "
             "from and to be measured on. Add images, or move the folders of these classes away."
         )
@@ -102,13 +102,13 @@ def _require_enough_images(counts: dict[str, int]) -> None:
 
 def _require_enough_classes(classes: list[str], batches: int | None) -> None:
     if len(classes) < 2:
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"The folder has images of {len(classes)} class{'' if len(classes) == 1 else 'es'}. A "
             "comparison needs at least two, since each batch brings new classes. Name the folder "
             "that holds a folder for each class."
         )
     if batches is not None and not 2 <= batches <= len(classes):
-        raise CannotCompare(
+        raise ComparisonImpossible(
             f"{len(classes)} classes cannot be dealt into {batches} batches. Between 2 and "
             f"{len(classes)} are "
             "possible, so that each batch has a new class. Change --batches."
@@ -131,7 +131,7 @@ def _divide_classes_into_batches(
 def _draw_images_of_class(
     learned: list[int], test: list[int], max_learned: int, max_held_out: int, draw: random.Random
 ) -> tuple[list[int], list[int]]:
-    """Return the images of a class that are learned and those that are held out."""
+    """Randomly divide the images of a class into training and held-out ones."""
     pool = draw.sample(learned, len(learned))
     if test:
         return pool[:max_learned], draw.sample(test, min(len(test), max_held_out))

@@ -23,8 +23,8 @@ ALL = slice(None)
 
 
 @dataclass
-class UsualUpdates:
-    """Rows of usual updates on one split.
+class BaselineUpdates:
+    """Trains a classifier in the usual ways, as baselines to compare Perennial with.
 
     Attributes:
         data: the split.
@@ -41,7 +41,7 @@ class UsualUpdates:
     say: Callable[[str], None]
 
     def fit_discriminant_analysis(self) -> UpdateOutcome:
-        """Fit a linear discriminant analysis to frozen features of all batches."""
+        """Baseline: fit a linear discriminant analysis to frozen features of all batches."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
         # Shrinkage, because few images give a singular covariance of many features.
@@ -50,7 +50,7 @@ class UsualUpdates:
         )
 
     def fit_logistic_regression(self) -> UpdateOutcome:
-        """Fit a logistic regression to the frozen features of all batches."""
+        """Baseline: fit a logistic regression to frozen features of all batches."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
@@ -60,8 +60,8 @@ class UsualUpdates:
             "logistic", make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
         )
 
-    def train_on_last_batch(self) -> UpdateOutcome:
-        """Train the network on each new batch alone."""
+    def finetune_on_each_batch(self) -> UpdateOutcome:
+        """Baseline: fine-tune the network on each new batch alone."""
         network, seconds = self._build_network(), 0.0
         for number in range(len(self.data.batches)):
             begun = time.perf_counter()
@@ -84,7 +84,7 @@ class UsualUpdates:
         )
 
     def retrain_on_all_batches(self) -> UpdateOutcome:
-        """Train the network from the base on all batches.
+        """Baseline: retrain the network from the base weights on all batches.
 
         Each retraining starts from the base. Retraining after earlier batches would change no
         figure, so it is left out.
@@ -120,7 +120,7 @@ class UsualUpdates:
 
     @cached_property
     def _learned_features(self) -> tuple[Features, float]:
-        """Features of all learned images, and the seconds for those of the last batch."""
+        """Features of all training images, and the seconds for those of the last batch."""
         network, count = self._build_network(), len(self.data.learned.labels)
         features, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
         for number in range(len(self.data.batches)):

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
-from tools.compare_methods.pixels import Labels, PixelRows, Pixels
+from tools.compare_methods.pixels import Labels, Pixels, SelectedPixelRows
 
 BATCH = 32
 LEARNING_RATE = 5e-4
@@ -26,7 +26,7 @@ Images are not mirrored, because that changes digits and letters.
 
 
 class Trainer:
-    """Training of one network on one set of images; `train_on_batch` learns one batch of them."""
+    """Trains all weights of a network with AdamW, one mini-batch at a time."""
 
     def __init__(
         self, network: Network, inputs: InputNormaliser, epochs: int, steps: int, seed: int
@@ -42,7 +42,7 @@ class Trainer:
         self._generator = torch.Generator().manual_seed(seed)
 
     def draw_epoch_batches(self, count: int) -> tuple[Tensor, ...]:
-        """Return the rows of one epoch in batches of nearly equal size.
+        """Shuffle the images of one epoch into mini-batches of nearly equal size.
 
         BatchNorm works badly with a small last batch.
         """
@@ -51,7 +51,7 @@ class Trainer:
         )
 
     def train_on_batch(self, pixels: Pixels, labels: Labels) -> None:
-        """Learn from uint8 [B, S, S, C] and int64 [B]."""
+        """Do one training step on a mini-batch of images uint8 [B, S, S, C] and labels int64 [B]."""
         self._network.train()
         x = self._shift_images_randomly(self._inputs(torch.from_numpy(pixels)))
         self._optimizer.zero_grad()
@@ -70,14 +70,14 @@ class Trainer:
 
 
 def count_epoch_batches(count: int) -> int:
-    """Return the number of batches of an epoch of `count` images."""
+    """Return the number of mini-batches in an epoch of `count` images."""
     return max(1, round(count / BATCH))
 
 
 def train_all_weights(
-    network: Network, inputs: InputNormaliser, images: PixelRows, epochs: int, seed: int
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows, epochs: int, seed: int
 ) -> None:
-    """Train all weights of a network on images."""
+    """Train all weights of a network on images for some epochs."""
     trainer = Trainer(network, inputs, epochs, count_epoch_batches(len(images)), seed)
     for _ in range(epochs):
         for index in trainer.draw_epoch_batches(len(images)):
@@ -85,8 +85,10 @@ def train_all_weights(
             trainer.train_on_batch(*images.copy_selected_rows(np.sort(index.numpy())))
 
 
-def extract_features(network: Network, inputs: InputNormaliser, images: PixelRows) -> Tensor:
-    """Return the features of images, float32 [N, width]."""
+def extract_features(
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+) -> Tensor:
+    """Compute a network's features of images, float32 [N, width]."""
     network.eval()
     with torch.inference_mode():
         parts = [
@@ -96,8 +98,8 @@ def extract_features(network: Network, inputs: InputNormaliser, images: PixelRow
     return torch.cat(parts).float()
 
 
-def predict_labels(network: Network, inputs: InputNormaliser, images: PixelRows) -> Labels:
-    """Return the most likely label of each image, int64 [N]."""
+def predict_labels(network: Network, inputs: InputNormaliser, images: SelectedPixelRows) -> Labels:
+    """Predict the label of each image by a network, int64 [N]."""
     network.eval()
     with torch.inference_mode():
         parts = [
@@ -108,8 +110,10 @@ def predict_labels(network: Network, inputs: InputNormaliser, images: PixelRows)
     return labels
 
 
-def measure_training_seconds(network: Network, inputs: InputNormaliser, images: PixelRows) -> float:
-    """Return the seconds of one image in a training step, after a first step for warming up."""
+def measure_training_seconds(
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+) -> float:
+    """Measure the seconds per image of a training step, after a warm-up step."""
     pixels, labels = images.copy_selected_rows(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
     trainer.train_on_batch(pixels, labels)
@@ -118,15 +122,17 @@ def measure_training_seconds(network: Network, inputs: InputNormaliser, images: 
     return (time.perf_counter() - begun) / len(labels)
 
 
-def measure_feature_seconds(network: Network, inputs: InputNormaliser, images: PixelRows) -> float:
-    """Return the seconds for the features of one image, after a first pass for warming up."""
-    part = PixelRows(images.part, images.rows[:BATCH])
+def measure_feature_seconds(
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+) -> float:
+    """Measure the seconds per image of feature extraction, after a warm-up pass."""
+    part = SelectedPixelRows(images.part, images.rows[:BATCH])
     extract_features(network, inputs, part)
     begun = time.perf_counter()
     extract_features(network, inputs, part)
     return (time.perf_counter() - begun) / len(part)
 
 
-def _iterate_pixel_blocks(images: PixelRows) -> Iterator[Pixels]:
+def _iterate_pixel_blocks(images: SelectedPixelRows) -> Iterator[Pixels]:
     for start in range(0, len(images), BATCH):
         yield images.copy_selected_rows(slice(start, start + BATCH))[0]

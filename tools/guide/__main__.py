@@ -14,7 +14,7 @@ from tools.guide.build import OUT, build_guide
 
 
 def main() -> None:
-    """Build, and print where the guide is."""
+    """Build the user guide, and print where it is."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -14,7 +14,7 @@ OUT = ROOT / "api" / "built_guide"
 
 
 def build_guide(out: Path) -> None:
-    """Build the guide into a folder, replacing it.
+    """Build the HTML pages of the user guide into a folder, replacing it.
 
     Raises:
         SystemExit: a document has a fault, and the text names it; the folder stays as it is.

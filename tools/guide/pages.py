@@ -23,7 +23,7 @@ _LINKED = {"a": "href", "link": "href", "img": "src", "script": "src"}
 
 @dataclass
 class PageLinks(HTMLParser):
-    """Links and anchors of a page.
+    """Collects the links and anchors of an HTML page, and violations of the content policy.
 
     Attributes:
         anchors: values of `id`.
@@ -42,7 +42,7 @@ class PageLinks(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what a tag links to, is linked by, and must not have."""
+        """Record links, anchors and forbidden attributes of an HTML tag."""
         values = {name: value or "" for name, value in attrs}
         if "id" in values:
             self.anchors.add(values["id"])
@@ -86,7 +86,7 @@ def rewrite_guide_pages(folder: Path) -> None:
 
 
 def make_tables_scrollable(text: str) -> str:
-    """Return a page whose tables and code scroll by themselves, also by keyboard.
+    """Make tables and code blocks of an HTML page scroll by themselves, also by keyboard.
 
     Columns are aligned by classes, and a heading of a table without text is an ordinary cell.
     """
@@ -100,12 +100,12 @@ def make_tables_scrollable(text: str) -> str:
 
 
 def extract_html_text(fragment: str) -> str:
-    """Return the text of a fragment of HTML, its white space as single spaces."""
+    """Extract the text of an HTML fragment, with white space as single spaces."""
     return " ".join(html.unescape(_TAG.sub(" ", fragment)).replace(r"\|", "|").split())
 
 
 def find_faults_of_guide_pages(folder: Path) -> list[str]:
-    """Return what is wrong with the pages in a folder; nothing may be.
+    """Return the faults of the guide's HTML pages, such as broken links and inline scripts.
 
     A link must lead to a file of the guide and to an anchor in it, or be one that a person follows to
     another site. No page may load anything of another host, or have inline code or style. Each page

@@ -28,7 +28,7 @@ _FENCE = re.compile(r"^(```.*?^```)$", re.DOTALL | re.MULTILINE)
 
 
 def find_documents() -> dict[str, str]:
-    """Return the documents and their pictures, as paths from the root, with their places."""
+    """Return the documents and pictures of the guide: path in the checkout → path in the guide."""
     files = (path for path in (ROOT / DOCUMENTS).rglob("*") if path.suffix in (".md", ".png"))
     names = sorted(path.relative_to(ROOT).as_posix() for path in files)
     places = {name: name.removeprefix(f"{DOCUMENTS}/") for name in names}
@@ -36,7 +36,7 @@ def find_documents() -> dict[str, str]:
 
 
 def copy_documents(folder: Path) -> None:
-    """Copy all documents to their places in a folder."""
+    """Copy all documents into a folder as sources of the user guide."""
     places = find_documents()
     for name, place in places.items():
         target = folder / place
@@ -49,7 +49,7 @@ def copy_documents(folder: Path) -> None:
 
 
 def rewrite_document_links(text: str, name: str, places: dict[str, str]) -> str:
-    """Return a document's text with links that are right at its place in the guide.
+    """Rewrite the links in a document so that they are right in the user guide.
 
     Args:
         name: path of the document from the root.
@@ -74,7 +74,7 @@ def rewrite_document_links(text: str, name: str, places: dict[str, str]) -> str:
 
 
 def indent_lists_by_four(text: str) -> str:
-    """Return a document whose list items indent their content by four columns each.
+    """Indent the content of list items in a Markdown document by four columns each.
 
     The documents indent it by the width of the item's mark, as GitHub reads it. Python-Markdown takes
     fewer than four columns for the end of the item, and sees the next item after one of several

@@ -36,7 +36,7 @@ LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", GUIDE.n
 
 
 def build_release_distributions(out: Path, *, only_wheels: bool = False) -> None:
-    """Build service and client into an empty folder."""
+    """Build wheels and source distributions of service and client into an empty folder."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def build_release_distributions(out: Path, *, only_wheels: bool = False) -> None
 
 
 def _copy_checkout_files(sources: tuple[str, ...], copy: Path) -> None:
-    """Copy files and folders of the checkout.
+    """Copy files of the checkout to a folder, so that a build does not write into the checkout.
 
     A build in the checkout would write there, and take over the list of files of an earlier build.
     """
@@ -82,14 +82,14 @@ def _build_project_distributions(project: Path, out: Path, only_wheels: bool) ->
 
 
 def write_checksums(out: Path) -> None:
-    """Write the SHA-256 of each file, for `sha256sum --check`."""
+    """Write the SHA-256 of each release file, for `sha256sum --check`."""
     files = sorted(path for path in out.iterdir() if path.name != SUMS)
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (out / SUMS).write_text("".join(lines))
 
 
 def main() -> None:
-    """Build, and print what was built."""
+    """Build the release's distributions, and print their names."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -42,7 +42,7 @@ SIZE, IMAGES = 32, 20
 
 
 class TestedInstallation:
-    """An installation and a directory in which its commands run."""
+    """An installed service and client under test, and the folder in which its commands run."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self.programs = programs
@@ -62,7 +62,7 @@ class TestedInstallation:
             (folder / f"{name}.py").write_text("raise SystemExit(f'{__file__} was imported')\n")
 
     def run_installed_program(self, *arguments: str) -> str:
-        """Run a program to its end; return its output.
+        """Run an installed command to its end; return its output.
 
         Raises:
             SystemExit: it failed.
@@ -84,7 +84,7 @@ class TestedInstallation:
 
     @contextlib.contextmanager
     def run_in_background(self, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run a program until the end of the block; then it must stop in order."""
+        """Run a command in the background within the block; check that it then stops in order."""
         log = self.folder / "log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -104,7 +104,7 @@ class TestedInstallation:
             raise SystemExit(f"{log.read_text()}\n{command} ended with {process.returncode}.")
 
     def wait_until_ready(self, process: "subprocess.Popen[bytes]") -> None:
-        """Wait until the service is ready.
+        """Wait until the installed service is ready.
 
         Raises:
             SystemExit: the process ended, or takes too long.
@@ -117,7 +117,9 @@ class TestedInstallation:
         print(f"{time.monotonic() - begin:5.1f} s  ready: {process.args!r}", flush=True)
 
     def learn_predict_and_download(self, model: str, file_format: str) -> None:
-        """Learn a batch, predict with its version and download it in a format."""
+        """Test the installation: learn a batch, predict with its version, and download it in a
+        format.
+        """
         self.run_installed_program("perennial", "models", "create", model, "--base", BASE)
         told = self.run_installed_program("perennial", "submit", model, "photos")
         require_expected_output(f"Version 1 of {model} is published", told)
@@ -133,13 +135,13 @@ class TestedInstallation:
 
 
 def require_expected_output(expected: str, output: str) -> None:
-    """Raise SystemExit unless the output has the expected words."""
+    """Raise SystemExit unless a command's output contains the expected words."""
     if expected not in output:
         raise SystemExit(f"{output}\nThe output lacks {expected!r}.")
 
 
 def is_service_ready(url: str) -> bool:
-    """Return True if a service says that it is ready."""
+    """Return True if the service at a URL reports that it is ready."""
     try:
         with urllib.request.urlopen(f"{url}/readyz", timeout=5) as response:
             return bool(response.status == 200)
@@ -155,7 +157,7 @@ def find_free_port() -> int:
 
 
 def write_sample_batch(folder: Path) -> None:
-    """Write images of two classes: noise around one colour each."""
+    """Write a sample batch: images of two classes, noise around one colour each."""
     noise = random.Random(0)
     for label, colour in COLOURS.items():
         (folder / label).mkdir(parents=True)
@@ -169,7 +171,7 @@ def write_sample_batch(folder: Path) -> None:
 
 
 def encode_rgb_png(rows: bytes) -> bytes:
-    """Return the PNG file of an RGB image of `SIZE` pixels a side."""
+    """Encode the pixel rows of an RGB image of `SIZE` pixels a side as PNG."""
     header = struct.pack(">IIBBBBB", SIZE, SIZE, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -179,7 +181,7 @@ def encode_rgb_png(rows: bytes) -> bytes:
 
 
 def main() -> None:
-    """Run the journey."""
+    """Test an installation from start to download."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -77,7 +77,7 @@ number. A CUDA build of PyTorch brings NVIDIA's libraries under NVIDIA's own ter
 
 
 def render_third_party_notices() -> str:
-    """Return the whole document."""
+    """Render the document of third-party software and licences."""
     inside = [
         *(
             row
@@ -98,12 +98,12 @@ def render_third_party_notices() -> str:
 
 
 def find_shipped_packages() -> Iterator[NpmPackage]:
-    """Yield the packages whose files are inside the wheel."""
+    """Yield the npm packages whose files the wheel contains."""
     return (package for package in read_vendored_packages() if "tests" not in package.folder.parts)
 
 
 def _iterate_vendored_file_rows(package: NpmPackage) -> Iterator[str]:
-    """Yield a row for each file of a package that is not a licence."""
+    """Yield a table row for each vendored file of a package, other than licences."""
     folder = package.folder.relative_to(ROOT).as_posix()
     names = [name for name, _ in package.files.values()]
     texts = ", ".join(f"`{folder}/{name}`" for name in names if name.startswith("licences/"))
@@ -114,7 +114,7 @@ def _iterate_vendored_file_rows(package: NpmPackage) -> Iterator[str]:
 
 
 def find_required_distributions() -> list[metadata.Distribution]:
-    """Return the distributions that service and client need, directly or through others, by name.
+    """Return all Python distributions that service and client need, directly or indirectly.
 
     Raises:
         PackageNotFoundError: one is not installed here.
@@ -145,7 +145,7 @@ def _read_requirements() -> Iterator[Requirement]:
 def _select_applicable_requirements(
     texts: Iterable[str], extras: set[str]
 ) -> Iterator[Requirement]:
-    """Yield the requirements that apply to `PLATFORM` with one of the extras."""
+    """Yield the requirements that apply to `PLATFORM`, with the given extras."""
     for need in map(Requirement, texts):
         if need.marker is None or any(
             need.marker.evaluate({**PLATFORM, "extra": extra}) for extra in extras
@@ -191,13 +191,13 @@ def find_licence_name(distribution: metadata.Distribution) -> str:
 
 
 def _read_package_metadata_field(distribution: metadata.Distribution, name: str) -> str:
-    """Return a field of the metadata, or "" if it is missing."""
+    """Return a metadata field of a Python distribution, or "" if it is missing."""
     fields = distribution.metadata
     return str(fields[name]).strip() if name in fields else ""
 
 
 def find_distribution_homepage(distribution: metadata.Distribution) -> str:
-    """Return the address of a distribution's project, or "" if it names none."""
+    """Return the homepage of a Python distribution, or "" if it names none."""
     fields = distribution.metadata
     home = _read_package_metadata_field(distribution, "Home-page")
     if home:
@@ -211,7 +211,7 @@ def find_distribution_homepage(distribution: metadata.Distribution) -> str:
 
 
 def main() -> None:
-    """Write the document."""
+    """Write the document of third-party software and licences."""
     TARGET.write_text(render_third_party_notices())
 
 

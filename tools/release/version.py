@@ -18,17 +18,17 @@ NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 
 @dataclass(frozen=True)
 class VersionPlace:
-    """A file with the version, after words that a pattern matches, once or more."""
+    """A file that contains the project's version after words that a pattern matches."""
 
     file: str
     before: str
 
     def find_versions_in_text(self, text: str) -> set[str]:
-        """Return the versions in the text of the file."""
+        """Find the project's versions in the text of a file."""
         return set(re.findall(f"{self.before}({NUMBER})", text, re.MULTILINE))
 
     def replace_versions_in_text(self, text: str, version: str) -> str:
-        """Return the text with another version."""
+        """Replace the project's version in the text of a file."""
         return re.sub(f"({self.before}){NUMBER}", rf"\g<1>{version}", text, flags=re.MULTILINE)
 
 
@@ -48,19 +48,19 @@ UNRELEASED = "## Unreleased\n"
 
 
 def read_version() -> str:
-    """Return the version in use."""
+    """Read the project's present version."""
     (version,) = PLACES[0].find_versions_in_text((ROOT / PLACES[0].file).read_text())
     return version
 
 
 def find_released_version() -> str | None:
-    """Return the newest version with a section of the changelog, or None if there is none."""
+    """Return the newest version that has a section in the changelog, or None."""
     found = re.search(f"^## ({NUMBER})$", (ROOT / CHANGELOG).read_text(), re.MULTILINE)
     return None if found is None else found[1]
 
 
 def write_version_to_all_files(version: str) -> None:
-    """Write a version to all places.
+    """Write a new version into every file that contains the project's version.
 
     Raises:
         SystemExit: it is no version, or the changelog has nothing to release.
@@ -79,7 +79,7 @@ def write_version_to_all_files(version: str) -> None:
 
 
 def main() -> None:
-    """Print or set the version."""
+    """Print the project's version, or set a new one."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -33,13 +33,13 @@ SHEET = Path("api") / "static" / "sample.jpg"
 
 
 def draw_class_picture(kind: str, number: int) -> Image.Image:
-    """Return a picture of a class; the same number always gives the same picture."""
+    """Draw a random sample picture of a class; the same number gives the same picture."""
     rng = np.random.default_rng([zlib.crc32(kind.encode()), number])
     return Image.fromarray(render_random_thing(THINGS[kind](rng), rng))
 
 
 def build_batch_archive(kinds: tuple[str, ...]) -> bytes:
-    """Return the zip of a batch: `train/<class>/…` and `test/<class>/…`."""
+    """Build a batch of sample pictures as a zip: `train/<class>/…` and `test/<class>/…`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for kind in kinds:
@@ -53,7 +53,7 @@ def build_batch_archive(kinds: tuple[str, ...]) -> bytes:
 
 
 def draw_overview_sheet() -> Image.Image:
-    """Return one picture of each class, in rows."""
+    """Draw an overview of the sample pictures: one of each class, in rows."""
     sheet = Image.new("RGB", (TILE * COLUMNS, TILE * (len(SHOWN) // COLUMNS)))
     for place, (kind, number) in enumerate(SHOWN.items()):
         tile = draw_class_picture(kind, number).resize((TILE, TILE), Image.Resampling.LANCZOS)
@@ -62,7 +62,7 @@ def draw_overview_sheet() -> Image.Image:
 
 
 def main() -> None:
-    """Write the archives, and the sheet of the first page."""
+    """Write the sample-picture archives, and the overview for the first page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -17,8 +17,8 @@ Rng = np.random.Generator
 LATTICE = 16
 
 
-class Noise:
-    """Smooth noise in three dimensions: values in [0, 1] on a lattice that repeats, interpolated.
+class SmoothNoise:
+    """Smooth 3-D noise for textures: values in [0, 1] interpolated on a repeating lattice.
 
     Args:
         rng: source of the values.
@@ -45,18 +45,18 @@ class Noise:
         return value
 
     def sum_noise_octaves(self, points: Points, scale: float) -> Values:
-        """Return three octaves of noise, in [0, 1]."""
+        """Sum three octaves of noise at points, in [0, 1]."""
         layers = [(0.6, 1.0), (0.27, 2.3), (0.13, 5.1)]
         return sum_arrays([share * self(points, scale * factor) for share, factor in layers])
 
 
 def convert_to_floats(values: npt.ArrayLike) -> Points:
-    """Return numbers as an array of single precision."""
+    """Convert numbers to a float32 array."""
     return np.asarray(values, np.float32)
 
 
 def sum_arrays(values: list[Values]) -> Values:
-    """Return the sum of arrays of one shape."""
+    """Sum arrays of equal shape."""
     return convert_to_floats(np.sum(values, axis=0))
 
 
@@ -66,7 +66,7 @@ def compute_vector_lengths(vectors: npt.NDArray[Any]) -> Values:
 
 
 def join_distances_smoothly(a: Values, b: Values, width: float) -> Values:
-    """Return the distance of two solids together, with a rounded seam of some width."""
+    """Signed distance to the union of two solids, blended over a seam of some width."""
     share = np.clip(0.5 + 0.5 * (b - a) / width, 0, 1)
     return convert_to_floats(b * (1 - share) + a * share - width * share * (1 - share))
 
@@ -74,14 +74,14 @@ def join_distances_smoothly(a: Values, b: Values, width: float) -> Values:
 def compute_distances_to_sphere(
     p: Points, centre: tuple[float, float, float], radius: float
 ) -> Values:
-    """Return the distance of a sphere."""
+    """Signed distance from points to a sphere."""
     return compute_vector_lengths(p - convert_to_floats(centre)) - radius
 
 
 def compute_distances_to_ellipsoid(
     p: Points, centre: tuple[float, float, float], radii: tuple[float, float, float]
 ) -> Values:
-    """Return an estimate of the distance of an ellipsoid, never too large by much."""
+    """Estimate the signed distance from points to an ellipsoid."""
     scaled = (p - convert_to_floats(centre)) / convert_to_floats(radii)
     inner = compute_vector_lengths(scaled)
     outer = np.maximum(compute_vector_lengths(scaled / convert_to_floats(radii)), 1e-6)
@@ -91,7 +91,7 @@ def compute_distances_to_ellipsoid(
 def compute_distances_to_rod(
     p: Points, a: tuple[float, float, float], b: tuple[float, float, float], radius: float
 ) -> Values:
-    """Return the distance of a rod with round ends."""
+    """Signed distance from points to a rod with round ends."""
     start, axis = convert_to_floats(a), convert_to_floats(b) - convert_to_floats(a)
     share = np.clip((p - start) @ axis / (axis @ axis), 0, 1)
     return compute_vector_lengths(p - start - share[:, None] * axis) - radius
@@ -100,7 +100,7 @@ def compute_distances_to_rod(
 def compute_distances_to_round_box(
     p: Points, centre: tuple[float, float, float], half: tuple[float, float, float], edge: float
 ) -> Values:
-    """Return the distance of a box with round edges of the radius `edge`."""
+    """Signed distance from points to a box with rounded edges."""
     beyond = np.abs(p - convert_to_floats(centre)) - convert_to_floats(half) + edge
     return convert_to_floats(
         compute_vector_lengths(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge
@@ -110,7 +110,7 @@ def compute_distances_to_round_box(
 def compute_distances_to_ring(
     p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
 ) -> Values:
-    """Return the distance of a ring with a round section, around one of the three axes."""
+    """Signed distance from points to a torus around one of the three axes."""
     moved = p - convert_to_floats(centre)
     flat = compute_vector_lengths(np.delete(moved, axis, 1)) - ring
     return convert_to_floats(np.hypot(flat, moved[:, axis]) - tube)
@@ -119,7 +119,7 @@ def compute_distances_to_ring(
 def compute_distances_to_cone_stump(
     p: Points, height: float, low: float, high: float, edge: float = 0.0
 ) -> Values:
-    """Return the distance of an upright stump of a cone that stands on the ground.
+    """Signed distance from points to an upright truncated cone that stands on the ground.
 
     Args:
         low, high: radius at the ground and at the top.

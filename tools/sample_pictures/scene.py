@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tools.sample_pictures.geometry import (
-    Noise,
     Points,
     Rng,
+    SmoothNoise,
     Solid,
     Values,
     compute_vector_lengths,
@@ -28,7 +28,7 @@ Colours = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ColouredSolid:
-    """A solid with its colours.
+    """A solid to render: its signed-distance function, colours and size.
 
     Attributes:
         colour: function from points and normals [N, 3] to RGB [N, 3] in [0, 1].
@@ -48,7 +48,7 @@ class ColouredSolid:
 
 @dataclass(frozen=True)
 class SceneView:
-    """Camera, light and table of a picture."""
+    """Camera position, light and table of a rendered picture."""
 
     eye: Points
     target: Points
@@ -60,7 +60,7 @@ class SceneView:
 
 
 def render_random_thing(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
-    """Return a picture of a thing, uint8 [128, 128, 3], in a view that `rng` chooses."""
+    """Render a solid from a random view as a picture uint8 [128, 128, 3]."""
     view = _choose_camera_view(thing, rng)
     rays = _cast_rays(view)
     colours = _compute_ray_colours(thing, view, rays)
@@ -89,8 +89,8 @@ def _choose_camera_view(thing: ColouredSolid, rng: Rng) -> SceneView:
 
 
 def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
-    """Return the colours of wood, cloth, stone or a plain board, by points [N, 3]."""
-    noise, kind = Noise(rng), rng.choice(("wood", "cloth", "stone", "plain"))
+    """Choose a random table surface; return its colours as a function of points."""
+    noise, kind = SmoothNoise(rng), rng.choice(("wood", "cloth", "stone", "plain"))
     base = convert_to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
     if kind == "wood":
         base = convert_to_floats(rng.uniform(0.55, 1.0) * convert_to_floats((0.72, 0.5, 0.3)))
@@ -117,7 +117,7 @@ def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
 
 
 def _cast_rays(view: SceneView) -> Points:
-    """Return directions [N, 3] of the rays through all samples, row by row."""
+    """Return the directions [N, 3] of the camera's rays through all samples."""
     ahead = (view.target - view.eye) / np.linalg.norm(view.target - view.eye)
     right = np.cross(ahead, (0, 1, 0))
     right /= np.linalg.norm(right)
@@ -158,7 +158,7 @@ def _compute_ray_colours(thing: ColouredSolid, view: SceneView, rays: Points) ->
 
 
 def _find_ray_distances(thing: ColouredSolid, eye: Points, rays: Points, middle: Points) -> Values:
-    """Return the distance along each ray at which it meets the thing; infinity if it passes."""
+    """Return the distance along each ray at which it hits the solid; infinity if it misses."""
     closest = rays @ (middle - eye)
     missed = compute_vector_lengths(eye + rays * closest[:, None] - middle) > thing.reach
     at = np.maximum(closest - thing.reach, 0.01).astype(np.float32)
@@ -215,7 +215,7 @@ def _compute_colours_under_light(
 
 
 def _compute_light_reaching_points(thing: ColouredSolid, points: Points, light: Points) -> Values:
-    """Return the share of light that reaches points, in [0, 1], with a soft edge of the shadow."""
+    """Return the share of light that reaches surface points, with soft shadows."""
     share = np.ones(len(points), np.float32)
     at = np.full(len(points), 0.03 * thing.reach, np.float32)
     active = np.arange(len(points))
@@ -230,7 +230,7 @@ def _compute_light_reaching_points(thing: ColouredSolid, points: Points, light: 
 
 
 def _convert_to_camera_picture(samples: Colours, rng: Rng) -> npt.NDArray[np.uint8]:
-    """Return light as a camera stores it: exposed, darker at the corners, with noise, in sRGB."""
+    """Convert rendered light to a picture as a camera takes it, with exposure, vignette and noise."""
     place = np.linspace(-1, 1, SIDE)
     corner = 1 - 0.12 * (place[:, None] ** 2 + place[None] ** 2)
     light = np.clip(samples * rng.uniform(0.8, 1.12) * corner[..., None], 0, 1) ** (1 / 1.25)

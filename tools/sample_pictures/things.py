@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tools.sample_pictures.geometry import (
-    Noise,
     Points,
     Rng,
+    SmoothNoise,
     Values,
     compute_distances_to_cone_stump,
     compute_distances_to_ellipsoid,
@@ -42,7 +42,7 @@ def _vary_colour(rng: Rng, colour: Colour, spread: float = 0.12) -> Points:
 
 
 def _mix_colours(a: Points, b: Points, share: Values) -> Colours:
-    """Return colours between two, by shares [N] of the second."""
+    """Blend two colours by shares [N] of the second."""
     return convert_to_floats(a + np.clip(share, 0, 1)[:, None] * (b - a))
 
 
@@ -51,12 +51,12 @@ def _set_colour_where(colours: Colours, where: np.ndarray, colour: Points | Colo
 
 
 def _find_normals_facing_axis(p: Points, n: Points) -> np.ndarray:
-    """Return which normals point to the upright axis through the middle."""
+    """Return which surface normals point towards the solid's vertical axis."""
     return np.asarray(np.einsum("ij,ij->i", n[:, ::2], p[:, ::2]) < -0.01)
 
 
-def _measure_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
-    """Return an estimate of the distance of a fruit with a dimple at the top and the bottom."""
+def _compute_distances_to_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
+    """Estimate the signed distance to a fruit with dimples at top and bottom."""
     q = (p - convert_to_floats((0, flat, 0))) / convert_to_floats((1, flat, 1))
     far = np.maximum(compute_vector_lengths(q), 1e-6)
     up = np.arccos(np.clip(q[:, 1] / far, -1, 1))
@@ -65,7 +65,7 @@ def _measure_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
 
 
 def _make_apple_solid(rng: Rng) -> ColouredSolid:
-    noise, flat = Noise(rng), rng.uniform(0.84, 0.98)
+    noise, flat = SmoothNoise(rng), rng.uniform(0.84, 0.98)
     skins: tuple[tuple[Colour, Colour], ...] = (
         ((0.66, 0.06, 0.07), (0.85, 0.6, 0.2)), ((0.5, 0.66, 0.13), (0.72, 0.78, 0.3)),
         ((0.76, 0.18, 0.1), (0.86, 0.72, 0.28)), ((0.82, 0.7, 0.2), (0.7, 0.25, 0.12)),
@@ -84,7 +84,9 @@ def _make_apple_solid(rng: Rng) -> ColouredSolid:
         )
 
     def compute_distances_to_apple(p: Points) -> Values:
-        whole = np.minimum(_measure_dimpled_fruit(p, flat, 0.32), compute_distances_to_stalk(p))
+        whole = np.minimum(
+            _compute_distances_to_dimpled_fruit(p, flat, 0.32), compute_distances_to_stalk(p)
+        )
         return np.minimum(whole, compute_distances_to_leaf(p)) if has_leaf else whole
 
     def compute_apple_colours(p: Points, _: Points) -> Colours:
@@ -104,11 +106,11 @@ def _make_apple_solid(rng: Rng) -> ColouredSolid:
 
 
 def _make_orange_solid(rng: Rng) -> ColouredSolid:
-    noise, flat = Noise(rng), rng.uniform(0.9, 1.02)
+    noise, flat = SmoothNoise(rng), rng.uniform(0.9, 1.02)
     skin = _vary_colour(rng, (0.95, 0.5, 0.07), 0.08)
 
     def compute_distances_to_orange(p: Points) -> Values:
-        return _measure_dimpled_fruit(p, flat, 0.05) + 0.012 * noise(p, 14.0)
+        return _compute_distances_to_dimpled_fruit(p, flat, 0.05) + 0.012 * noise(p, 14.0)
 
     def compute_orange_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(skin, skin * 0.78, noise(p, 14.0))
@@ -122,7 +124,7 @@ def _make_orange_solid(rng: Rng) -> ColouredSolid:
 
 
 def _make_pear_solid(rng: Rng) -> ColouredSolid:
-    noise, neck, width = Noise(rng), rng.uniform(1.75, 2.15), rng.uniform(0.46, 0.58)
+    noise, neck, width = SmoothNoise(rng), rng.uniform(1.75, 2.15), rng.uniform(0.46, 0.58)
     skin, blush = _vary_colour(rng, (0.68, 0.7, 0.22)), _vary_colour(rng, (0.7, 0.42, 0.16))
     lean = float(rng.uniform(-0.2, 0.2))
 
@@ -148,7 +150,7 @@ def _make_pear_solid(rng: Rng) -> ColouredSolid:
 
 
 def _make_egg_solid(rng: Rng) -> ColouredSolid:
-    noise, long = Noise(rng), rng.uniform(1.22, 1.42)
+    noise, long = SmoothNoise(rng), rng.uniform(1.22, 1.42)
     shell = _vary_colour(
         rng, ((0.95, 0.92, 0.86), (0.85, 0.66, 0.48), (0.78, 0.86, 0.8))[rng.integers(3)], 0.05
     )
@@ -174,7 +176,7 @@ def _make_egg_solid(rng: Rng) -> ColouredSolid:
 
 
 def _make_carrot_solid(rng: Rng) -> ColouredSolid:
-    noise, long, wide = Noise(rng), rng.uniform(3.0, 3.8), rng.uniform(0.4, 0.56)
+    noise, long, wide = SmoothNoise(rng), rng.uniform(3.0, 3.8), rng.uniform(0.4, 0.56)
     skin = _vary_colour(rng, (0.92, 0.42, 0.08), 0.1)
     leaves = [
         (float(side), float(up), float(reach))
@@ -194,7 +196,7 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
             compute_distances_to_cone_stump(upright, long, wide, 0.07, 0.06) + rings
         )
 
-    def compute_distances_to_green(p: Points) -> Values:
+    def compute_distances_to_leaves(p: Points) -> Values:
         stalks = [
             compute_distances_to_rod(p, (start + 0.1, wide, 0), (start - reach, up, side), 0.06)
             for side, up, reach in leaves
@@ -206,7 +208,7 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
         return convert_to_floats(np.minimum.reduce([*stalks, *tufts]))
 
     def compute_distances_to_carrot(p: Points) -> Values:
-        return np.minimum(compute_distances_to_root(p), compute_distances_to_green(p))
+        return np.minimum(compute_distances_to_root(p), compute_distances_to_leaves(p))
 
     def compute_carrot_colours(p: Points, _: Points) -> Colours:
         rings = noise(p, (9.0, 1.2, 1.2))
@@ -215,7 +217,7 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
             convert_to_floats(LEAF), convert_to_floats((0.32, 0.55, 0.2)), noise(p, 4.0)
         )
         return np.where(
-            (compute_distances_to_green(p) < compute_distances_to_root(p))[:, None], leaf, plain
+            (compute_distances_to_leaves(p) < compute_distances_to_root(p))[:, None], leaf, plain
         ).astype(np.float32)
 
     return ColouredSolid(
@@ -229,7 +231,7 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
 
 
 def _make_mushroom_solid(rng: Rng) -> ColouredSolid:
-    noise, tall = Noise(rng), rng.uniform(1.1, 1.8)
+    noise, tall = SmoothNoise(rng), rng.uniform(1.1, 1.8)
     wide, high = rng.uniform(0.95, 1.3), rng.uniform(0.5, 0.85)
     kinds: tuple[Colour, ...] = (
         (0.72, 0.12, 0.08),
@@ -275,7 +277,7 @@ def _make_mushroom_solid(rng: Rng) -> ColouredSolid:
 
 
 def _make_doughnut_solid(rng: Rng) -> ColouredSolid:
-    noise, tube = Noise(rng), rng.uniform(0.4, 0.5)
+    noise, tube = SmoothNoise(rng), rng.uniform(0.4, 0.5)
     dough = _vary_colour(rng, (0.76, 0.5, 0.24), 0.08)
     icings: tuple[Colour, ...] = (
         (0.92, 0.5, 0.62),
@@ -344,7 +346,7 @@ def _make_mug_solid(rng: Rng) -> ColouredSolid:
 
 
 def _make_bowl_solid(rng: Rng) -> ColouredSolid:
-    noise, wide, tall = Noise(rng), rng.uniform(1.2, 1.5), rng.uniform(0.85, 1.15)
+    noise, wide, tall = SmoothNoise(rng), rng.uniform(1.2, 1.5), rng.uniform(0.85, 1.15)
     paint, rim = _choose_surface_colours(rng), _choose_surface_colours(rng)
     is_glazed = rng.random() < 0.5
     inside = (
@@ -436,7 +438,7 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
             p, (0.05, half[1], 0), (half[0] - 0.03, half[1] - 0.05, half[2] - 0.06), 0.01
         )
 
-    def compute_distances_to_boards(p: Points) -> Values:
+    def compute_distances_to_book_cover(p: Points) -> Values:
         lower = compute_distances_to_round_box(p, (0, 0.03, 0), (half[0], 0.03, half[2]), 0.02)
         upper = compute_distances_to_round_box(
             p, (0, 2 * half[1] - 0.03, 0), (half[0], 0.03, half[2]), 0.02
@@ -447,7 +449,7 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
         return np.minimum(np.minimum(lower, upper), spine)
 
     def compute_distances_to_book(p: Points) -> Values:
-        return np.minimum(compute_distances_to_pages(p), compute_distances_to_boards(p))
+        return np.minimum(compute_distances_to_pages(p), compute_distances_to_book_cover(p))
 
     def compute_book_colours(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(cover, p.shape).astype(np.float32)
@@ -465,7 +467,9 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
             (p[:, 1] * 40) % 1,
         )
         return np.where(
-            (compute_distances_to_pages(p) < compute_distances_to_boards(p))[:, None], leaves, plain
+            (compute_distances_to_pages(p) < compute_distances_to_book_cover(p))[:, None],
+            leaves,
+            plain,
         ).astype(np.float32)
 
     return ColouredSolid(

@@ -75,8 +75,8 @@ FATAL = frozenset({"data", "code", "non-finite", "export"})
 
 @dataclass(frozen=True)
 class AttemptResources:
-    """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch
-    space.
+    """Resources of a worker that all its job attempts share, such as database, store and fork
+    server.
 
     Attributes:
         is_device_lost: returns True if the device, not the job, caused an error with a given
@@ -94,7 +94,8 @@ class AttemptResources:
 
 
 class JobAttempt:
-    """Run of one claimed job to the end of this attempt.
+    """One attempt of a worker to run a claimed job, until it has finished, failed or been given
+    back.
 
     Args:
         stop: returns True if the worker must shut down.
@@ -120,11 +121,13 @@ class JobAttempt:
         )
 
     def check_job_state_now(self) -> None:
-        """Check the job's state now, because a notification arrived."""
+        """Read the job's state now instead of at the next heartbeat, because a notification
+        arrived.
+        """
         self._beat.read_job_state_now()
 
     def run_attempt(self) -> None:
-        """Run the attempt to its end.
+        """Run the claimed job, and record how the attempt ended.
 
         Raises:
             LeaseLost: another worker owns the job; nothing was written.
@@ -150,8 +153,8 @@ class JobAttempt:
                 except Rejected as rejected:
                     log.info("rejected", reason=rejected.detail)
                     self._reject_batch(rejected)
-                except JobPutOffSignal as later:
-                    self._put_off_job(later)
+                except PutOffSignal as later:
+                    self._postpone_job(later)
                 except Unavailable as error:
                     self._give_back_job("outage", str(error))
                 # The zygote is the worker's own, so its death is no strike of the job.
@@ -197,9 +200,9 @@ class JobAttempt:
             tools.settings,
             self._claim,
             self._folder,
-            must_stop=lambda: self._must_attempt_stop() or self._is_time_exceeded(),
+            must_stop=lambda: self._should_stop_attempt() or self._is_time_exceeded(),
             progress=self._write_job_progress,
-            begin=self._write_phase_begin,
+            begin=self._store_phase_start,
             train=self._train_and_publish,
             process=self._run_job_process,
             publish=self._begin_publishing_phase,
@@ -212,23 +215,22 @@ class JobAttempt:
             self._finish_successful_attempt(done)
 
     def _train_and_publish(self, spec: Path) -> None:
-        """Run the learning process to its end."""
+        """Run the training process to its end, then publish the version that it made."""
         made = self._run_job_process(spec)
         if made is not None:
             self._begin_publishing_phase(made)
 
     def _begin_publishing_phase(self, made: Path) -> None:
-        self._write_phase_begin("publish")
+        self._store_phase_start("publish")
         self._publish_version(made)
 
     def _run_job_process(self, spec: Path) -> Path | None:
-        """Run a job process to its end; return the folder with its result, None if the end is
-        recorded."""
+        """Run the job's child process; return the folder with its result, or None if it gave none."""
         tools, claim = self._tools, self._claim
         settings = tools.settings
         left_s = self._compute_seconds_left()
         bound = settings.job_bytes
-        on_cpu = _runs_on_cpu(settings, claim)
+        on_cpu = _does_job_run_on_cpu(settings, claim)
         recorder = JobEventRecorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
             recorder.write_job_events([LogEvent(level="warning", message=tools.device_warning)])
@@ -250,7 +252,7 @@ class JobAttempt:
         return self._record_process_outcome(outcome)
 
     def _compute_seconds_left(self) -> float:
-        """Return the seconds that the job may still run."""
+        """Return the seconds that the job may still run before its time limit."""
         max_seconds, db = self._kind.longest_s(self._tools.settings), self._tools.db
         if not max_seconds:
             return float("inf")
@@ -260,15 +262,15 @@ class JobAttempt:
             )
 
     def _write_job_progress(self, phase: str, done: int, total: int) -> None:
-        """Write the progress of the job, at most once a second; an outage is ignored."""
+        """Store the job's progress, at most once a second; a database outage is ignored."""
         now = time.monotonic()
         if now - self._reported_at < PROGRESS_S or self._beat.is_lease_lost:
             return
         self._reported_at = now
         self._store_event(ProgressEvent(phase=phase, step=done, total_steps=total, images=done))
 
-    def _write_phase_begin(self, phase: str) -> None:
-        """Write that a phase begins; an outage is ignored."""
+    def _store_phase_start(self, phase: str) -> None:
+        """Store that a phase of the job begins; a database outage is ignored."""
         if not self._beat.is_lease_lost:
             self._store_event(PhaseEvent(phase=phase))
 
@@ -279,7 +281,7 @@ class JobAttempt:
             if not is_database_outage(error):
                 raise
 
-    def _must_attempt_stop(self) -> bool:
+    def _should_stop_attempt(self) -> bool:
         return self._beat.is_lease_lost or self._beat.requested_state is not None or self._stop()
 
     def _is_time_exceeded(self) -> bool:
@@ -330,8 +332,9 @@ class JobAttempt:
             self._record_out_of_memory(error)
 
     def _record_device_error(self, error: ErrorEvent) -> None:
-        """Record the end after a device error: no strike if the device is lost, else the job is at
-        fault."""
+        """Record a device error: give the job back if the device is lost, else count it against the
+        job.
+        """
         if self._tools.is_device_lost(error.message):
             self._give_back_job("device", f"The worker's device cannot be used: {error.message}")
             return
@@ -341,16 +344,16 @@ class JobAttempt:
     def _record_out_of_memory(self, error: ErrorEvent) -> None:
         detail = causes.explain_out_of_memory(error, self._claim.device, self._kind.advice)
         short = f"Out of memory: {error.message}"
-        state = self._report_outcome(
+        state = self._report_outcome_with_retries(
             lambda: claims.requeue_after_out_of_memory(self._tools.db, self._claim, short, detail)
         )
         log.warning("out of memory", reason=detail, state=str(state))
-        _count_attempt_end("failed" if state is JobState.FAILED else "requeued", "memory")
+        _count_ended_attempt_in_metrics(
+            "failed" if state is JobState.FAILED else "requeued", "memory"
+        )
 
     def _publish_version(self, result: Path) -> None:
-        """Publish the version, waiting out an outage while the lease holds and no stop is
-        requested.
-        """
+        """Publish the trained version, retrying during an outage while the lease is valid."""
         pauses = iter(PUBLISH_PAUSES_S)
         while True:
             try:
@@ -366,32 +369,31 @@ class JobAttempt:
                 log.warning("cannot publish yet", error=type(error).__name__)
                 until = time.monotonic() + pause
                 while time.monotonic() < until:
-                    if self._must_attempt_stop():
+                    if self._should_stop_attempt():
                         raise
                     # Short steps, so that a cancellation is noticed within a pause of a minute.
                     time.sleep(0.1)
             else:
                 log.info(made.status, version=made.number)
-                _count_attempt_end(made.status)
+                _count_ended_attempt_in_metrics(made.status)
                 return
 
     def _record_stop(self) -> None:
-        """Record that the work has stopped: on request of a person, or because this worker shuts
-        down."""
+        """Record that the job stopped, because a person asked for it or the worker shuts down."""
         if self._beat.is_lease_lost:
             raise LeaseLost(
                 f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost."
             )
         hit_failpoint("release-asked")
-        state = self._report_outcome(
+        state = self._report_outcome_with_retries(
             lambda: claims.complete_pause_or_cancellation(self._tools.db, self._claim)
         )
         log.info("stopped", state=str(state))
-        _count_attempt_end("stopped", str(state))
+        _count_ended_attempt_in_metrics("stopped", str(state))
 
     def _handle_stop_or_timeout(self) -> None:
         # A person who stops the job at its last moment must not see it fail.
-        if self._is_time_exceeded() and not self._must_attempt_stop():
+        if self._is_time_exceeded() and not self._should_stop_attempt():
             self._fail_for_overtime()
         else:
             self._record_stop()
@@ -404,13 +406,15 @@ class JobAttempt:
             ),
         )
 
-    def _finish_successful_attempt(self, done: JobOutcome) -> None:
-        self._report_outcome(lambda: claims.finish_job(self._tools.db, self._claim, done))
+    def _finish_successful_attempt(self, done: Done) -> None:
+        self._report_outcome_with_retries(
+            lambda: claims.finish_job(self._tools.db, self._claim, done)
+        )
         log.info("finished")
-        _count_attempt_end("finished")
+        _count_ended_attempt_in_metrics("finished")
 
     def _delete_uploaded_archive(self) -> None:
-        """Delete the uploaded archive; the sweep does it if this attempt cannot."""
+        """Delete the uploaded archive of a finished job; the sweep does it if this attempt cannot."""
         try:
             upload_removal.delete_upload_of_finished_job(
                 self._tools.db, self._tools.store, self._claim.job_id
@@ -420,43 +424,48 @@ class JobAttempt:
             log.warning("upload not deleted yet", error=type(error).__name__)
 
     def _handle_late_control_request(self, error: WrongState) -> None:
-        """Handle a pause or cancel that arrived between two checks."""
+        """Handle a pause or cancel request that arrived between two checks of the job's state."""
         # In any other state, this attempt is wrong about its own job, which is a fault to be seen.
         if error.extra.get("state") not in (str(JobState.PAUSING), str(JobState.CANCELLING)):
             raise error
         self._record_stop()
 
     def _requeue_attempt(self, cause: str, error: str, *, counts: bool) -> None:
-        state = self._report_outcome(
+        state = self._report_outcome_with_retries(
             lambda: claims.requeue_or_fail_job(self._tools.db, self._claim, error, counts=counts)
         )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
-        _count_attempt_end("failed" if state is JobState.FAILED else "requeued", cause)
+        _count_ended_attempt_in_metrics("failed" if state is JobState.FAILED else "requeued", cause)
 
-    def _put_off_job(self, later: JobPutOffSignal) -> None:
-        state = self._report_outcome(
+    def _postpone_job(self, later: PutOffSignal) -> None:
+        state = self._report_outcome_with_retries(
             lambda: claims.put_off_claimed_job(
                 self._tools.db, self._claim, str(later), later.seconds
             )
         )
         log.info("put off", reason=str(later), state=str(state))
-        _count_attempt_end("put off")
+        _count_ended_attempt_in_metrics("put off")
 
     def _give_back_job(self, cause: str, error: str) -> None:
-        """Give the job back after an outage: no strike."""
+        """Put the job back in the queue after an outage, without counting a failed attempt."""
         self.outage = True
         self._requeue_attempt(cause, error, counts=False)
 
     def _fail_attempt(self, kind: str, error: str) -> None:
-        self._report_outcome(lambda: claims.fail_job(self._tools.db, self._claim, kind, error))
-        _count_attempt_end("failed", kind)
+        self._report_outcome_with_retries(
+            lambda: claims.fail_job(self._tools.db, self._claim, kind, error)
+        )
+        _count_ended_attempt_in_metrics("failed", kind)
 
     def _reject_batch(self, reason: Rejected) -> None:
-        self._report_outcome(lambda: claims.reject_job(self._tools.db, self._claim, reason))
-        _count_attempt_end("rejected", reason.code)
+        self._report_outcome_with_retries(
+            lambda: claims.reject_job(self._tools.db, self._claim, reason)
+        )
+        _count_ended_attempt_in_metrics("rejected", reason.code)
 
     def _reject_for_findings(self, findings: str) -> None:
-        """Reject the batch because of findings, with the request that learns it all the same.
+        """Reject the batch because of findings in its images, and name the request that learns it
+        anyway.
 
         The request contains the recipe that the batch came with.
         """
@@ -471,9 +480,8 @@ class JobAttempt:
             )
         )
 
-    def _report_outcome(self, report: Callable[[], JobState]) -> JobState:
-        """Record how the attempt ended; retried while the database is out, or it would count as
-        lost."""
+    def _report_outcome_with_retries(self, report: Callable[[], JobState]) -> JobState:
+        """Record how the attempt ended, retrying while the database is out."""
         pause = REPORT_FIRST_S
         while True:
             try:
@@ -499,10 +507,10 @@ class JobAttempt:
         return state if state in LEASED else None
 
 
-def _count_attempt_end(outcome: str, cause: str = "") -> None:
+def _count_ended_attempt_in_metrics(outcome: str, cause: str = "") -> None:
     telemetry.ATTEMPTS.labels(outcome, cause).inc()
 
 
-def _runs_on_cpu(settings: Settings, claim: JobClaim) -> bool:
+def _does_job_run_on_cpu(settings: Settings, claim: JobClaim) -> bool:
     device = settings.device if claim.device == "auto" else claim.device
     return device == "cpu" or (device == "auto" and not machine.can_open_cuda())

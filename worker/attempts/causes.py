@@ -5,7 +5,7 @@ from core.execution.kinds.kind import JobLimitAdvice
 
 
 def explain_memory_exceeded(bound: int, advice: JobLimitAdvice) -> str:
-    """Explain that the job took more than `bound` bytes of memory."""
+    """Explain to a person that the job used more memory than `bound` bytes."""
     return (
         f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "
         f"(PERENNIAL_JOB_MEMORY_BYTES). {advice.memory}"
@@ -13,7 +13,7 @@ def explain_memory_exceeded(bound: int, advice: JobLimitAdvice) -> str:
 
 
 def explain_out_of_memory(error: ErrorEvent, device: str, advice: JobLimitAdvice) -> str:
-    """Explain that the job ran out of memory on its worker again after a retry.
+    """Explain to a person that the job ran out of memory again after a retry.
 
     Args:
         device: cpu, cuda or auto.
@@ -32,7 +32,7 @@ def explain_out_of_memory(error: ErrorEvent, device: str, advice: JobLimitAdvice
 
 
 def explain_job_overtime(most_s: float, advice: JobLimitAdvice) -> str:
-    """Explain that the job ran longer than `most_s` seconds."""
+    """Explain to a person that the job exceeded its time limit of `most_s` seconds."""
     return (
         f"The job ran longer than the {_format_duration(most_s)} that one job may have here "
         f"{advice.time}"
@@ -44,7 +44,7 @@ def _format_duration(seconds: float) -> str:
 
 
 def explain_process_death(status: int | None) -> str:
-    """Explain that the job's process ended without reporting a result.
+    """Explain to a person that the job's process died without reporting a result.
 
     Args:
         status: exit code, or minus the number of a signal; None if unknown.

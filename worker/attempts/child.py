@@ -28,9 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class ForkServerMessage(TypedDict, total=False):
-    """A line from the zygote: it is `ready`; it has forked `pid`; `pid` has ended with `status`; it
-    ends because of `error`.
-    """
+    """A line from the fork server: it is `ready`, has forked `pid`, `pid` has ended, or an `error`."""
 
     ready: bool
     pid: int
@@ -71,11 +69,11 @@ COMMAND = (sys.executable, "-m", "worker.attempts.zygote")
 
 
 class ForkServerDied(Exception):
-    """The zygote ended, or did not answer in time; start another one for the next attempt."""
+    """The process that forks job processes ended, or did not answer in time."""
 
 
 class ForkServer:
-    """A running zygote process.
+    """Client of the process (the zygote) that has imported torch and forks a child for each job.
 
     Args:
         command: command that starts it; the number of an inherited socket is appended.
@@ -108,11 +106,11 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Id of the process that children are forked from."""
+        """Process id of the fork server."""
         return self._process.pid
 
     def wait_until_ready(self, timeout_s: float = READY_S) -> None:
-        """Wait until children can be forked at once.
+        """Wait until the fork server has imported everything and can fork children at once.
 
         Raises:
             ForkServerDied: the zygote ended or took longer.
@@ -122,11 +120,11 @@ class ForkServer:
             self._ready = bool(self._read_fork_server_message(deadline).get("ready"))
 
     def is_alive(self) -> bool:
-        """Return True if the process is still running."""
+        """Return True if the fork server is still running."""
         return self._process.poll() is None
 
     def fork_child(self, spec: Path, data_bytes: int = 0) -> "JobProcess":
-        """Fork a child that runs the job described by the file `spec`.
+        """Fork a child process that runs the job described by the file `spec`.
 
         Args:
             data_bytes: bytes that it may allocate beyond its size at the fork (`RLIMIT_DATA`); 0
@@ -155,7 +153,9 @@ class ForkServer:
         return JobProcess(self, pid, event_read, control_write)
 
     def wait_for_child_status(self, pid: int, timeout_s: float) -> int | None:
-        """Return a child's exit code (negative: its signal), or None if it cannot be found out."""
+        """Return a job process's exit code (negative: its signal), or None if it cannot be found
+        out.
+        """
         deadline = time.monotonic() + timeout_s
         try:
             while pid not in self._statuses:
@@ -165,7 +165,7 @@ class ForkServer:
         return self._statuses.pop(pid)
 
     def end_fork_server(self) -> None:
-        """End the zygote and wait; a running child ends by its control pipe, not by this."""
+        """End the fork server and wait for it; this does not end its running children."""
         # A closed socket is the request to end.
         self._socket.close()
         try:
@@ -182,7 +182,7 @@ class ForkServer:
                 return int(message["pid"])
 
     def _read_fork_server_message(self, deadline: float) -> ForkServerMessage:
-        """Return the next message, and record the statuses of ended children.
+        """Read the fork server's next message, and record the exit statuses of ended children.
 
         Raises:
             ForkServerDied: the zygote ended or did not answer until the deadline.
@@ -208,7 +208,7 @@ class ForkServer:
 
 
 class JobProcess:
-    """A running job process, made by `ForkServer.fork_child`."""
+    """A running job process, created by `ForkServer.fork_child`."""
 
     def __init__(self, zygote: ForkServer, pid: int, event_fd: int, control_fd: int) -> None:
         self.pid = pid
@@ -229,7 +229,7 @@ class JobProcess:
         return self._event_fd
 
     def read_child_events(self, timeout_s: float) -> list[JobEvent]:
-        """Return the events that arrive within `timeout_s` seconds.
+        """Return the events that the job process sends within `timeout_s` seconds.
 
         Sets `ended` at the end of the pipe.
         """
@@ -251,19 +251,21 @@ class JobProcess:
         ]
 
     def request_snapshot(self) -> None:
-        """Ask the process for a snapshot at the next step; training goes on."""
-        self._send_control_request(JobControlRequest.SNAPSHOT)
+        """Ask the job process to write a snapshot at the next step and to continue training."""
+        self._send_control_request(ControlRequest.SNAPSHOT)
 
     def request_best_state_now(self) -> None:
-        """Ask the process for its best validated state at the next step; training goes on."""
-        self._send_control_request(JobControlRequest.ANYTIME)
+        """Ask the job process to write its best validated state at the next step and to continue
+        training.
+        """
+        self._send_control_request(ControlRequest.ANYTIME)
 
     def request_stop(self) -> None:
-        """Ask the process for a snapshot at the next step and an orderly end."""
-        self._send_control_request(JobControlRequest.STOP)
+        """Ask the job process to write a snapshot at the next step and to end."""
+        self._send_control_request(ControlRequest.STOP)
 
     def kill_process(self) -> None:
-        """End the process at once."""
+        """Kill the job process at once."""
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -272,7 +274,9 @@ class JobProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     def close_and_wait(self, timeout_s: float = 5.0) -> int | None:
-        """Close the pipes, wait for the end (by force after `timeout_s`), return the exit code."""
+        """Close the pipes and wait for the job process, killing it after `timeout_s`; return its
+        exit code.
+        """
         deadline = time.monotonic() + timeout_s
         while not self.ended and time.monotonic() < deadline:
             self.read_child_events(max(0.0, deadline - time.monotonic()))
@@ -302,7 +306,7 @@ class JobProcess:
 
 
 def _parse_event_line(line: bytes) -> JobEvent | None:
-    """Return the event in a line, or None if the line is something else."""
+    """Parse a line of output of a job process as an event; None if it is not one."""
     try:
         return parse_job_event(line)
     except ValueError:

@@ -38,7 +38,7 @@ class ProcessIdentity(TypedDict):
 
 
 class WorkFolder:
-    """The folder `<root>/<worker>/`, locked while this process or an heir of the lock lives.
+    """The scratch folder of one worker, locked while the worker or a child of it lives.
 
     Args:
         root: the `work` folder of the data directory.
@@ -52,7 +52,7 @@ class WorkFolder:
         """Descriptor of the lock; processes that inherit it keep the lock."""
 
     def create_locked_work_folder(self) -> None:
-        """Create and lock the folder."""
+        """Create and lock the worker's scratch folder."""
         while self.lock_fd is None:  # another worker may remove the folder before it is locked
             self.path.mkdir(parents=True, exist_ok=True)
             fd = _try_lock_folder(self.path)
@@ -67,7 +67,7 @@ class WorkFolder:
             os.write(self.lock_fd, json.dumps(identity).encode())
 
     def remove_dead_workers_folders(self, give_back: Callable[[str], object]) -> None:
-        """Remove the folders of dead workers.
+        """Remove the scratch folders of workers on this host that have died.
 
         Args:
             give_back: called with the name of each worker that is certainly dead, before its folder
@@ -91,7 +91,7 @@ class WorkFolder:
                 os.close(fd)
 
     def remove_work_folder(self) -> None:
-        """Remove the folder and release the lock."""
+        """Remove the worker's scratch folder and release its lock."""
         if self.lock_fd is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self.lock_fd)
@@ -99,7 +99,7 @@ class WorkFolder:
 
 
 def read_process_identity(pid: int) -> ProcessIdentity | None:
-    """Return the identity of a running process.
+    """Return what identifies a running process uniquely, also after its PID is reused.
 
     Return None if it does not run, or the system cannot tell.
     """
@@ -122,7 +122,7 @@ def read_process_identity(pid: int) -> ProcessIdentity | None:
 
 
 def _is_worker_dead(fd: int) -> bool:
-    """Return True if the worker whose lock is now held has certainly ended."""
+    """Return True if the worker that wrote this lock file has certainly ended."""
     try:
         owner: ProcessIdentity = json.loads(os.pread(fd, 4096, 0))
     except ValueError:
@@ -139,7 +139,9 @@ def _is_worker_dead(fd: int) -> bool:
 
 
 def _try_lock_folder(folder: Path) -> int | None:
-    """Return a descriptor that holds the folder's lock, or None if another process holds it."""
+    """Lock a worker's folder; return the descriptor of the lock, or None if another process holds
+    it.
+    """
     try:
         fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
@@ -153,7 +155,7 @@ def _try_lock_folder(folder: Path) -> int | None:
 
 
 def _is_lock_on_folder(fd: int, folder: Path) -> bool:
-    """Return True if the locked file is still the folder's."""
+    """Return True if the locked file is still the one in the folder, which may have been replaced."""
     try:
         return os.path.samestat(os.fstat(fd), (folder / _LOCK).stat())
     except FileNotFoundError:

@@ -25,7 +25,7 @@ LOOK_S = 1.0
 
 
 class LeaseHeartbeat:
-    """A context manager that beats while its block runs.
+    """Context manager whose thread extends the lease on a job and reads the job's state.
 
     Args:
         beat: function that extends the lease, and returns the job's state, or None if the lease is
@@ -69,21 +69,23 @@ class LeaseHeartbeat:
 
     @property
     def is_lease_lost(self) -> bool:
-        """True if another worker may own the job, so that nothing more may be written."""
+        """True if the lease on the job is lost: another worker may own it, so nothing may be
+        written.
+        """
         return self._state is None
 
     @property
     def job_state(self) -> JobState | None:
-        """State of the job at the last response; None if the lease is lost."""
+        """State of the job when it was last read; None if the lease is lost."""
         return self._state
 
     @property
     def requested_state(self) -> JobState | None:
-        """CANCELLING or PAUSING if a person requested it, else None."""
+        """CANCELLING or PAUSING if a person requested that the job stops, else None."""
         return self._state if self._state in (JobState.CANCELLING, JobState.PAUSING) else None
 
     def read_job_state_now(self) -> None:
-        """Read the job's state at once instead of at the next heartbeat."""
+        """Have the heartbeat thread read the job's state now."""
         self._wake.set()
 
     def _renew_lease_until_stopped(self) -> None:

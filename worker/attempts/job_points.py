@@ -15,7 +15,7 @@ FAILPOINTS = {
 
 
 def hit_event_failpoint(event: JobEvent) -> None:
-    """Trigger the failpoint of an event, if it is armed.
+    """Trigger the failpoint (crash for a test) of a job's event, if it is armed.
 
     The learning code itself knows no failpoints.
     """

@@ -17,7 +17,7 @@ _COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
 class MemoryWatch:
-    """Ends a child that exceeds its limit, while the `with` block lasts.
+    """Kills a job process that exceeds its memory limit, while the `with` block lasts.
 
     Args:
         limit: bytes beyond the size at the fork; 0 for no limit, and then nothing is watched.
@@ -32,7 +32,7 @@ class MemoryWatch:
 
     @property
     def is_memory_exceeded(self) -> bool:
-        """True if the child was ended for its memory."""
+        """True if the job process was killed for exceeding its memory limit."""
         return self._over.is_set()
 
     def __enter__(self) -> "MemoryWatch":

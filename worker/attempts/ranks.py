@@ -33,8 +33,8 @@ TELL_S = 10.0
 CONTROL_FD, EVENTS_FD, LOG_FD = 0, 1, 2
 
 
-def count_job_processes(spec: dict[str, Any]) -> int:
-    """Return the number of processes of a job, from its specification and visible devices."""
+def choose_process_count_of_job(spec: dict[str, Any]) -> int:
+    """Return the number of processes that train a job together, by its recipe and visible GPUs."""
     shards = int(spec.get("recipe", {}).get("shards", 1))
     if shards == 1:
         return 1
@@ -46,7 +46,7 @@ def count_job_processes(spec: dict[str, Any]) -> int:
 
 
 def _count_cuda_devices(device: str) -> int:
-    """Return the number of CUDA devices for a job.
+    """Return the number of CUDA devices that a job may use.
 
     It is 1 on the CPU, or if a certain device is named.
     """
@@ -75,7 +75,7 @@ def replace_process_by_torchrun(
 
 
 def main(arguments: list[str]) -> int:
-    """Run one rank; return the exit status."""
+    """Run one rank of a distributed training job; return the exit status."""
     parent, spec_path = int(arguments[0]), arguments[1]
     # Otherwise, a rank would outlive a killed torchrun and keep its device.
     if sys.platform.startswith("linux"):
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_follower_rank(spec_path: str) -> int:
-    """Run a rank other than the first; it reports nothing."""
+    """Run a rank of a distributed job other than the first; it reports no events."""
     try:
         _run_job_share_of_rank(spec_path, lambda event: None, None)
     except Exception:
@@ -107,10 +107,8 @@ def _run_follower_rank(spec_path: str) -> int:
     return 0
 
 
-def _run_job_share_of_rank(
-    spec_path: str, emit: Emit, control: "PipeControlRequests | None"
-) -> None:
-    """Run this rank's share of the job, on the device with its number."""
+def _run_job_share_of_rank(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
+    """Run one rank's share of a distributed training job, on the device with the rank's number."""
     from core.learning.distributed.ranks import TorchrunRanks
     from core.learning.precision import choose_torch_device
     from core.learning.training.job import learn_task

@@ -31,7 +31,7 @@ KEPT_EVENTS = 5_000
 
 
 class JobEventRecorder:
-    """Writes a child's events under the fence.
+    """Stores a job process's events in the database while this worker holds the lease on the job.
 
     During an outage it keeps events and skips states.
     """
@@ -46,7 +46,7 @@ class JobEventRecorder:
         self._trained: tuple[int, float] | None = None
 
     def write_job_events(self, events: list[JobEvent]) -> None:
-        """Write events, after those kept during an outage.
+        """Store the job's events, after earlier ones that an outage delayed.
 
         Of these only the newest `KEPT_EVENTS` remain.
 
@@ -68,7 +68,7 @@ class JobEventRecorder:
             self._kept = []
 
     def _count_trained_images(self, events: list[JobEvent]) -> None:
-        """Count the images trained on since the last report, and the time taken, for Prometheus."""
+        """Add trained images and training time since the last report to the Prometheus counters."""
         now = time.monotonic()
         for event in events:
             if isinstance(event, PhaseEvent):
@@ -82,7 +82,7 @@ class JobEventRecorder:
                 self._trained = event.images, now
 
     def _add_duration_of_inspection_phase(self, event: JobEvent) -> JobEvent:
-        """Return an event of a job with the duration that it ends.
+        """Add how long the inspection of images took to the data report of a job.
 
         A report on a batch's images gets its duration, since a job process has no clock.
         """
@@ -95,7 +95,7 @@ class JobEventRecorder:
         return event
 
     def register_snapshot_folder(self, event: SnapshotEvent) -> None:
-        """Register a snapshot's folder and delete it.
+        """Register a job's snapshot from a folder, and delete the folder.
 
         After an outage, the next snapshot will do.
         """
@@ -106,7 +106,7 @@ class JobEventRecorder:
         )
 
     def register_best_state_folder(self, event: AnytimeEvent) -> bool:
-        """Register the folder of the best state so far and delete it.
+        """Register a job's best state so far from a folder, and delete the folder.
 
         Return False if it was not registered.
         """
@@ -119,7 +119,7 @@ class JobEventRecorder:
         )
 
     def _register_and_delete_state_folder(self, path: Path, register: Callable[[], None]) -> bool:
-        """Register a folder's state and delete the folder; return False after an outage."""
+        """Register a training state from a folder and delete the folder; return False in an outage."""
         try:
             register()
         except (SQLAlchemyError, Unavailable) as error:

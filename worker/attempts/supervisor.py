@@ -40,16 +40,16 @@ Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancell
 
 
 class JobEventReceiver(Protocol):
-    """Receiver of events; all methods raise `LeaseLost`, and must survive outages."""
+    """Protocol of an object that receives a job process's events. Methods raise `LeaseLost`."""
 
     def write_job_events(self, events: list[JobEvent]) -> None:
-        """Record progress, metrics, logs and phases."""
+        """Record progress, metrics, logs and phases of a job."""
 
     def register_snapshot_folder(self, event: SnapshotEvent) -> None:
-        """Register a complete snapshot folder, and delete the folder."""
+        """Register a complete snapshot of a job from a folder, and delete the folder."""
 
     def register_best_state_folder(self, event: AnytimeEvent) -> bool:
-        """Register the folder of the best state so far, and delete the folder.
+        """Register a job's best state so far from a folder, and delete the folder.
 
         Returns:
             False if it could not be stored now, and should be requested again.
@@ -57,20 +57,20 @@ class JobEventReceiver(Protocol):
 
 
 class HeartbeatState(Protocol):
-    """The part of the heartbeat that the supervisor needs."""
+    """The part of a lease's heartbeat that the supervisor of a job process reads."""
 
     @property
     def is_lease_lost(self) -> bool:
-        """True if another worker may own the job."""
+        """True if the lease on the job is lost, so another worker may own it."""
 
     @property
     def requested_state(self) -> JobState | None:
-        """CANCELLING or PAUSING if a person requested it, else None."""
+        """CANCELLING or PAUSING if a person requested that the job stops, else None."""
 
 
 @dataclass(frozen=True)
 class SupervisionPeriods:
-    """Periods of a supervised job's chores, in seconds.
+    """Seconds between the actions of a job process's supervisor, such as requests for snapshots.
 
     Attributes:
         snapshot_s: between snapshots.
@@ -89,7 +89,7 @@ class SupervisionPeriods:
 
 @dataclass
 class ProcessOutcome:
-    """The end of a child.
+    """How a supervised job process ended: its last event, exit status and reason.
 
     Attributes:
         event: last event that it sent (done, error or stopped), if any.
@@ -108,7 +108,7 @@ def supervise_job_process(
     periods: SupervisionPeriods,
     stop: Callable[[], bool],
 ) -> ProcessOutcome:
-    """Run `child` to its end.
+    """Supervise a job process until it ends: store its events, request snapshots, stop or kill it.
 
     Args:
         stop: function that returns True if the worker must shut down.
@@ -198,7 +198,7 @@ class _ProcessSupervision:
             self._heard_at = time.monotonic()
 
     def _send_due_requests(self) -> None:
-        """Decide if the child must stop, or must make a snapshot or a best state."""
+        """Request a stop, a snapshot or a best state from the job process if one is due."""
         now = time.monotonic()
         if self._forced is not None:
             return

@@ -50,7 +50,7 @@ JOB = "--job"
 
 
 class ForkRequest(TypedDict):
-    """A request to run the job of a specification file.
+    """A request to the fork server to run the job in a specification file.
 
     `data_bytes` limits its allocations, and 0 means no limit.
     """
@@ -60,7 +60,7 @@ class ForkRequest(TypedDict):
 
 
 def preload_modules() -> ChildMain:
-    """Import everything that a job needs, and return its main function."""
+    """Import everything that jobs need, and return the function that runs a job."""
     # Imports make many objects and no garbage: collecting takes a fifth of their time.
     gc.disable()
     for name in PRELOADED:
@@ -71,11 +71,11 @@ def preload_modules() -> ChildMain:
     from worker.attempts import ranks
 
     def run_job_by_spec(spec_path: str, out_fd: int, control_fd: int) -> int:
-        """Run the work of the specification: learn a task, or export, measure or patch a version."""
+        """Run the job in a specification file: train a task, or export, measure or patch a version."""
         spec = json.loads(Path(spec_path).read_text())
         others = {"export": export_job.main, "measure": measuring.main, "patch": patch.main}
         work = others.get(spec.get("work"), job.main)
-        if work is job.main and (count := ranks.count_job_processes(spec)) > 1:
+        if work is job.main and (count := ranks.choose_process_count_of_job(spec)) > 1:
             ranks.replace_process_by_torchrun(count, spec_path, out_fd, control_fd)
         return work(spec_path, out_fd, control_fd, before=hit_event_failpoint)
 
@@ -83,7 +83,7 @@ def preload_modules() -> ChildMain:
 
 
 def replace_process_by_job_process(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
-    """Replace this process, just forked, by a new one that imports torch and runs the job."""
+    """Replace the forked process by a fresh one that imports torch itself and runs the job."""
     for fd in (out_fd, control_fd):
         os.set_inheritable(fd, True)
     job = ("-m", "worker.attempts.zygote", JOB, spec_path, str(out_fd), str(control_fd))
@@ -91,7 +91,7 @@ def replace_process_by_job_process(spec_path: str, out_fd: int, control_fd: int)
 
 
 def fork_jobs_on_request(server: socket.socket, child_main: ChildMain) -> None:
-    """Fork a job process for each request until the other end of `server` closes."""
+    """Fork a job process for each request of the worker until the worker closes the socket."""
     # `set_wakeup_fd` takes no descriptor that could block.
     wake_read, wake_write = os.pipe()
     for fd in (wake_read, wake_write):
@@ -136,7 +136,7 @@ def fork_jobs_on_request(server: socket.socket, child_main: ChildMain) -> None:
 def _run_forked_job(
     server: socket.socket, child_main: ChildMain, request: ForkRequest, fds: list[int]
 ) -> None:
-    """Run one job in the forked process, and leave without the parent's clean-up."""
+    """Run one job in the forked process, and exit without the parent's clean-up."""
     status = CHILD_CRASHED
     try:
         # Open in a job, the socket would hide the zygote's end from the worker.
@@ -162,7 +162,7 @@ def _run_forked_job(
 
 
 def _limit_memory_allocations(data_bytes: int) -> None:
-    """Limit this process's allocations, so that a larger one fails with a clear error."""
+    """Limit the memory that this process may allocate, so that an excess fails with a clear error."""
     statm = Path("/proc/self/statm")
     # Other systems than Linux neither tell the present size nor keep the limit.
     if data_bytes and statm.exists():
@@ -172,7 +172,7 @@ def _limit_memory_allocations(data_bytes: int) -> None:
 
 
 def _report_ended_children(server: socket.socket) -> None:
-    """Report the children that have ended."""
+    """Report the ended child processes and their exit statuses to the worker."""
     # One signal may stand for several children that have ended.
     while True:
         try:
@@ -185,7 +185,7 @@ def _report_ended_children(server: socket.socket) -> None:
 
 
 def _send_message_to_worker(server: socket.socket, message: dict[str, object]) -> None:
-    """Send a message to the worker; end if it is gone."""
+    """Send a message to the worker; exit if the worker is gone."""
     try:
         server.sendall(json.dumps(message).encode() + b"\n")
     except OSError:
@@ -193,7 +193,7 @@ def _send_message_to_worker(server: socket.socket, message: dict[str, object]) -
 
 
 def main(arguments: list[str]) -> None:
-    """Serve on the inherited descriptor that the first argument names, or run one job."""
+    """Serve fork requests on an inherited socket, or run one job, as the arguments say."""
     if arguments[0] == JOB:
         spec_path, out_fd, control_fd = arguments[1:]
         sys.exit(preload_modules()(spec_path, int(out_fd), int(control_fd)))

@@ -15,11 +15,12 @@ _DEVICE = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm|dxg)")
 
 
 class CudaAlreadyOpenError(RuntimeError):
-    """CUDA is open in a process that is to be forked."""
+    """CUDA is already open in a process that must not use it before forking."""
 
 
 def require_cuda_not_opened() -> None:
-    """Check that this process has no device of NVIDIA's driver open.
+    """Raise an error if this process has an NVIDIA device open, since it could then not fork
+    safely.
 
     Raises:
         CudaAlreadyOpenError: it has.
@@ -38,7 +39,7 @@ def require_cuda_not_opened() -> None:
 
 
 def find_open_nvidia_devices(files: Iterable[str]) -> list[str]:
-    """Return the devices of NVIDIA's driver among open files, sorted.
+    """Return the NVIDIA device files among the paths of open files, sorted.
 
     Args:
         files: targets of the links in /proc/<pid>/fd.
@@ -47,7 +48,7 @@ def find_open_nvidia_devices(files: Iterable[str]) -> list[str]:
 
 
 def _list_open_files() -> list[str]:
-    """Return the targets of this process's open descriptors."""
+    """Return the paths of all files that this process has open."""
     targets = []
     for entry in Path("/proc/self/fd").iterdir():
         try:

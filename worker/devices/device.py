@@ -38,7 +38,7 @@ ADVICE = (
 
 
 class DeviceWatch:
-    """The device of one worker.
+    """Watches the compute device (CPU or GPU) of a worker, and checks it again after errors.
 
     `is_ready_to_claim` is for the claiming thread, and `device` may be read by any thread.
 
@@ -66,11 +66,11 @@ class DeviceWatch:
 
     @property
     def claimable_resources(self) -> WorkerResources:
-        """Resources to claim jobs for."""
+        """Kind of device and number of GPUs for which the worker may claim jobs."""
         return WorkerResources(self.device.kind, self.device.gpus)
 
     def is_ready_to_claim(self) -> bool:
-        """Return True if jobs may be claimed.
+        """Return True if the worker's device works, so that jobs may be claimed.
 
         Start a check that is due, and adopt the result of one that has ended.
         """
@@ -89,7 +89,7 @@ class DeviceWatch:
         return self.device.problem is None and self._check_at is None
 
     def is_device_lost(self, message: str) -> bool:
-        """Return True if the device, and not the job, is the cause of an error.
+        """Return True if a job's device error was caused by a broken device and not by the job.
 
         A lost device is given up.
 
@@ -106,7 +106,7 @@ class DeviceWatch:
         return True
 
     def record_device_success(self) -> None:
-        """Record that an attempt ended well, so the device works."""
+        """Record that a job attempt ended well, so the device works."""
         self._losses = 0
 
     def _run_device_check(self) -> None:
@@ -144,7 +144,7 @@ class DeviceWatch:
         self.device = WorkerDevice(report["device"], gpus)
 
     def _abandon_device(self, problem: str) -> None:
-        """Give up the device, and schedule the next check."""
+        """Stop using a broken device, and schedule its next check."""
         pause_s = RECHECK_S[min(self._losses, len(RECHECK_S) - 1)]
         self._losses += 1
         self._check_at = time.monotonic() + pause_s

@@ -26,7 +26,7 @@ _SIDE = 256
 
 
 class DeviceReport(TypedDict):
-    """Result of a check.
+    """Result of checking a machine's compute device: kind, GPUs, problem, versions.
 
     Attributes:
         device: cpu or cuda.
@@ -49,7 +49,7 @@ class DeviceReport(TypedDict):
 
 
 def check_device(device: str) -> DeviceReport:
-    """Run the check in a process of its own.
+    """Check a compute device in a separate process, which may crash.
 
     Args:
         device: PERENNIAL_DEVICE: auto, cpu or cuda.
@@ -80,7 +80,7 @@ def read_driver_version() -> str | None:
 
 
 def inspect_device(device: str) -> DeviceReport:
-    """Check the device in this process."""
+    """Check a compute device in this process."""
     try:
         failpoints.raise_device_error_in_test()
         if device == "cpu":
@@ -91,7 +91,7 @@ def inspect_device(device: str) -> DeviceReport:
 
 
 def _check_cuda() -> DeviceReport:
-    """Check CUDA: a GPU is visible, torch has kernels for it, and it computes correctly."""
+    """Check that a GPU is visible, torch has kernels for it, and it computes correctly."""
     import torch
 
     report = build_cpu_device_report(None)
@@ -135,7 +135,7 @@ def _check_cuda() -> DeviceReport:
 def explain_missing_gpu_kernels(
     name: str, capability: tuple[int, int], built_for: Sequence[str]
 ) -> str | None:
-    """Return why a build of torch has no kernels for a GPU, or None if it has.
+    """Explain why the installed torch has no kernels for a GPU; None if it has.
 
     Args:
         name: name of the GPU.
@@ -158,7 +158,7 @@ def explain_missing_gpu_kernels(
 
 
 def build_cpu_device_report(problem: str | None) -> DeviceReport:
-    """Return the report of a machine whose jobs run on the CPU.
+    """Return the device report of a machine whose jobs run on the CPU.
 
     Args:
         problem: reason why they do not run on a GPU, if one was looked for.

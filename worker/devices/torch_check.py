@@ -36,7 +36,7 @@ _SHIM = ROOT / "core" / "learning" / "torchvision_import.py"
 
 @contextmanager
 def check_torch_in_background(settings: Settings) -> Iterator[None]:
-    """Check the installed torch while the block runs.
+    """Check within the block, in another process, that the installed torch can be imported.
 
     An error of the check replaces any error of the block, which may follow from it.
 
@@ -65,12 +65,12 @@ def check_torch_in_background(settings: Settings) -> Iterator[None]:
 
 
 def has_torch_check_passed(settings: Settings) -> bool:
-    """Return True if the installed pair has passed, so that it is not imported again."""
+    """Return True if the installed torch and torchvision have passed the import check before."""
     return _get_torch_check_marker_file(settings).exists()
 
 
 def _get_torch_check_marker_file(settings: Settings) -> Path:
-    """Return the file that marks the installed pair as good."""
+    """Return the file whose existence says that the installed torch has passed the import check."""
     return settings.make_folder("catalogue") / f"torch-{_compute_fingerprint()}"
 
 
@@ -94,7 +94,7 @@ def main() -> int:
 
 
 def _wait_for_torch_check(process: "subprocess.Popen[bytes]") -> None:
-    """Wait until the check of torch has passed.
+    """Wait for the process that checks if torch can be imported.
 
     Raises:
         Unavailable: it failed.
@@ -133,7 +133,9 @@ def _raise_unavailable(name: str, error: str) -> NoReturn:
 
 
 def _list_pinned_packages() -> list[str]:
-    """Return both with the versions that the service requires, or bare in a mere checkout."""
+    """Return requirement strings of torch and torchvision, with the versions the service pins, if
+    any.
+    """
     try:
         required = metadata.requires("perennial-service") or ()
     except metadata.PackageNotFoundError:
@@ -150,7 +152,7 @@ def _get_installed_version(name: str) -> str | None:
 
 
 def _compute_fingerprint() -> str:
-    """Return a digest of the Python, the installed files and our import code.
+    """Return a digest of the Python, torch's installed files and our import code.
 
     Nothing is imported for it.
     """

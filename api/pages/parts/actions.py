@@ -20,7 +20,7 @@ _CHOICE = re.compile(r"/v1/jobs/([^/]+)/choose")
 
 @dataclass(frozen=True)
 class RequestButton:
-    """Request as a form on a page, or a link to the page where it is made.
+    """A button that sends a request of the API from a page, or a link to the page that has it.
 
     Attributes:
         path: the path that the form posts to.
@@ -42,14 +42,16 @@ class RequestButton:
 
 @dataclass(frozen=True)
 class AttentionItem:
-    """An item that waits for a person, with its buttons; the first is the usual choice."""
+    """A pending decision about a model, with the buttons that settle it; the first is the usual
+    choice.
+    """
 
     about: AttentionOut
     buttons: list[RequestButton]
 
 
-def list_waiting_items(model: ModelOut) -> list[AttentionItem]:
-    """Return everything in a model that waits for a person."""
+def list_pending_decisions(model: ModelOut) -> list[AttentionItem]:
+    """Return everything in a model that waits for a person's decision."""
     return [
         AttentionItem(one, _build_attention_item_buttons(model, one)) for one in model["attention"]
     ]

@@ -27,13 +27,13 @@ _WORDS: dict[Check, str] = {
 
 
 def describe_gate_check_limits(gate: GateOut) -> list[str]:
-    """Describe the enabled checks with their limits."""
+    """Describe the enabled gate checks of a model with their limits."""
     limits = {name: gate.get(name) for name in CHECKS}
     return [_WORDS[name].format(100 * limit) for name, limit in limits.items() if limit is not None]
 
 
 def list_disabled_checks(model: ModelOut) -> list[str]:
-    """List the disabled checks."""
+    """List the gate checks that a model has disabled."""
     return [name for name in CHECKS if model["gate"].get(name) is None]
 
 
@@ -57,7 +57,7 @@ def describe_gate_comparison_with_production(gate: Verdict | None) -> list[str]:
 async def enable_all_gate_checks(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
-    """Enable all checks with the limits of a new model."""
+    """Return a gate that enables all checks, with the limits of a new model."""
     # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form_values(request)
     change: ModelChange = {"gate": {"checks": "on"}}

@@ -24,7 +24,7 @@ ARCHIVE_TYPES = ",".join(
 
 
 async def read_form_values(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
-    """Return the values of a form by name, without surrounding spaces.
+    """Read the submitted values of a form by name, without surrounding spaces.
 
     Args:
         fields: maximum number of fields.
@@ -57,7 +57,7 @@ async def read_form_values(request: Request, fields: int = MAX_FIELDS) -> dict[s
 
 
 def read_form_reason(inputs: dict[str, str]) -> str | None:
-    """Return the reason in a form, or None.
+    """Return the reason that a person entered in a form, or None if it is empty.
 
     Raises:
         Invalid: it is too long, or has an invisible character.
@@ -79,7 +79,7 @@ def read_chosen_recipe(inputs: dict[str, str]) -> RecipePatch | None:
 
 
 def read_form_number(inputs: dict[str, str], name: str) -> int:
-    """Return a number in a form.
+    """Parse the whole number in a form input.
 
     Raises:
         Invalid: it is not a number of at most nine digits.

@@ -22,7 +22,7 @@ _FALL = 0.05
 
 @dataclass(frozen=True)
 class HeatMapCell:
-    """A version's accuracy on a task.
+    """A cell of the accuracy heat map: one version's accuracy on one task, with its colour.
 
     Attributes:
         accuracy: in [0, 1]; None: not measured.
@@ -42,7 +42,7 @@ class HeatMapCell:
 
 @dataclass(frozen=True)
 class HeatMapRow:
-    """A version. `left`: production was rolled back from it."""
+    """A row of the accuracy heat map: one version. `left`: production was rolled back from it."""
 
     version: int
     task: int | None
@@ -54,7 +54,7 @@ class HeatMapRow:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """The accuracy matrix as a heat map for a page.
+    """The accuracy matrix (versions by tasks) as a heat map for a page.
 
     Attributes:
         low: accuracy of the first colour, in [0, 1].
@@ -71,14 +71,14 @@ class HeatMap:
 
     @property
     def has_edited_labels(self) -> bool:
-        """True if labels of a shown cell were edited since it was measured."""
+        """True if a shown cell was measured before labels of its task were edited."""
         return any(cell.mark for row in self.rows for cell in row.cells)
 
 
 def build_heat_map(
     matrix: MetricsOut, *, production: int | None, left: set[int], first: int | None
 ) -> HeatMap:
-    """Return the heat map of a window of the matrix, newest version first.
+    """Build the heat map of a window of the accuracy matrix, newest version first.
 
     Args:
         production: the version in production.
@@ -121,7 +121,7 @@ def build_heat_map(
 
 
 def describe_cell_mark(mark: CellMark) -> str:
-    """Return what a mark says of its cell, for a person."""
+    """Describe how edited labels affect an accuracy of the heat map."""
     if mark["counted_again"]:
         return "labels edited since, and counted again by them"
     return "labels edited since: this is what was measured by the former ones"
@@ -143,7 +143,7 @@ def _build_heat_map_cell(
 def _select_matrix_window_columns(
     matrix: MetricsOut, first: int | None
 ) -> tuple[list[MatrixColumn], int | None, int | None]:
-    """Return the columns, and the first tasks of the columns before and after them."""
+    """Return the heat map's columns to show, and the first tasks of the previous and next columns."""
     columns = matrix["columns"]
     if len(columns) <= COLUMNS:
         return columns, None, None
@@ -164,7 +164,7 @@ def _select_matrix_window_columns(
 
 
 def _read_accuracies_when_learned(matrix: MetricsOut) -> dict[int, float]:
-    """Return task → accuracy when it was learned, in the lineage of the summarised version."""
+    """Return task → accuracy when learned, in the lineage of the summarised version."""
     return {
         one["task"]: one["when_learned"]
         for one in matrix["summary"]["per_task"]
@@ -174,7 +174,7 @@ def _read_accuracies_when_learned(matrix: MetricsOut) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class VersionCurve:
-    """A curve with one value in percent per version; None: not measured."""
+    """A curve of a chart, with one value in percent per version; None: not measured."""
 
     name: str
     values: list[float | None]
@@ -182,14 +182,14 @@ class VersionCurve:
 
 @dataclass(frozen=True)
 class VersionCurves:
-    """Published versions in ascending order, and the curves over them."""
+    """Published versions in ascending order, and the accuracy curves over them."""
 
     versions: list[int]
     curves: list[VersionCurve]
 
 
 def build_accuracy_curves(matrix: MetricsOut, history: VersionHistory) -> VersionCurves:
-    """Return the curves over a window of versions."""
+    """Build the accuracy curves over a window of published versions."""
     # A held version serves nobody, so its accuracy is no part of a curve.
     published = {one.number: one for one in history.versions if one.status != "held"}
     rows = {

@@ -34,7 +34,7 @@ class TaskAccuracy:
 
 @dataclass(frozen=True)
 class JobResultView:
-    """The result of a job, as its page shows it.
+    """The task, version and accuracies that a job produced, for the job's page.
 
     Attributes:
         accuracies: of its version, on tasks that it was taught; the newest `TASKS`.
@@ -52,7 +52,7 @@ class JobResultView:
 
 
 def read_job_result(db: Database, actor: Actor, job: JobOut) -> JobResultView:
-    """Return what a job has made so far."""
+    """Return the task, version and accuracies that a job has produced so far, for its page."""
     task = _read_task_of_job(db, actor, job)
     data = {**_NO_FINDINGS, **({} if task is None else task["report"].get("data", {}))}
     pictures = bool(data["suspects"]) and _has_training_images(db, actor, job)

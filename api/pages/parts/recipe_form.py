@@ -32,7 +32,7 @@ _CHOSEN_ELSEWHERE = ("method", "preset")
 
 @dataclass(frozen=True)
 class RecipeChoiceOption:
-    """A method or preset. `why_not`: why it does not apply to the model's scenario."""
+    """A method or preset to choose in a form. `why_not`: why the model's scenario rules it out."""
 
     value: str
     name: str
@@ -42,7 +42,7 @@ class RecipeChoiceOption:
 
 @dataclass
 class RecipeForm:
-    """A recipe as a page shows it.
+    """A form for training settings (a recipe): chosen method, inputs, and errors.
 
     Attributes:
         choice: the selected method or preset, as in `CHOICE`.
@@ -63,29 +63,31 @@ class RecipeForm:
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def json(self) -> str:
-        """The form's recipe patch as JSON; plain ASCII, so that it fits a header."""
+    def patch_json(self) -> str:
+        """The changes that the form makes to the model's recipe, as JSON in plain ASCII for a
+        header.
+        """
         return json.dumps(self.patch)
 
     @property
-    def paths(self) -> set[str]:
-        """The names of the inputs besides the choice."""
+    def input_names(self) -> set[str]:
+        """Names of the form's inputs, other than the choice of method or preset."""
         return set(iterate_form_input_names((*self.method_fields, *self.fields)))
 
     @property
     def is_filled_in(self) -> bool:
-        """True if any input besides the choice has a value."""
-        return any(self.inputs.get(path) for path in self.paths)
+        """True if any form input other than the choice of method or preset has a value."""
+        return any(self.inputs.get(path) for path in self.input_names)
 
     @property
-    def unknown(self) -> list[str]:
-        """Names of values that no input has."""
-        names = {CHOICE, *self.paths}
+    def unknown_input_names(self) -> list[str]:
+        """Names of submitted values for which the form has no input."""
+        names = {CHOICE, *self.input_names}
         return [path for path in self.inputs if path not in names]
 
     def add_service_errors(self, error: InvalidRecipe) -> None:
-        """Add the service's errors to the inputs that they concern."""
-        names = {CHOICE, *self.paths}
+        """Add the service's validation errors of a recipe to the form inputs that they concern."""
+        names = {CHOICE, *self.input_names}
         for one in error.fields:
             path = one["field"].removeprefix("recipe.")
             self.errors[
@@ -102,7 +104,7 @@ def build_recipe_form(
     model: ModelOut,
     inputs: Mapping[str, str],
 ) -> RecipeForm:
-    """Return the form of a model for these values, with its patch and the service's warnings."""
+    """Build a model's recipe form from submitted values, with the service's warnings."""
     choice = inputs.get(CHOICE, "")
     base = _find_recipe_patch_of_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
@@ -122,7 +124,7 @@ def build_recipe_form(
             f"method:{each}",
             each,
             of["description"],
-            _explain_unfit_scenario(of["scenarios"], model["scenario"]),
+            _explain_scenario_mismatch(of["scenarios"], model["scenario"]),
         )
         for each, of in sorted(catalogue["methods"].items())
     ]
@@ -149,8 +151,8 @@ def build_recipe_form(
     return form
 
 
-def list_input_names(catalogue: MethodCatalogue) -> tuple[str, ...]:
-    """Return every name that an input of such a form may have."""
+def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
+    """Return the names of all inputs that a recipe form may have."""
     input_names = {
         CHOICE,
         *iterate_form_input_names(
@@ -165,7 +167,7 @@ def list_input_names(catalogue: MethodCatalogue) -> tuple[str, ...]:
 
 
 def convert_patch_to_values(text: str) -> dict[str, str]:
-    """Return the form values, by name, that express a recipe patch in JSON.
+    """Return the form values that express a recipe patch, given as JSON text.
 
     Raises:
         ValueError: the text is not a JSON object.
@@ -194,7 +196,9 @@ def _compute_patch_and_warnings(
     model: str,
     base: JsonObject,
 ) -> None:
-    """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
+    """Compute the recipe patch that a form describes, and the warnings about it. Raises
+    InvalidRecipe.
+    """
     try:
         patch, hyper = (
             compute_form_patch(form.fields, form.inputs),
@@ -212,8 +216,8 @@ def _compute_patch_and_warnings(
     ).warnings
 
 
-def _find_recipe_patch_of_choice(catalogue: MethodCatalogue, choice: str) -> JsonObject | None:
-    """Return the patch that a choice stands for, or None if there is no such choice."""
+def _find_recipe_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
+    """Return the recipe patch of a chosen method or preset; None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:
         return {}
@@ -223,7 +227,7 @@ def _find_recipe_patch_of_choice(catalogue: MethodCatalogue, choice: str) -> Jso
 
 
 def _shorten_method_to_name(patch: JsonObject) -> JsonObject:
-    """Return the patch with a method without hyper-parameters shortened to its name."""
+    """Shorten the method in a recipe patch to its name if it has no hyper-parameters."""
     method = patch.get("method")
     return (
         {**patch, "method": method["name"]}
@@ -232,5 +236,5 @@ def _shorten_method_to_name(patch: JsonObject) -> JsonObject:
     )
 
 
-def _explain_unfit_scenario(scenarios: list[str], scenario: str) -> str | None:
+def _explain_scenario_mismatch(scenarios: list[str], scenario: str) -> str | None:
     return None if scenario in scenarios else f"not in the {scenario} scenario"

@@ -30,7 +30,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 def render_page(
     request: Request, template: str, values: Mapping[str, object], status: int = 200
 ) -> HTMLResponse:
-    """Return a page as a response.
+    """Render a page template as an HTTP response.
 
     Args:
         template: a file in `api/templates`.
@@ -40,7 +40,7 @@ def render_page(
 
 
 def render_html(scope: Scope, template: str, values: Mapping[str, object]) -> str:
-    """Return the HTML text of a page."""
+    """Render a page template as HTML text."""
     root = get_root_path(scope)
     path = scope["path"].removeprefix(root)
     actor = scope.get("state", {}).get("actor")
@@ -57,7 +57,7 @@ def render_html(scope: Scope, template: str, values: Mapping[str, object]) -> st
 
 
 def get_root_path(scope: Scope) -> str:
-    """Return the path prefix in front of the service's paths."""
+    """Return the path prefix under which the service is mounted, such as behind a proxy."""
     return str(scope.get("root_path", "")).rstrip("/")
 
 

@@ -21,7 +21,7 @@ _NULL = {"type": "null"}
 
 @dataclass(frozen=True)
 class FormField:
-    """An input of a form.
+    """An input of a form that is generated from a JSON Schema.
 
     Attributes:
         path: name in the form and path of its value, such as `optimizer.lr`.
@@ -42,8 +42,8 @@ class FormField:
     fields: tuple["FormField", ...] = ()
 
     @property
-    def shown(self) -> str:
-        """The current value as text."""
+    def displayed_text(self) -> str:
+        """The field's current value as it is shown in the form."""
         if self.kind == "group":
             return OFF if self.current is None else ON
         return format_form_value(self.current)
@@ -63,7 +63,7 @@ def build_form_fields(
     prefix: str = "",
     without: Sequence[str] = (),
 ) -> tuple[FormField, ...]:
-    """Return the form inputs for an object of a JSON Schema.
+    """Generate form inputs from the properties of a JSON Schema.
 
     Args:
         schema: JSON Schema of the object; `$ref` refers to its `$defs`.
@@ -83,7 +83,7 @@ def build_form_fields(
 
 
 def compute_form_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -> JsonObject:
-    """Return the differences from the current values as a patch.
+    """Return a patch of the fields whose form values differ from the current ones.
 
     Raises:
         InvalidFormValues: a value cannot be read. The schema is not checked here.
@@ -96,7 +96,7 @@ def compute_form_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -
 
 
 def convert_patch_to_inputs(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the form values, by path, from which `compute_form_patch` makes this patch."""
+    """Return the form values from which `compute_form_patch` computes a given patch."""
     values: dict[str, str] = {}
     for name, value in patch.items():
         path = f"{prefix}{name}"
@@ -108,7 +108,7 @@ def convert_patch_to_inputs(patch: Mapping[str, Any], prefix: str = "") -> dict[
 
 
 def format_form_value(value: object) -> str:
-    """Return a value as it is written in the form."""
+    """Return a JSON value as the text that a form input shows."""
     if value is None:
         return NONE
     if isinstance(value, bool):
@@ -117,7 +117,7 @@ def format_form_value(value: object) -> str:
 
 
 def iterate_form_input_names(fields: Sequence[FormField]) -> Iterator[str]:
-    """Yield the names of all inputs of a form."""
+    """Yield the names of all inputs of a generated form, including nested ones."""
     for field in fields:
         yield field.path
         yield from iterate_form_input_names(field.fields)
@@ -193,7 +193,9 @@ def _build_patch_of_changed_inputs(
 
 
 def _parse_field_value(field: FormField, text: str) -> Any:
-    """Return the value of a text. Raises ValueError that says what is allowed."""
+    """Parse the text of a form input as its field's type. Raises ValueError with the allowed
+    values.
+    """
     if field.nullable and text == NONE:
         return None
     if field.kind == "choice":

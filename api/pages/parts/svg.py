@@ -25,7 +25,7 @@ SQUARE = 200
 
 
 def draw_sparkline(values: Sequence[float]) -> str:
-    """Return the points of a polyline in `WIDTH` × `HEIGHT` that spans at least `LEAST`."""
+    """Return the points of a small line chart for an SVG polyline."""
     if len(values) < 2:
         return ""
     low, high = min(values), max(values)
@@ -42,7 +42,7 @@ def draw_sparkline(values: Sequence[float]) -> str:
 
 @dataclass(frozen=True)
 class VersionTreeNode:
-    """A version in the tree."""
+    """A version's node in the drawn version tree, with its position."""
 
     version: VersionSummaryRow
     x: float
@@ -51,9 +51,7 @@ class VersionTreeNode:
 
 @dataclass(frozen=True)
 class VersionTree:
-    """The tree of a window of versions. `edges`: SVG paths from parents; `moves`: paths of
-    production.
-    """
+    """Layout of the version tree: nodes, SVG paths of the edges, and `moves` of production."""
 
     width: int
     height: int
@@ -66,7 +64,7 @@ class VersionTree:
 def draw_version_tree(
     versions: Sequence[VersionSummaryRow], moves: Iterable[ProductionMove]
 ) -> VersionTree:
-    """Return the tree of versions, with one version per step on the x axis.
+    """Lay out the version tree for SVG, with one version per step on the x axis.
 
     Of several children, the newest one that was not held stays in its parent's lane.
 
@@ -97,7 +95,7 @@ def draw_version_tree(
 
 
 def _assign_version_tree_columns(ordered: Sequence[VersionSummaryRow]) -> dict[int, int]:
-    """Return version → lane, 0 for the first."""
+    """Assign each version its row (lane) in the drawn tree, 0 for the first."""
     heirs: dict[int | None, VersionSummaryRow] = {}
     for one in ordered:
         heir = heirs.get(one.parent)
@@ -131,7 +129,7 @@ def _draw_tree_edge(start: tuple[float, float], end: tuple[float, float]) -> str
 
 
 def _draw_production_arc(start: float, end: float, y: float) -> str:
-    """Return the path of a move of production: straight if forward, an arc below if back."""
+    """Return the SVG path of a move of production: straight if forward, an arc below if back."""
     if end > start:
         return f"M{start:g} {y:g}H{end:g}"
     deep = min(26, 10 + (start - end) / 12)
@@ -140,7 +138,7 @@ def _draw_production_arc(start: float, end: float, y: float) -> str:
 
 @dataclass(frozen=True)
 class ReliabilityBar:
-    """A bin of a reliability diagram: its point, and the ends of its 95 % interval."""
+    """A bin of a reliability diagram: the position of its point and of its 95 % interval."""
 
     x: float
     y: float
@@ -152,7 +150,7 @@ class ReliabilityBar:
 
 
 def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[ReliabilityBar]:
-    """Return the points of a reliability diagram in a square of `SQUARE` pixels.
+    """Return the bins of a reliability diagram as positions in a square of `SQUARE` pixels.
 
     They show the share of correct predictions over the mean probability of each bin.
     """
@@ -167,7 +165,7 @@ def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Reliability
 
 
 def draw_precision_coverage_curve(curve: Iterable[CoveragePoint]) -> str:
-    """Return the points of a polyline in a square of `SQUARE` pixels.
+    """Return the points of a precision-coverage curve for an SVG polyline.
 
     They show precision, from one half up, over the share of images.
     """

@@ -21,28 +21,30 @@ _EXAMPLE = '[{"method": {"name": "analytic", "head": "lda"}}, {"epochs": 5}]'
 
 @dataclass(frozen=True)
 class TrialsForm:
-    """The trials of a form. `asked`: None if it has none, or an error beside its inputs."""
+    """The recipes to compare as trials, from a form; `asked` is None without trials."""
 
     asked: TrialsRequest | None = None
 
     @property
-    def json(self) -> str:
-        """The trials as fields of the API's request, as JSON."""
+    def request_json(self) -> str:
+        """The requested trials as JSON fields of the API's request."""
         if self.asked is None:
             return "{}"
         return json.dumps({"trials": self.asked.recipes, "choose": self.asked.choose})
 
     @property
-    def options(self) -> str:
-        """The trials as options of `perennial submit`, after a space; empty without trials."""
+    def command_line_options(self) -> str:
+        """The requested trials as options of `perennial submit`, after a space; empty without
+        trials.
+        """
         if self.asked is None:
             return ""
         choose = " --choose manual" if self.asked.choose == "manual" else ""
         return f" --trials {shlex.quote(self._format_recipes())}{choose}"
 
     @property
-    def query(self) -> str:
-        """The trials as parameters of a query, after an ampersand; empty without trials."""
+    def url_query(self) -> str:
+        """The requested trials as URL query parameters, after an ampersand; empty without trials."""
         if self.asked is None:
             return ""
         choose = {"choose": "manual"} if self.asked.choose == "manual" else {}
@@ -58,7 +60,7 @@ NO_TRIALS = TrialsForm()
 
 
 def read_trials_form(form: RecipeForm, inputs: Mapping[str, str]) -> TrialsForm:
-    """Return the trials of a form; what is wrong with them is added to the form's errors."""
+    """Parse the recipes to compare from a form; add errors to those of the recipe form."""
     if not inputs.get(TRIALS):
         return NO_TRIALS
     choose: Choose = "manual" if inputs.get(CHOOSE) == "manual" else "best"

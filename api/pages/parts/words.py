@@ -39,7 +39,7 @@ _EARLIER = re.compile(
 
 
 def replace_requests_by_buttons(text: str) -> str:
-    """Return a sentence of the API with the page's buttons in place of requests that have one."""
+    """Return an error or advice of the API with its requests replaced by buttons of the pages."""
     # The page has the buttons of these requests.
     text = text.replace(SETTLED_BY, "")
     for pattern, replacement in _LEFT_OUT:
@@ -53,8 +53,7 @@ def replace_requests_by_buttons(text: str) -> str:
 
 
 def find_model_form_path(text: str) -> str | None:
-    """Return the path of the form that makes the model a sentence asks for, or None if it asks for
-    none."""
+    """Return the path of the new-model form if a sentence advises to create a model, else None."""
     for step in _list_requests_in_text(text):
         body = step.body
         if step.path != "/v1/models" or body is None:
@@ -73,7 +72,9 @@ def find_model_form_path(text: str) -> str | None:
 
 
 def find_advised_batch_form_query(text: str) -> str | None:
-    """Return the query of the batch form, filled in with the recipe a sentence advises; or None."""
+    """Return a query that fills the batch form with the recipe a sentence advises; None without
+    one.
+    """
     advised = next(
         (one.recipe for one in _list_requests_in_text(text) if one.recipe is not None), None
     )

@@ -18,7 +18,7 @@ router = make_router("audit")
 
 @dataclass(frozen=True)
 class AuditTrailFilters:
-    """The query of a request, except for its page."""
+    """Filters and order of a request for the audit trail."""
 
     model: str | None
     action: str | None

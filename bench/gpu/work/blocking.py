@@ -21,12 +21,14 @@ from bench.gpu.kit import (
     list_methods_to_run,
     open_torch_device,
 )
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.methods import registry
 
 
-class WarnedCalls:
-    """Calls of which CUDA warns in its debug mode, by place; none on a plain CPU."""
+class BlockingCallCounter:
+    """Counts calls that block on the GPU, of which CUDA warns in its debug mode, by place in the
+    code.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
@@ -34,7 +36,7 @@ class WarnedCalls:
 
     @contextmanager
     def count_calls_within(self) -> Iterator[None]:
-        """Count calls that block on the device, within the block."""
+        """Count calls that block on the GPU within the block."""
         show = warnings.showwarning
         with warnings.catch_warnings():
             warnings.simplefilter("always")
@@ -61,7 +63,7 @@ class WarnedCalls:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Count no calls within the block."""
+        """Do not count blocking GPU calls within the block."""
         self._set_warnings(False)
         try:
             yield
@@ -73,12 +75,10 @@ class WarnedCalls:
             torch.cuda.set_sync_debug_mode("warn" if on else "default")
 
 
-def record_blocking_calls(run: StepRun) -> None:
-    """Record the number of blocking calls per step of the second task, and their places in the
-    code.
-    """
+def record_blocking_calls(run: GpuCheckStepRun) -> None:
+    """Record the blocking GPU calls per training step, and their places in the code."""
     device = open_torch_device(run.device)
-    calls = WarnedCalls(device)
+    calls = BlockingCallCounter(device)
     counts = StepCounts(simulated_device.calls if run.device == simulated_device.NAME else calls)
     counts.watch()
     figures: dict[str, Any] = {}

@@ -10,17 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bench.gpu.kit import ROOT
-from bench.gpu.step_run import PROCESSES, StepRun
+from bench.gpu.step_run import PROCESSES, GpuCheckStepRun
 
 FOLDER = Path("tests") / "core" / "learning"
 FEW = "finetune and (growth or stores or resumes)"
 """The checks of a dry run."""
 
 
-def record_conformance_results(run: StepRun) -> None:
-    """Run the conformance kit on the device; record the number of passed checks and the names of
-    failed ones.
-    """
+def record_conformance_results(run: GpuCheckStepRun) -> None:
+    """Run the conformance tests of methods on the device; record passed and failed ones."""
     empty, results = run.folder / "pytest.ini", run.folder / "results.xml"
     empty.write_text("[pytest]\nmarkers =\n    campaign: longer\n    slow: long\n")
     command = [
@@ -54,7 +52,7 @@ def record_conformance_results(run: StepRun) -> None:
 
 
 def read_junit_results(file: Path) -> tuple[int, dict[str, str]]:
-    """Return the number of passed tests in a JUnit file, and name → first line of each failure."""
+    """Read a JUnit file; return the number of passed tests and the first line of each failure."""
     passed, failed = 0, dict[str, str]()
     for case in ElementTree.parse(file).iter("testcase"):
         problem = next(

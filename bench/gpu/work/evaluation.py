@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bench.gpu.kit import create_bench, open_torch_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import compute_task_logits
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -20,9 +20,8 @@ TOLERANCE = 1e-3
 """Of float32 against float32: relative distance of logits. With TF32 it is above."""
 
 
-def record_evaluation_differences(run: StepRun) -> None:
-    """Record how far logits on the device are from those on the CPU, and how many predictions
-    differ.
+def record_evaluation_differences(run: GpuCheckStepRun) -> None:
+    """Record how far logits and predictions on the device differ from those on the CPU.
 
     `evaluate`: by the product, whatever torch's settings are, which must stay below `TOLERANCE`.
     `bare`: by the network alone under the same settings.
@@ -59,7 +58,7 @@ def record_evaluation_differences(run: StepRun) -> None:
 
 
 def compute_evaluated_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
-    """Return the logits as the service evaluates them, on the CPU."""
+    """Compute logits on the CPU as the service's evaluation does."""
     logits = compute_task_logits(
         network, data, 1, lambda n, x, head: n(x, head), InputNormaliser(None, 3, device)
     )
@@ -67,7 +66,7 @@ def compute_evaluated_logits(network: Network, data: Dataset, device: torch.devi
 
 
 def compute_plain_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
-    """Return the logits of a plain forward pass, on the CPU."""
+    """Compute logits on the CPU by a plain forward pass."""
     with torch.inference_mode():
         return network.eval()(InputNormaliser(None, 3, device)(data.images)).float().cpu()  # type: ignore[no-any-return]
 

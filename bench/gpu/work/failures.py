@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bench.gpu.kit import SMALL, create_bench, open_torch_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.training.failures import classify_job_error
 
 ASK = """
@@ -33,10 +33,8 @@ LEFT_BYTES = 64 << 20
 """Free memory in which a network fits and the libraries' workspaces do not."""
 
 
-def record_absent_device_failure(run: StepRun) -> None:
-    """Record the kind and the sentence for a device that is not visible, and the choice of
-    `auto`.
-    """
+def record_absent_device_failure(run: GpuCheckStepRun) -> None:
+    """Record the error for an absent device, and which device `auto` chooses."""
     done = subprocess.run(
         [sys.executable, "-c", ASK],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
@@ -56,9 +54,9 @@ def record_absent_device_failure(run: StepRun) -> None:
         run.record_problem(f"auto chose {answer['auto']} without a visible device")
 
 
-def record_memory_failures(run: StepRun) -> None:
-    """Record the kind of failure for a batch that is too large and for a full device, then learn
-    again.
+def record_memory_failures(run: GpuCheckStepRun) -> None:
+    """Record how too large batches and full device memory fail, then check that learning still
+    works.
     """
     device = open_torch_device(run.device)
     large = create_bench(run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE)
@@ -89,7 +87,7 @@ def record_memory_failures(run: StepRun) -> None:
 
 
 def _run_and_describe_failure(work: Callable[[], object]) -> dict[str, Any]:
-    """Run work and return the kind and the message of its failure; kind `none` if it succeeds."""
+    """Run a function; return the kind and message of its failure, kind `none` if it succeeds."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - the kind of whatever it is, is the question

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from bench.gpu.kit import SMALL, create_bench, open_torch_device
-from bench.gpu.step_run import StepRun
-from bench.job_run import fill_in_spec_defaults
+from bench.gpu.step_run import GpuCheckStepRun
+from bench.job_run import complete_job_spec
 from worker.attempts.child import ForkServer, JobProcess
 from worker.devices.cuda_free import find_open_nvidia_devices
 
@@ -26,8 +26,10 @@ SHARE = 0.9
 """Of the device's memory, that can be allocated once the children are gone."""
 
 
-def record_jobs_forked(run: StepRun) -> None:
-    """Fork three jobs, kill the second one while it trains, and allocate 90 % of the memory."""
+def record_jobs_forked(run: GpuCheckStepRun) -> None:
+    """Check forked jobs on the GPU: run three, kill the second, and check that its memory is free
+    again.
+    """
     zygote = ForkServer()
     try:
         zygote.wait_until_ready()
@@ -55,7 +57,7 @@ def record_jobs_forked(run: StepRun) -> None:
 
 
 def _list_open_devices(pid: int) -> list[str]:
-    """Return the devices of NVIDIA's driver that a process has open."""
+    """Return the NVIDIA devices that a process has open."""
     files = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed since it was listed
@@ -63,8 +65,10 @@ def _list_open_devices(pid: int) -> list[str]:
     return find_open_nvidia_devices(files)
 
 
-def _run_forked_job(zygote: ForkServer, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
-    """Run one job in a forked child; with `kill`, end it at the first report of its training."""
+def _run_forked_job(
+    zygote: ForkServer, run: GpuCheckStepRun, number: int, kill: bool
+) -> dict[str, Any]:
+    """Run a job in a forked child; with `kill`, kill it when its training begins."""
     small = run.tiny or run.device != "cuda"
     architecture = SMALL["mlp"] if small else {"name": "resnet18"}
     # A forked child knows no device that was made known here.
@@ -76,7 +80,7 @@ def _run_forked_job(zygote: ForkServer, run: StepRun, number: int, kill: bool) -
     spec = bench.spec(1, None, method="finetune", epochs=400 if kill else 2)
     Path(spec["out"]).mkdir(parents=True, exist_ok=True)
     file = bench.folder / "spec.json"
-    file.write_text(json.dumps(fill_in_spec_defaults(spec).to_json()))
+    file.write_text(json.dumps(complete_job_spec(spec).to_json()))
     start = time.monotonic()
     child = zygote.fork_child(file)
     first_step_s, last = None, {"event": "nothing", "message": ""}
@@ -99,8 +103,8 @@ def _describe_child_end(child: JobProcess, kill: bool, last: dict[str, Any]) -> 
     return {"ended": ended, "message": str(last.get("message", ""))[:400]}
 
 
-def _allocate_device_memory(run: StepRun) -> None:
-    """Take 90 % of the device's memory, which children that are gone no longer hold."""
+def _allocate_device_memory(run: GpuCheckStepRun) -> None:
+    """Allocate 90 % of the GPU's memory, which fails if ended children still hold it."""
     device = open_torch_device(run.device)
     free, total = torch.cuda.mem_get_info(device)
     run.record_figure("free GB after the children", round(free / 1e9, 2))

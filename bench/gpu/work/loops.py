@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.gpu.kit import Bench, StepClock, create_bench, open_torch_device, wait_for_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.kit import Bench, TrainingStepClock, create_bench, open_torch_device, wait_for_device
+from bench.gpu.step_run import GpuCheckStepRun
 from core.ingest.dataset import open_dataset
 from core.learning.data import dataset
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -30,8 +30,8 @@ GRAPH_WARM = 3
 
 
 @dataclass(frozen=True)
-class Load:
-    """A training case: a network on `images` images of `size` pixels, in batches."""
+class TrainingLoopLoad:
+    """A workload to measure training loops on: network, image size, number of images, batch size."""
 
     architecture: str
     size: int
@@ -41,33 +41,35 @@ class Load:
     steps: int
 
 
-TINY = Load("small-cnn", 8, 8, 32, 1, 2)
+TINY = TrainingLoopLoad("small-cnn", 8, 8, 32, 1, 2)
 
 
-def measure_loops_on_resnet20(run: StepRun) -> None:
+def measure_loops_on_resnet20(run: GpuCheckStepRun) -> None:
     """Measure the training loops on ResNet-20 at 32 pixels."""
-    _record_loop_rates(run, Load("resnet20", 32, 128, 2560, 10, 50))
+    _record_loop_rates(run, TrainingLoopLoad("resnet20", 32, 128, 2560, 10, 50))
 
 
-def measure_loops_on_resnet18(run: StepRun) -> None:
+def measure_loops_on_resnet18(run: GpuCheckStepRun) -> None:
     """Measure the training loops on ResNet-18 at 32 pixels."""
-    _record_loop_rates(run, Load("resnet18", 32, 256, 5120, 10, 50))
+    _record_loop_rates(run, TrainingLoopLoad("resnet18", 32, 256, 5120, 10, 50))
 
 
-def measure_loops_on_resnet50(run: StepRun) -> None:
+def measure_loops_on_resnet50(run: GpuCheckStepRun) -> None:
     """Measure the training loops on ResNet-50 at 224 pixels."""
-    _record_loop_rates(run, Load("resnet50", 224, 128, 512, 5, 25))
+    _record_loop_rates(run, TrainingLoopLoad("resnet50", 224, 128, 512, 5, 25))
 
 
-def measure_loops_on_vit(run: StepRun) -> None:
+def measure_loops_on_vit(run: GpuCheckStepRun) -> None:
     """Measure the training loops on ViT-B/16 at 224 pixels."""
-    _record_loop_rates(run, Load("vit_b_16", 224, 128, 512, 5, 25))
+    _record_loop_rates(run, TrainingLoopLoad("vit_b_16", 224, 128, 512, 5, 25))
 
 
-def measure_compiled_loop(run: StepRun) -> None:
-    """Record images per second of a bare loop on ResNet-20, compiled and not."""
+def measure_compiled_loop(run: GpuCheckStepRun) -> None:
+    """Record images per second of a plain training loop on ResNet-20, with and without
+    torch.compile.
+    """
     device = open_torch_device(run.device)
-    load = Load("resnet20", 32, 128, 2560, 10, 50)
+    load = TrainingLoopLoad("resnet20", 32, 128, 2560, 10, 50)
     bench = create_bench(
         run.folder, run.device, {"name": load.architecture}, size=load.size, n=load.images
     )
@@ -78,8 +80,8 @@ def measure_compiled_loop(run: StepRun) -> None:
         run.record_figure("images per second", rates)
 
 
-def _record_loop_rates(run: StepRun, load: Load) -> None:
-    """Record images per second of each kind of training loop."""
+def _record_loop_rates(run: GpuCheckStepRun, load: TrainingLoopLoad) -> None:
+    """Record the images per second of each kind of training loop on a workload."""
     device = open_torch_device(run.device)
     load = TINY if run.tiny else load
     run.record_figure("load", vars(load))
@@ -119,13 +121,13 @@ def _record_loop_rates(run: StepRun, load: Load) -> None:
 
 def measure_job_step_seconds(
     bench: Bench,
-    load: Load,
+    load: TrainingLoopLoad,
     device: torch.device,
     *,
     on_host: bool = False,
     deterministic: bool = True,
 ) -> float:
-    """Return the seconds of a training step of a job, as a worker runs it."""
+    """Measure the seconds per training step of a job, as a worker runs it."""
     epochs = -(-(load.warm + load.steps) * load.batch // load.images) + 1
     optimizer = {"lr": LR, "schedule": "constant"}
     spec = bench.spec(
@@ -138,7 +140,7 @@ def measure_job_step_seconds(
         deterministic=deterministic,
         optimizer=optimizer,
     )
-    clock = StepClock(device, load.warm, load.steps)
+    clock = TrainingStepClock(device, load.warm, load.steps)
     # As for images that would take more than half of the device's free memory.
     share = 0.0 if on_host else dataset.DEVICE_SHARE
     with mock.patch.object(dataset, "DEVICE_SHARE", share):
@@ -146,11 +148,11 @@ def measure_job_step_seconds(
     return clock.mean_step_seconds
 
 
-class BareStep:
-    """A network with a plain training step on uint8 images."""
+class PlainTrainingStep:
+    """A network with a minimal training step on uint8 images, as a reference for speed."""
 
     def __init__(
-        self, load: Load, device: torch.device, classes: int, compiled: bool = False
+        self, load: TrainingLoopLoad, device: torch.device, classes: int, compiled: bool = False
     ) -> None:
         names = tuple(str(label) for label in range(classes))
         image = ImageSpec(load.size, 3)
@@ -179,20 +181,25 @@ class BareStep:
 
 
 def measure_plain_step_seconds(
-    bench: Bench, load: Load, device: torch.device, *, on_host: bool = False, compiled: bool = False
+    bench: Bench,
+    load: TrainingLoopLoad,
+    device: torch.device,
+    *,
+    on_host: bool = False,
+    compiled: bool = False,
 ) -> float:
-    """Return the seconds of a plain step."""
-    step = BareStep(load, device, len(bench.task_classes(1)), compiled)
+    """Measure the seconds of a minimal training step."""
+    step = PlainTrainingStep(load, device, len(bench.task_classes(1)), compiled)
     batches = _iterate_random_batches(bench, load, device, on_host)
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
         return _measure_step_seconds(lambda: step(*next(batches)), load, device)
 
 
-def measure_graphed_step_seconds(bench: Bench, load: Load, device: torch.device) -> float:
-    """Return the seconds of a step that replays forward, backward and optimizer from one CUDA
-    graph.
-    """
-    step = BareStep(load, device, len(bench.task_classes(1)))
+def measure_graphed_step_seconds(
+    bench: Bench, load: TrainingLoopLoad, device: torch.device
+) -> float:
+    """Measure the seconds of a training step replayed from one CUDA graph."""
+    step = PlainTrainingStep(load, device, len(bench.task_classes(1)))
     batches = _iterate_random_batches(bench, load, device, on_host=False)
     images, labels = (tensor.clone() for tensor in next(batches))
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
@@ -216,9 +223,9 @@ def measure_graphed_step_seconds(bench: Bench, load: Load, device: torch.device)
 
 
 def _iterate_random_batches(
-    bench: Bench, load: Load, device: torch.device, on_host: bool
+    bench: Bench, load: TrainingLoopLoad, device: torch.device, on_host: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield random batches on the device without end."""
+    """Yield random image batches on the device without end."""
     pixels, targets = open_dataset(bench.dataset(1, "train"))
     images, labels = torch.from_numpy(pixels.copy()), torch.from_numpy(targets.copy()).to(device)
     if not on_host:
@@ -235,8 +242,10 @@ def _iterate_random_batches(
             yield picked, labels.index_select(0, at)
 
 
-def _measure_step_seconds(step: Callable[[], Any], load: Load, device: torch.device) -> float:
-    """Return the seconds of a step, the mean of `load.steps` steps without waiting in between."""
+def _measure_step_seconds(
+    step: Callable[[], Any], load: TrainingLoopLoad, device: torch.device
+) -> float:
+    """Measure the mean seconds per training step, without waiting for the device in between."""
     for _ in range(load.warm):
         step()
     wait_for_device(device)

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from bench.gpu.kit import open_torch_device, wait_for_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 
 PACKAGES = (
     "numpy",
@@ -26,8 +26,8 @@ PACKAGES = (
 ROUNDS = 20
 
 
-def record_machine_limits(run: StepRun) -> None:
-    """Record versions and memory of the machine, GB/s of copies and TFLOP/s of matrix products."""
+def record_machine_limits(run: GpuCheckStepRun) -> None:
+    """Record versions, memory, copy rates and matrix-product rates of the GPU machine."""
     device = open_torch_device(run.device)
     run.record_figure("packages", {name: _get_package_version(name) for name in PACKAGES})
     if device.type == "cuda":
@@ -39,8 +39,8 @@ def record_machine_limits(run: StepRun) -> None:
     _record_product_rates(run, device)
 
 
-def _record_copy_rates(run: StepRun, device: torch.device) -> None:
-    """Record GB/s, bytes read and written counted on the device, bytes sent from the host."""
+def _record_copy_rates(run: GpuCheckStepRun, device: torch.device) -> None:
+    """Record GB/s of memory copies on the device and from the host."""
     count, rounds = (1 << 16, 2) if run.tiny else (1 << 30, ROUNDS)  # float32
     source = torch.rand(count, device=device)
     target = torch.empty_like(source)
@@ -55,8 +55,8 @@ def _record_copy_rates(run: StepRun, device: torch.device) -> None:
         )
 
 
-def _record_product_rates(run: StepRun, device: torch.device) -> None:
-    """Record TFLOP/s of square products."""
+def _record_product_rates(run: GpuCheckStepRun, device: torch.device) -> None:
+    """Record TFLOP/s of matrix products in several number formats."""
     side, rounds = (64, 2) if run.tiny else (8192, ROUNDS)
     for dtype in (torch.bfloat16, torch.float32):
         a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
@@ -66,7 +66,7 @@ def _record_product_rates(run: StepRun, device: torch.device) -> None:
 
 
 def measure_median_seconds(work: Callable[[], object], device: torch.device, rounds: int) -> float:
-    """Return the median duration of `work`, until the device has finished, after two warm-up runs."""
+    """Measure the median duration of a function on the device, after two warm-up runs."""
     durations = []
     for number in range(rounds + 2):
         wait_for_device(device)

@@ -20,7 +20,7 @@ from bench.gpu.kit import (
     load_network_tensors,
     open_torch_device,
 )
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.methods import registry
 
 HELD_OUT = 32
@@ -32,8 +32,8 @@ CPU.
 
 
 @dataclass(frozen=True)
-class Case:
-    """A method in a scenario."""
+class MethodDeviceCase:
+    """A continual-learning method in a scenario, to compare between devices."""
 
     method: str
     scenario: str
@@ -41,16 +41,14 @@ class Case:
 
     @property
     def case_name(self) -> str:
-        """Name of the case in the figures."""
+        """Name of the compared method and scenario in the recorded figures."""
         return f"{self.method}, {self.scenario}"
 
 
-def record_method_comparison(run: StepRun) -> None:
-    """Record for each case and format seconds, accuracies on both devices and the distance of the
-    weights.
-    """
+def record_method_comparison(run: GpuCheckStepRun) -> None:
+    """Record seconds, accuracies and weight distances of each method on GPU and CPU."""
     cases = [
-        Case(name, scenario, run.device)
+        MethodDeviceCase(name, scenario, run.device)
         for name in list_methods_to_run(run.tiny)
         for scenario in registry.get_method(name).scenarios
         if not run.tiny or scenario == "class"
@@ -70,8 +68,8 @@ def record_method_comparison(run: StepRun) -> None:
         run.record_figure("cases", dict(sorted(figures.items())))
 
 
-def compare_method_on_devices(case: Case) -> dict[str, Any]:
-    """Learn two tasks on the device in its own format and in float32, and on the CPU in float32.
+def compare_method_on_devices(case: MethodDeviceCase) -> dict[str, Any]:
+    """Learn two tasks with a method on the GPU (two number formats) and on the CPU.
 
     `weights`: ‖device − CPU‖ over ‖CPU‖ of all weights after the second task.
     """
@@ -89,7 +87,7 @@ def compare_method_on_devices(case: Case) -> dict[str, Any]:
         return rows
 
 
-def _learn_two_tasks(case: Case, device: str, folder: Path, precision: str) -> Learned:
+def _learn_two_tasks(case: MethodDeviceCase, device: str, folder: Path, precision: str) -> Learned:
     bench = create_bench(
         folder,
         device,
@@ -111,7 +109,7 @@ def _compare_with_expected(learned: Learned, expected: Learned) -> dict[str, Any
 
 
 def compute_relative_weight_distance(learned: Learned, expected: Learned) -> float:
-    """Return ‖learned − expected‖ / ‖expected‖ over all floating-point tensors.
+    """Return the relative distance of two sets of weights, ‖learned − expected‖ / ‖expected‖.
 
     Raises:
         ValueError: the tensors have other names, or are not finite.

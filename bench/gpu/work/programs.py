@@ -8,13 +8,13 @@ import subprocess
 import sys
 
 from bench.gpu.kit import ROOT
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 
 METHODS = ("ewc", "lwf", "er", "der++", "gem", "dlcft", "dne")
 
 
-def record_method_costs(run: StepRun) -> None:
-    """Record the cost of steps and updates of one method of each kind, compared with fine-tuning."""
+def record_method_costs(run: GpuCheckStepRun) -> None:
+    """Record training cost on the device of one method of each kind, relative to fine-tuning."""
     full = ["--methods", *METHODS, "--rounds", "1", "--threads", "8"]
     tiny = [
         "--methods",
@@ -31,28 +31,30 @@ def record_method_costs(run: StepRun) -> None:
     _run_and_record_program(run, "costs", full, [*tiny, "--threads", "1"])
 
 
-def record_dlcft_costs(run: StepRun) -> None:
-    """Record the cost of linearised steps compared with plain ones."""
+def record_dlcft_costs(run: GpuCheckStepRun) -> None:
+    """Record the cost of training steps of the linearised method DLCFT, relative to plain ones."""
     tiny = ["--networks", "slim-resnet18", "--rounds", "1", "--batch", "2", "--size", "8"]
     _run_and_record_program(run, "dlcft_cost", ["--networks", "resnet18", "--batch", "128"], tiny)
 
 
-def record_dne_costs(run: StepRun) -> None:
-    """Record the cost of packed experts compared with unpacked ones."""
+def record_dne_costs(run: GpuCheckStepRun) -> None:
+    """Record the cost of the method DNE with packed experts, relative to unpacked ones."""
     _run_and_record_program(
         run, "dne_cost", ["--batch", "128"], ["--tasks", "3", "--rounds", "1", "--batch", "2"]
     )
 
 
-def record_optimizer_step_costs(run: StepRun) -> None:
-    """Record the cost of OLOR compared with the optimizers of torch."""
+def record_optimizer_step_costs(run: GpuCheckStepRun) -> None:
+    """Record the cost of optimizer steps with OLOR, relative to plain optimizers of torch."""
     _run_and_record_program(
         run, "optimizer_step", ["--batch", "128"], ["--rounds", "1", "--batch", "2", "--size", "8"]
     )
 
 
-def _run_and_record_program(run: StepRun, program: str, full: list[str], tiny: list[str]) -> None:
-    """Run `bench.methods.PROGRAM` and record what it prints, line by line."""
+def _run_and_record_program(
+    run: GpuCheckStepRun, program: str, full: list[str], tiny: list[str]
+) -> None:
+    """Run a benchmark program of `bench.methods`, and record its printed lines."""
     arguments = tiny if run.tiny else full
     command = [sys.executable, "-m", f"bench.methods.{program}", "--device", run.device, *arguments]
     run.record_figure("command", " ".join(command[1:]))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.kit import Learned, StepClock, create_bench, open_torch_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.kit import Learned, TrainingStepClock, create_bench, open_torch_device
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.methods import registry
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -28,8 +28,8 @@ PRICE_STEPS, PRICE_BATCH, WARM = 50, 128, 10
 
 
 @dataclass(frozen=True)
-class Case:
-    """A method on a network, by deterministic kernels or not."""
+class RepeatabilityCase:
+    """A method on a network, with deterministic kernels or not, to test repeatability of training."""
 
     method: str
     network: str
@@ -38,22 +38,21 @@ class Case:
 
     @property
     def case_name(self) -> str:
-        """Name of the case in the figures."""
+        """Name of the tested method and network in the recorded figures."""
         return (
             f"{self.method} on {self.network}{'' if self.deterministic else ', not deterministic'}"
         )
 
 
-def record_repeatability(run: StepRun) -> None:
-    """Record for each case if the bits are equal after repeating and resuming, and the cost of
-    deterministic kernels.
+def record_repeatability(run: GpuCheckStepRun) -> None:
+    """Record for each case if repeated and resumed training gives bit-equal weights.
 
     Equal bits are required wherever the recipe does not give them up.
     """
     methods = ("finetune", "der++") if run.tiny else tuple(METHODS)
     networks = ("small-cnn",) if run.tiny else NETWORKS
     cases = [
-        Case(method, network, run.device, kind)
+        RepeatabilityCase(method, network, run.device, kind)
         for kind in (True, False)
         for method in methods
         for network in networks
@@ -75,8 +74,10 @@ def _is_network_accepted(method: str, network: str) -> bool:
     return network != "dne" if accepted is None else network in accepted
 
 
-def repeat_and_resume_case(case: Case) -> dict[str, Any]:
-    """Learn the second task three times: twice in the same way, once killed and resumed."""
+def repeat_and_resume_case(case: RepeatabilityCase) -> dict[str, Any]:
+    """Learn a task three times, twice uninterrupted and once killed and resumed, and compare
+    weights.
+    """
     open_torch_device(case.device)
     recipe: dict[str, Any] = {
         "method": METHODS[case.method],
@@ -110,8 +111,8 @@ def _compare_repeated_runs(second: Learned, again: Learned, resumed: Learned) ->
     }
 
 
-def record_determinism_cost(run: StepRun) -> None:
-    """Record milliseconds of a step of `finetune` with and without deterministic kernels."""
+def record_determinism_cost(run: GpuCheckStepRun) -> None:
+    """Record milliseconds per training step with and without deterministic kernels."""
     device = open_torch_device(run.device)
     warm, steps, batch = (1, 2, BATCH) if run.tiny else (WARM, PRICE_STEPS, PRICE_BATCH)
     figures: dict[str, Any] = {}
@@ -122,7 +123,7 @@ def record_determinism_cost(run: StepRun) -> None:
         )
         took = {}
         for deterministic in (True, False):
-            clock = StepClock(device, warm, steps)
+            clock = TrainingStepClock(device, warm, steps)
             spec = bench.spec(
                 1,
                 None,

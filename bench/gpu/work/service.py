@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.packaged.sample_pictures import BATCHES, locate_packaged_sample_archive
 from perennial import Perennial
 from perennial.types import Job
@@ -28,10 +28,8 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def record_service_updates(run: StepRun) -> None:
-    """Record for each model the seconds, device, format and accuracy of updates with three batches
-    of pictures.
-    """
+def record_service_updates(run: GpuCheckStepRun) -> None:
+    """Record time, device and accuracy of updates through a running service on the GPU."""
     device = "cpu" if run.device == "sim" else run.device
     start = time.monotonic()
     with (
@@ -47,9 +45,9 @@ def record_service_updates(run: StepRun) -> None:
 
 
 def _learn_sample_batches(
-    run: StepRun, client: Perennial, title: str, settings: dict[str, Any]
+    run: GpuCheckStepRun, client: Perennial, title: str, settings: dict[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Learn the batches one after the other; yield each with its figures once it is learned."""
+    """Submit sample batches one after the other; yield each with its figures once it is learned."""
     name = title.replace(" ", "-").replace("+", "p")
     client.models.create(name, **settings)
     for batch in list(BATCHES)[: 1 if run.tiny else LEARNED]:
@@ -66,7 +64,7 @@ def _learn_sample_batches(
 
 
 def _describe_update(client: Perennial, model: str, job: Job) -> dict[str, Any]:
-    """Return seconds, device, format and mean accuracy of a job's version."""
+    """Describe an update: seconds, device, number format and mean accuracy of its version."""
     if job.version is None or job.started_at is None or job.finished_at is None:
         return {"device": None}
     begun, ended = (datetime.fromisoformat(at) for at in (job.started_at, job.finished_at))

@@ -7,15 +7,15 @@ import time
 import torch
 
 from bench.gpu.kit import open_torch_device, wait_for_device
-from bench.gpu.step_run import StepRun
+from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.state import save_tensors, sync_path_to_disk
 
 TENSORS, ELEMENTS = 100, 2_500_000  # of float32: 1 GB
 TINY_ELEMENTS = 1_000
 
 
-def record_snapshot_write_rate(run: StepRun) -> None:
-    """Record the bytes and seconds of copying and writing a snapshot of a gigabyte, as a job does."""
+def record_snapshot_write_rate(run: GpuCheckStepRun) -> None:
+    """Record the time to copy and write a training snapshot of a gigabyte."""
     device = open_torch_device(run.device)
     count = TINY_ELEMENTS if run.tiny else ELEMENTS
     tensors = {str(number): torch.rand(count, device=device) for number in range(TENSORS)}

@@ -29,7 +29,7 @@ from perennial.transfer import BatchIn, Downloaded, Progress
 
 
 class AsyncPerennial:
-    """A client of one service.
+    """Asynchronous client of one Perennial service.
 
     Args:
         api_key: defaults to PERENNIAL_API_KEY, then the profile's key, then
@@ -85,11 +85,11 @@ class AsyncPerennial:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close open connections."""
+        """Close the client's open connections."""
         await self._http.aclose()
 
     async def require_key(self) -> None:
-        """Check that there is a key, before work that needs one.
+        """Check that the client has an API key. Raises NoKey.
 
         With a key, no request is sent.
 

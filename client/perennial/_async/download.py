@@ -40,7 +40,7 @@ SILENCE_S = 60.0
 
 @dataclass(frozen=True)
 class _RemoteFile:
-    """A file of the service as the response to HEAD announced it.
+    """Size and ETag of a file to download, as the response to a HEAD request announced them.
 
     Attributes:
         path, params: URL path and query.
@@ -62,7 +62,7 @@ async def fetch_file(
     progress: Progress | None = None,
     max_bytes: int | None = None,
 ) -> Downloaded:
-    """Fetch `path` of the service into the file `to`.
+    """Download a URL path of the service into the file `to`, resuming an interrupted download.
 
     Until the file is complete, `<name>.<digest>.part` beside it holds the received bytes. A later
     call resumes from it.
@@ -120,7 +120,7 @@ async def fetch_file(
 async def _wait_until_ready(
     http: AsyncHttp, path: str, params: Mapping[str, Any] | None
 ) -> ApiResponse:
-    """Return the head of the file, waiting while the service builds it.
+    """Return the HEAD response of a download, waiting while the service builds the file.
 
     Raises the service's error if building has failed.
     """
@@ -148,7 +148,7 @@ async def _wait_until_ready(
 async def _fetch_missing_bytes(
     http: AsyncHttp, source: _RemoteFile, part: Path, progress: Progress | None
 ) -> None:
-    """Request the missing bytes, and append them to the part file.
+    """Request the bytes of a download that its part file lacks, and append them to it.
 
     Raises:
         Unavailable: fewer bytes arrived than announced.

@@ -22,7 +22,7 @@ PAGE = 200
 
 @dataclass(frozen=True)
 class ListRequest(Generic[T]):
-    """A list of the service.
+    """A paginated list of the API: URL path, query parameters and type of its items.
 
     Attributes:
         kind: type of its items.
@@ -54,7 +54,7 @@ class AsyncPage(Generic[T]):
         return f"<{type(self).__name__}: {len(self.data)} of {self._of.path}{more}>"
 
     async def next_page(self) -> AsyncPage[T]:
-        """Return the following page.
+        """Request the page after this one.
 
         Raises:
             LookupError: this is the last page.
@@ -87,7 +87,7 @@ class AsyncPage(Generic[T]):
 async def request_list_page(
     http: AsyncHttp, of: ListRequest[T], cursor: str | None = None, number: int = 1
 ) -> AsyncPage[T]:
-    """Request the page that begins at `cursor`; None: the first page.
+    """Request the page of a list that begins at `cursor`; None: the first page.
 
     Raises:
         BadAnswer: the response is not a page, or its cursor does not advance.

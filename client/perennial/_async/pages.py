@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class AsyncPages(Generic[T]):
-    """A list: `async for` iterates over all items, `await` returns its first page.
+    """A paginated list: `async for` iterates over all items, `await` returns the first page.
 
     No request is sent before that.
     """

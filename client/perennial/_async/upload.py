@@ -58,7 +58,7 @@ the piece differed.
 
 @dataclass(frozen=True)
 class SubmittedBatch:
-    """A batch to submit, and its options.
+    """A batch to send to a model: its bytes and submit options.
 
     Attributes:
         query: query parameters such as `name`, `validate`, `duplicates_policy`.
@@ -77,7 +77,7 @@ async def send_batch(
     progress: Progress | None,
     whole_bytes: int = WHOLE_BYTES,
 ) -> Any:
-    """Send a batch and return the service's JSON response.
+    """Send a batch to the service in one request or in pieces, and return the JSON response.
 
     Raises:
         ArchiveRejected: the batch cannot be used.
@@ -133,7 +133,7 @@ def make_upload_body_reader(
 
 
 class _ResumableUpload:
-    """One upload in pieces: begun or resumed, sent, and submitted."""
+    """A resumable upload of one batch: begin or resume it, send its pieces, submit it."""
 
     def __init__(
         self, http: AsyncHttp, batch: SubmittedBatch, size: int, progress: Progress | None
@@ -144,9 +144,7 @@ class _ResumableUpload:
         self._answer: Any = None
 
     async def begin_or_resume_upload(self) -> bool:
-        """Resume the upload of an earlier run, or begin one; False: the service does not support
-        it.
-        """
+        """Resume the upload of an earlier run, or begin one; return False if the service cannot."""
         batch = self._batch
         # Taken before the first byte is read: `_require_file_unchanged` compares the file with it.
         self._known = await run_in_thread(lambda: compute_source_identity(batch.source))
@@ -169,7 +167,7 @@ class _ResumableUpload:
         return True
 
     async def upload_and_submit(self) -> Any:
-        """Send the missing bytes, then submit."""
+        """Send the missing pieces of the upload, then submit it as a batch."""
         if self._answer is not None:
             return self._answer
         while True:
@@ -212,7 +210,7 @@ class _ResumableUpload:
             await self._http.send(ApiRequest("DELETE", self._location, headers=TUS))
 
     async def _is_upload_known(self, location: str) -> bool:
-        """Return True if the service has the upload of an earlier run, or has made a task of it."""
+        """Return True if the service still has the upload that an earlier run began, or learned it."""
         self._location = location
         if await self._fetch_received_bytes(self._http) is not None:
             return True
@@ -243,7 +241,7 @@ class _ResumableUpload:
         await run_in_thread(lambda: self._memory.store_upload_path(self._location))
 
     def _check_upload_location(self, location: str) -> str:
-        """Return the path of an upload of this service. Raises BadAnswer for any other URL."""
+        """Return the URL path of a created upload. Raises BadAnswer if it is on another server."""
         return require_same_origin(location, self._http.url, f"{UPLOADS}/")
 
     def _build_upload_metadata(self) -> str:
@@ -259,7 +257,9 @@ class _ResumableUpload:
         )
 
     async def _fetch_received_bytes(self, http: AsyncHttp) -> int | None:
-        """Return the number of bytes that the service has; None: it does not know the upload."""
+        """Return the number of bytes of the upload that the service has; None if it does not know
+        it.
+        """
         try:
             response = await http.send(ApiRequest("HEAD", self._location, headers=TUS))
         except APIError as error:
@@ -277,7 +277,7 @@ class _ResumableUpload:
         return offset
 
     async def _send_missing_pieces(self) -> None:
-        """Send all pieces from the service's offset on; after an interruption, ask for the offset
+        """Send the upload's pieces from the service's offset on; after an interruption ask for it
         again.
         """
         # A repeated piece needs the service's current offset, so retries happen here and not in the
@@ -309,7 +309,7 @@ class _ResumableUpload:
                 await sleep_seconds(pause)
 
     def _compute_pause_seconds(self, error: PerennialError, failures: int) -> float | None:
-        """Return the seconds to wait after a failure, or None to give up."""
+        """Return the seconds to wait after a failed attempt to send a piece, or None to give up."""
         retries = self._http.retries.copy_for_transfers()
         if isinstance(error, APIError) and error.status in (*AGAIN, *GONE):
             # The service answers and is not overloaded, so short pauses suffice.
@@ -317,7 +317,7 @@ class _ResumableUpload:
         return retries.compute_pause_seconds(error, failures, is_replayable=True)
 
     async def _send_pieces_from_offset(self, http: AsyncHttp, offset: int) -> AsyncIterator[int]:
-        """Send piece after piece and yield the offset reached."""
+        """Send the upload piece by piece from an offset, and yield the offset after each."""
         pieces = cut_into_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
         # `iterate_in_thread` computes the checksums as well, since hashing a piece takes
         # milliseconds.

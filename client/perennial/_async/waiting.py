@@ -31,13 +31,13 @@ async def iterate_in_thread(items: Iterator[T]) -> AsyncIterator[T]:
 
 
 def create_http_client() -> httpx2.AsyncClient:
-    """Return a new httpx2 client for the connection to a service."""
+    """Return a new httpx2 client with the client's timeouts and limits."""
     return httpx2.AsyncClient()
 
 
 @asynccontextmanager
 async def limit_total_waiting_time(seconds: float) -> AsyncIterator[None]:
-    """Limit the time that the block waits, even if bytes keep arriving.
+    """Limit the total time that the block may wait for a response, even if bytes keep arriving.
 
     Raises:
         ReadTimeout: it took longer.

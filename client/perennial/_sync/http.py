@@ -42,7 +42,7 @@ CHECK_S = 3.0
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """One request of the client.
+    """A request that the client sends to the API.
 
     Attributes:
         json: JSON body; None: no body, or `content`.
@@ -63,7 +63,7 @@ class ApiRequest:
 
 
 class Http:
-    """The connection to one service.
+    """Sends HTTP requests to one service, with its key, retries and limits on responses.
 
     Responses are read within the limits of `perennial.answers`. Redirects are not followed, so that
     the key is sent only to the named service.
@@ -87,18 +87,18 @@ class Http:
         self._client = create_http_client() if client is None else client
 
     def copy_without_retries(self) -> Http:
-        """Return the same connection without retries, for callers with their own recovery."""
+        """Return a copy of this HTTP client without retries, for callers with their own recovery."""
         return Http(
             self.url, self._key, replace(self.retries, attempts=1), self._timeout_s, self._client
         )
 
     def close(self) -> None:
-        """Close open connections."""
+        """Close the HTTP client's open connections."""
         if self._owns:
             self._client.close()
 
     def send(self, ask: ApiRequest) -> ApiResponse:
-        """Send a request and return the complete response.
+        """Send a request and return its complete response.
 
         Raises:
             APIError: the response is a problem.
@@ -121,23 +121,21 @@ class Http:
             attempt += 1
 
     def get(self, kind: type[T], path: str, params: Params | None = None) -> T:
-        """Return the JSON response to a GET request."""
+        """Send a GET request and return its JSON response as an object of type `kind`."""
         return convert_from_json(kind, (self.send(ApiRequest("GET", path, params))).json())
 
     def send_and_read(self, kind: type[T], ask: ApiRequest) -> T:
-        """Return the JSON response to any request."""
+        """Send a request and return its JSON response as an object of type `kind`."""
         return convert_from_json(kind, (self.send(ask)).json())
 
     def pages(self, kind: type[T], path: str, params: Params | None = None) -> Pages[T]:
-        """Return a list that is read page by page. `limit` in `params`: items per page;
-        None: 200.
-        """
+        """Return a paginated list of the API, which is requested page by page."""
         given_params = {key: value for key, value in (params or {}).items() if value is not None}
         return Pages(self, ListRequest(kind, path, given_params))
 
     @contextmanager
     def stream(self, ask: ApiRequest) -> Iterator[httpx2.Response]:
-        """Yield a response whose body is read in chunks, without retries.
+        """Send a request once and yield the response, whose body is read in chunks.
 
         Raises:
             APIError, BadAnswer, ServiceUnreachable, NoKey: as `send`, also while the body is read.
@@ -150,7 +148,7 @@ class Http:
             raise self._build_unreachable_error(error) from error
 
     def require_key(self) -> None:
-        """Check that there is a key.
+        """Check that there is an API key for the service.
 
         A service that does not answer is reported first: a local one writes its key when it starts.
 
@@ -191,7 +189,7 @@ class Http:
     def _open_response(
         self, ask: ApiRequest, headers: Mapping[str, str]
     ) -> Iterator[httpx2.Response]:
-        """Yield a successful response whose body has not been read yet."""
+        """Send a request and yield its successful response before the body is read."""
         options = self._build_request_options(ask, headers)
         request = self._client.build_request(ask.method, self.url + ask.path, **options)
         sent_bytes = int(request.headers.get("Content-Length", "0"))
@@ -212,7 +210,7 @@ class Http:
             response.close()
 
     def _read_body(self, answer: httpx2.Response, most_bytes: int) -> bytes:
-        """Return the whole body. Raises BadAnswer if it is too large or too slow."""
+        """Read the body of a response. Raises BadAnswer if it is too large or too slow."""
         # The limit counts decompressed bytes, so that a small response cannot fill the memory.
         meter, content = BodyLimitMeter(most_bytes, self._timeout_s), bytearray()
         for chunk in answer.iter_bytes():
@@ -236,9 +234,7 @@ class Http:
             )
 
     def _build_headers(self, ask: ApiRequest) -> dict[str, str]:
-        """Return the headers for all attempts. The Idempotency-Key prevents a repeated
-        submission.
-        """
+        """Return the headers of a request for all of its attempts, including an Idempotency-Key."""
         headers = {
             "Authorization": f"Bearer {self._key}",
             "User-Agent": f"perennial-client/{__version__}",

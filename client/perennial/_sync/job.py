@@ -41,7 +41,7 @@ Seen = Callable[["types.Job"], None]
 
 
 class JobHandle:
-    """A job of the service.
+    """Handle of one job, to follow, pause or cancel it.
 
     Attributes:
         id: the job's id.
@@ -162,7 +162,7 @@ class JobHandle:
             raise error
 
     def ending(self, job: types.Job) -> JobEnded | None:
-        """Return the error that says how a job ended, or None if it ended as it should."""
+        """Return the error to raise for a job that ended badly; None if it succeeded as expected."""
         if job.state == "succeeded" and job.outcome == "held":
             model = self._http.get(types.Model, build_api_path("models", job.model))
             # The version may be missing in the answer, and None would become a part of the path.

@@ -29,7 +29,7 @@ def follow_events(
     after: int | None,
     is_over: Callable[[], bool],
 ) -> Iterator[Any]:
-    """Yield a stream's events as JSON until it is over, reconnecting as necessary.
+    """Yield events of a server-sent event stream until it is over, reconnecting as necessary.
 
     Args:
         after: resume after this event; None: from the stream's beginning.
@@ -84,5 +84,5 @@ def follow_events(
 
 
 def _is_already_received_event(number: int | None, after: int | None) -> bool:
-    """Return True for an event that came before: a repeating stream would never end."""
+    """Return True if an event was received before; a stream that repeats events would never end."""
     return number is not None and after is not None and number <= after

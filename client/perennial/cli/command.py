@@ -25,7 +25,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 
 @dataclass(frozen=True)
 class CommandContext:
-    """The call of a command: output options, and the service to use."""
+    """Options of the running command: output format, profile and URL of the service."""
 
     is_json: bool
     profile: str | None
@@ -34,7 +34,7 @@ class CommandContext:
     columns: tuple[str, ...] = ()
 
     def create_client(self) -> Perennial:
-        """Return a client for this call.
+        """Create a client of the service that the command's options name.
 
         Raises:
             ConfigError: see `perennial.config`.
@@ -50,7 +50,7 @@ class CommandContext:
         return client
 
     def print_result(self, value: Any, show: Callable[[], None]) -> None:
-        """Print one JSON document with --json, else call `show`."""
+        """Print a result as one JSON document with --json, else by calling `show`."""
         if self.is_json:
             print_document(value)
         else:
@@ -63,7 +63,7 @@ class CommandContext:
         empty: str,
         columns: Sequence[str] | None = None,
     ) -> None:
-        """Print one JSON document with --json, else rows in the requested form.
+        """Print a result as one JSON document with --json, else as a table in the requested format.
 
         Args:
             empty: message if there are no rows.
@@ -75,7 +75,7 @@ class CommandContext:
         self.print_result(value, lambda: self.form.print_rows(columns or self.columns, rows, empty))
 
     def print_one_result(self, value: Any, show: Callable[[], None]) -> None:
-        """Print one of several results: a line of JSON with --json, else call `show`."""
+        """Print one result of several: a JSON line with --json, else by calling `show`."""
         if self.is_json:
             print_json_line(value)
         else:
@@ -94,7 +94,8 @@ def cli_command(
     columns: tuple[str, ...] | None = _NO_LISTING,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command; its first argument is the `CommandContext`.
+    """Decorator that makes a function a command of the command line, called with a
+    `CommandContext`.
 
     Args:
         columns: headings of the rows for `CommandContext.print_rows`; `DYNAMIC`: they depend on the
@@ -139,7 +140,7 @@ def cli_command(
 
 
 def _make_jq_filter(expression: str | None) -> AbstractContextManager[None]:
-    """Return a context that filters JSON through jq if an expression is given."""
+    """Return a context that sends the command's JSON through jq, if an expression is given."""
     if expression is None:
         return nullcontext()
     from perennial.cli.jq import filter_json_with_jq
@@ -148,7 +149,7 @@ def _make_jq_filter(expression: str | None) -> AbstractContextManager[None]:
 
 
 def parse_json_option(text: str) -> Any:
-    """Return the value of an option in JSON, or of @FILE that contains JSON."""
+    """Parse a command-line option as JSON, given directly or in a file (@FILE)."""
     try:
         return json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
     except OSError as error:

@@ -22,7 +22,7 @@ from perennial.errors import (
 
 
 class ExitStatus(IntEnum):
-    """The exit status of a command."""
+    """Exit statuses of the command line, by kind of error."""
 
     DONE = 0
     ERROR = 1
@@ -82,10 +82,10 @@ class FollowInterrupted(Exception):
 
 
 def choose_exit_status(error: PerennialError) -> ExitStatus:
-    """Return the exit status of an error: that of the first matching kind, else 1."""
+    """Return the exit status for an error, by its type."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), ExitStatus.ERROR)
 
 
 def describe_exit_statuses() -> str:
-    """Return all statuses in one sentence, which ends `perennial --help`."""
+    """Describe all exit statuses in one sentence, for the end of `perennial --help`."""
     return "; ".join(f"{status.value} {text.replace('`', '')}" for status, text in MEANINGS.items())

@@ -30,7 +30,7 @@ SHOWN = 3
 
 
 class SuggestingCommandGroup(click.Group):
-    """A group that suggests similar names for an unknown command."""
+    """A click group that suggests similar names for an unknown command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -69,7 +69,7 @@ def filter_json_with_jq(expression: str) -> Iterator[None]:
 
 
 def _send_document_to_jq(stdin: IO[str] | None, text: str) -> None:
-    """Send a document to jq; if jq has ended, its exit status says why."""
+    """Write a document to jq's input; if jq has ended, raise its error."""
     assert stdin is not None
     with suppress(BrokenPipeError):
         stdin.write(text + "\n")

@@ -18,7 +18,7 @@ HEADERS = "Print headings or not; default: on a terminal and with --csv."
 
 @dataclass(frozen=True)
 class ListingFormat:
-    """The form in which rows are printed.
+    """Output format of a table: terminal, CSV or tab-separated, with chosen columns.
 
     Attributes:
         columns: names of the columns to print, in this order, as typed; None: all.
@@ -33,7 +33,7 @@ class ListingFormat:
     def print_rows(
         self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str
     ) -> None:
-        """Print rows.
+        """Print rows of a table in this format.
 
         Args:
             columns: all headings.
@@ -64,7 +64,9 @@ class ListingFormat:
         yield from rows
 
     def select_column_indices(self, columns: Sequence[str]) -> list[int]:
-        """Return the indices of the requested columns. Raises UsageError if one does not exist."""
+        """Return the indices of the requested columns of a table. Raises UsageError for an unknown
+        one.
+        """
         if self.columns is None:
             return list(range(len(columns)))
         places = {_normalize_heading(name): place for place, name in enumerate(columns)}
@@ -77,12 +79,12 @@ class ListingFormat:
 
 
 def _normalize_heading(name: str) -> str:
-    """Normalize a heading: `last job`, `last-job` and `last_job` are the same."""
+    """Normalize a column heading, so that `last job`, `last-job` and `last_job` are equal."""
     return name.strip().casefold().replace(" ", "-").replace("_", "-")
 
 
 def build_listing_options(columns: Sequence[str]) -> list[click.Option]:
-    """Return the options of a listing.
+    """Return the click options by which a user formats a table.
 
     Args:
         columns: columns known before the response, for the help.
@@ -105,7 +107,7 @@ NAMES = ("columns", "is_csv", "is_quiet", "has_headers")
 def pop_listing_format_options(
     values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool
 ) -> ListingFormat:
-    """Remove the parameters of a listing from those of a command, and return them as a form.
+    """Remove the table-format options from a command's parameters, and return them as a format.
 
     Args:
         columns: all columns of the listing; None: they depend on the response.

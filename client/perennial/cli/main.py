@@ -75,7 +75,7 @@ COMMANDS = {
 
 
 class LazyCommandGroup(SuggestingCommandGroup):
-    """Loads the module of a command on first use, so that `perennial --help` is fast."""
+    """A click group that imports a command's module on first use, so that `--help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         # A plugin cannot take the place of a command of the client.
@@ -91,7 +91,7 @@ class LazyCommandGroup(SuggestingCommandGroup):
         return None if plugin is None else plugin.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write names and descriptions without loading the modules."""
+        """Write the names and descriptions of commands to `--help` without importing their modules."""
         with formatter.section("SuggestingCommandGroup"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
         added = sorted(set(_find_command_plugins()) - set(COMMANDS))
@@ -118,7 +118,7 @@ def _find_command_plugins() -> dict[str, EntryPoint]:
 )
 @click.version_option(__version__, prog_name="perennial")
 def cli() -> None:
-    """Root of all commands."""
+    """Root command `perennial`, which contains all other commands."""
 
 
 def run_command_line(arguments: Sequence[str] | None = None) -> int:
@@ -163,7 +163,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replace_requests_by_commands(error: PerennialError, line: str) -> str:
-    """Return a line of an error with requests replaced by commands; commands stay unchanged."""
+    """Replace the API requests in an error message by commands; commands stay unchanged."""
     if line.lstrip().startswith("perennial "):
         return line
     job = error.job if isinstance(error, JobEnded) else None
@@ -176,7 +176,7 @@ def _replace_requests_by_commands(error: PerennialError, line: str) -> str:
 
 
 def _print_error_notes(error: BaseException) -> None:
-    """Print the notes of an error, which say what a person may do."""
+    """Print the notes attached to an error, which say what a person may do."""
     for note in getattr(error, "__notes__", ()):
         print_notice(note)
 

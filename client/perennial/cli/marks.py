@@ -16,25 +16,23 @@ EDITED = "†"
 
 @dataclass(frozen=True)
 class ModelVersionMarks:
-    """Numbers of a model's version in production and its newest published one; None: there is
-    none."""
+    """Numbers of a model's production and newest published versions; None: there is none."""
 
     production: int | None
     latest: int | None
 
     @classmethod
     def from_aliases(cls, aliases: Mapping[str, int | None]) -> Self:
-        """Return the versions that a model's aliases name."""
+        """Return the production and newest versions that a model's aliases name."""
         return cls(aliases.get("production"), aliases.get("latest"))
 
     def mark_version(self, version: int | None) -> Cell:
-        """Return the cell of a version, marked if it is in production."""
+        """Format a version's number for a table, marked if it is in production."""
         # None is no version, but it would equal a production that is None.
         return f"{version}{MARK}" if version is not None and version == self.production else version
 
     def describe_version_role(self, version: int | None) -> str:
-        """Return the role of a version as words after its number, such as ", in production"; else
-        ""."""
+        """Describe a version's role after its number, such as ", in production"; else ""."""
         roles = {self.production: "in production"}
         if version is not None and version == self.latest:
             roles[version] = (
@@ -45,14 +43,17 @@ class ModelVersionMarks:
         return f", {roles[version]}" if version is not None and version in roles else ""
 
     def format_table_legend(self) -> str:
-        """Return the legend below a table; empty for a model without a version."""
+        """Return the legend of the marks in a table of versions; empty for a model without a
+        version.
+        """
         if self.production is None or self.latest is None:
             return ""
         return f"{MARK} in production: version {self.production}."
 
     def explain_now_version(self) -> str:
-        """Return the sentence that says which version “now” is; empty for a model without a
-        version."""
+        """Return a sentence that says which version the column “now” is about; empty without a
+        version.
+        """
         if self.latest is None:
             return ""
         return f"“now” is version {self.latest}{self.describe_version_role(self.latest)}."

@@ -17,7 +17,7 @@ def resolve_id_or_name(
     items: Iterable[Any],
     name_of: Callable[[Any], str | None],
 ) -> str:
-    """Return the id of a named object.
+    """Return the id of an object that a user names by id or name.
 
     Args:
         id_or_name: id or name.

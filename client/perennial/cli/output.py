@@ -56,7 +56,7 @@ def print_text(text: str) -> None:
 
 
 def ask_for_confirmation(question: str) -> None:
-    """Ask a person to confirm.
+    """Ask the user to confirm an action.
 
     Raises:
         PerennialError: the person declined.
@@ -73,7 +73,7 @@ def ask_for_confirmation(question: str) -> None:
 def ask_for_text(
     question: str, missing: str, *, default: str | None = None, is_secret: bool = False
 ) -> str:
-    """Ask a person for a text.
+    """Ask the user for a text.
 
     Args:
         missing: the error message if standard input has ended.
@@ -103,8 +103,7 @@ def _distinguish_end_of_input(missing: str) -> Iterator[None]:
 
 
 def _write_safe_text(text: str, stream: TextIO) -> None:
-    """Print text without control characters; letters that the stream cannot encode become
-    escapes."""
+    """Print text without control characters; letters that the stream cannot encode become escapes."""
     text, encoding = escape_control_characters(text), stream.encoding or "utf-8"
     # Flushed, so that results and progress keep their order on a common terminal.
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
@@ -141,12 +140,12 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
 
 
 def print_document(value: Any) -> None:
-    """Print one JSON document."""
+    """Print one JSON document to standard output."""
     _write_json_to_stdout(value, 2 if is_terminal() else None, None)
 
 
 def print_json_line(value: Any) -> None:
-    """Print one of several JSON documents, each on a line of its own."""
+    """Print one of several JSON documents as a line of its own."""
     _write_json_to_stdout(value, None, (",", ":"))
 
 
@@ -171,7 +170,7 @@ _json_sink: ContextVar[Callable[[str], None]] = ContextVar(
 
 @contextmanager
 def send_json_output_to_sink(sink: Callable[[str], None]) -> Iterator[None]:
-    """Send JSON to `sink` instead of standard output."""
+    """Within the block, send JSON output to `sink` instead of standard output."""
     token = _json_sink.set(sink)
     try:
         yield
@@ -180,18 +179,18 @@ def send_json_output_to_sink(sink: Callable[[str], None]) -> Iterator[None]:
 
 
 def print_lines_as_received(lines: Iterable[str]) -> None:
-    """Print lines that another program produced from a response, as they arrive."""
+    """Print the lines of another program, such as jq, as they arrive."""
     for one in lines:
         _write_line_to_stdout(one.rstrip("\n"))
 
 
 def print_plain_row(row: Sequence[Cell]) -> None:
-    """Print cells separated by tabs."""
+    """Print the cells of a table row separated by tabs."""
     _write_line_to_stdout("\t".join(_format_plain_cell(cell) for cell in row))
 
 
 def print_csv_row(row: Sequence[Cell]) -> None:
-    """Print cells as a line of CSV, quoted where necessary."""
+    """Print the cells of a table row as CSV, quoted where necessary."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow([_format_plain_cell(cell) for cell in row])
     _write_line_to_stdout(text.getvalue())
@@ -203,7 +202,7 @@ def print_table(
     empty: str,
     has_headers: bool | None = None,
 ) -> None:
-    """Print rows under headings; without a terminal, tab-separated and without headings.
+    """Print a table; without a terminal, tab-separated and without headings.
 
     Args:
         empty: the message for a person if there are no rows.
@@ -240,7 +239,7 @@ def print_table(
 
 
 def print_fields(pairs: Iterable[tuple[str, Cell]]) -> None:
-    """Print names and values, one per line; on a terminal, pairs without a value are left out."""
+    """Print pairs of a name and a value, one per line; a terminal shows only those with a value."""
     each = list(pairs)
     if not is_terminal():
         for name, value in each:
@@ -280,7 +279,7 @@ def _is_numeric_cell(cell: str) -> bool:
 
 
 def format_table_cell(value: Cell) -> str:
-    """Return a cell as text for a person."""
+    """Format a table cell for a person; a missing value becomes a dash."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):

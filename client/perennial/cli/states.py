@@ -51,7 +51,7 @@ WAITS = ("held", "rolled_back", "rejected", "failed", "choosing", "base")
 def build_state_filter_option(
     flag: str, name: str, states: Iterable[str]
 ) -> Callable[[Work], Work]:
-    """Return an option that takes one of the states shown in a listing."""
+    """Return a command-line option that filters a list by one of its states."""
     return click.option(
         flag,
         name,

@@ -25,7 +25,7 @@ __all__ = ["ExtraMissing", "PackError", "PackedBatch", "SourceChanged", "Undecid
 def open_batch(
     source: Path | str | bytes | Mapping[str, Any], *, kind: str | None = None, **options: Any
 ) -> PackedBatch:
-    """Open a source as a batch; images are read only if their sizes are recorded nowhere.
+    """Open a folder, file, bucket or mapping of labelled images as a batch to upload.
 
     Args:
         source: a file or folder; `s3://bucket/prefix`, `gs://…` or `az://…`; the bytes of an
@@ -88,14 +88,14 @@ def open_batch(
 
 
 def _has_folder_options(options: Mapping[str, Any]) -> bool:
-    """Return True if the options require the service's own rules for folders."""
+    """Return True if options require the service's own rules for reading folders."""
     return options.get("layout") == "folders" or bool(
         options.get("names_pattern") or options.get("table")
     )
 
 
 def _open_bucket_batch(address: str, kind: str | None, options: Mapping[str, Any]) -> PackedBatch:
-    """Return the batch of the objects below a bucket's prefix. Raises as `open_batch`."""
+    """Open the images below a bucket's prefix as a batch. Raises as `open_batch`."""
     if kind not in (None, "folder"):
         raise PackError(
             f"A bucket is read as a folder of class folders, not as {quote_name(kind)}: copy it to "

@@ -11,8 +11,8 @@ MAX_BAD = ReadingOptions().max_bad
 _LISTED = 5
 
 
-class BadEntries:
-    """The bad entries of one source: each is a box, annotation, row, member or image.
+class BadEntryCollector:
+    """Collects unusable entries of a source (images, rows, boxes), and limits their share.
 
     If the allowed share is above 0, one bad entry is always allowed, however small the batch.
     """
@@ -41,7 +41,7 @@ class BadEntries:
         return self._count
 
     def add_bad_entry(self, where: str, reason: str) -> None:
-        """Add an entry.
+        """Record an unusable entry of the source.
 
         Args:
             where: its place, with file and line or key.
@@ -53,7 +53,7 @@ class BadEntries:
             self._first.append(BadTableEntry(where, reason.strip().rstrip(".")))
 
     def warn_of_bad_entries(self, good: int) -> list[str]:
-        """Return the warning that lists the bad entries, or no warning if there are none.
+        """Return a warning that lists the unusable entries. Raises PackError if there are too many.
 
         Args:
             good: number of usable entries.

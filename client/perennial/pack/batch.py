@@ -9,24 +9,24 @@ _CHUNK = 256 << 10
 
 
 class PackedBatch(ABC):
-    """Bytes that can be read again from any position, so that uploads resume without a temporary
-    file.
-    """
+    """Base class of a batch packed as bytes, which can be read again from any position."""
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences for a person, about files left out or worth a look."""
+        """Warnings about the batch for a person, such as files that were left out."""
         return []
 
     def identity(self) -> str:
-        """Return a text that identifies the bytes also in a later run. Raises as `read_chunks`."""
+        """Return a text that identifies the batch's bytes also in a later run. Raises as
+        `read_chunks`.
+        """
         return f"{self.size}:{self.sha256()}"
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Total size in bytes. Images are read only if their sizes are recorded nowhere (parquet,
-        crops).
+        """Size of the packed batch in bytes. Images are read only if their sizes are recorded
+        nowhere.
 
         Raises:
             PackError: a file cannot be read, or too many entries are bad.
@@ -34,12 +34,11 @@ class PackedBatch(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return one sentence with the number of images, their classes and parts, and their
-        origin.
-        """
+        """Describe the batch in a sentence: number of images, classes, parts and origin."""
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
-        """Yield the bytes from `start` on, in chunks of 256 KiB or more; the same at every call.
+        """Yield the batch's bytes from `start` on, in chunks of 256 KiB or more; the same at every
+        call.
 
         Raises:
             ValueError: `start` is negative or beyond the end.
@@ -53,14 +52,14 @@ class PackedBatch(ABC):
         return _regroup_bytes_into_chunks(self._read_bytes(start))
 
     def sha256(self) -> str:
-        """Return the SHA-256 of all bytes in hex; reads everything once. Raises as
+        """Return the SHA-256 of the batch's bytes in hex; reads everything once. Raises as
         `read_chunks`.
         """
         return self._sha256
 
     @abstractmethod
     def _read_bytes(self, start: int) -> Iterator[bytes]:
-        """Yield the bytes from `start` on, in pieces of any length."""
+        """Yield the batch's bytes from `start` on, in pieces of any length."""
 
     # Cached, because it reads the whole source, and identity and Content-Digest both need it.
     @cached_property

@@ -2,21 +2,19 @@
 
 
 class PackError(ValueError):
-    """A source cannot be packed; the message says what was found, what is possible and what
-    to do.
-    """
+    """The source cannot be packed as a batch; the message says why and what to do."""
 
 
 class SourceChanged(PackError):
-    """A file has changed since the batch was opened: open the batch again."""
+    """A file of the source has changed since the batch was opened: open it again."""
 
 
 class ExtraMissing(PackError):
-    """A source needs a library that is not installed; the message names the install command."""
+    """A library needed for a source is not installed; the message names the install command."""
 
 
-class LeavesFolder(PackError):
-    """A path or link of a source leads out of its folder.
+class PathOutsideFolder(PackError):
+    """A path or link in the source leads out of its folder.
 
     Attributes:
         found: the sentence that names the path, without advice.
@@ -31,7 +29,7 @@ class LeavesFolder(PackError):
 
 
 class Undecided(PackError):
-    """A folder can be read in several ways; the message names the options that decide.
+    """The folder can be read as a batch in several ways; the message names options that decide.
 
     The classes that a model knows may decide too: open the folder again with `known_classes`.
     """

@@ -7,7 +7,7 @@ from perennial.pack.errors import ExtraMissing
 
 
 def import_optional_module(module: str, purpose: str, extra: str = "data") -> ModuleType:
-    """Import a module of an extra. Raises ExtraMissing with the install command."""
+    """Import a library of an optional extra. Raises ExtraMissing with the install command."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from perennial.pack.errors import LeavesFolder, PackError, SourceChanged
+from perennial.pack.errors import PackError, PathOutsideFolder, SourceChanged
 from perennial.pack.images import ImageSource
 from perennial.pack.text import quote_name
 
@@ -15,7 +15,7 @@ _MOST_HIDDEN = 20
 
 
 class SourceFolder:
-    """The folder that the files of a source must lie in.
+    """A source's folder, which lists its files and refuses paths that lead out of it.
 
     Args:
         allow_outside: follow paths and links that leave the folder.
@@ -28,25 +28,25 @@ class SourceFolder:
         self.hidden: list[str] = []  # the first hidden folders left out by a walk
 
     def resolve_named_path(self, relative: str, said_by: str = "") -> str:
-        """Resolve a path that a source names, against the folder of that source.
+        """Resolve a path named in a source's file against the folder. Raises PathOutsideFolder.
 
         Args:
             said_by: the place that names it, for the message.
 
         Raises:
-            LeavesFolder: it leads out of the folder.
+            PathOutsideFolder: it leads out of the folder.
         """
         path = os.path.join(self.folder, relative)  # noqa: PTH118  # pathlib adds 5 µs per file
         if not self.allow_outside and not self.is_inside_root(path):
             link = "a link that leads" if not said_by and os.path.lexists(path) else "which lies"
-            raise LeavesFolder(
+            raise PathOutsideFolder(
                 f"{said_by or 'The source'} has {quote_name(relative)}, {link} out of the folder "
                 f"{quote_name(self.folder)}."
             )
         return path
 
     def is_inside_root(self, path: str) -> bool:
-        """Return True if a path lies in the folder after its links are followed."""
+        """Return True if a path lies in the source's folder after links are followed."""
         # Each folder is resolved once, because most files share one and realpath is slow.
         above, name = os.path.split(path)
         if name in ("", ".", "..") or os.path.islink(path):  # noqa: PTH114
@@ -59,7 +59,7 @@ class SourceFolder:
         return real == self._real or real.startswith(self._real.rstrip(os.sep) + os.sep)
 
     def list_files(self, below: str = "") -> Iterator[str]:
-        """Yield the files below a folder as sorted relative paths with `/`.
+        """Yield the files below a folder as sorted relative paths, without hidden ones.
 
         Links are followed if they stay in the folder. Hidden files and folders are left out;
         `hidden` lists the folders.
@@ -108,14 +108,16 @@ class SourceFolder:
 
 
 class FileSnapshots:
-    """Sizes and modification times of files when listed, to detect changes; 16 bytes per file."""
+    """Sizes and modification times of files when they were listed, to detect later changes."""
 
     def __init__(self) -> None:
         self.sizes = array("q")
         self._times = array("q")
 
     def record_file_state(self, path: str) -> None:
-        """Record the next file. Raises PackError if it is missing, or not a regular file."""
+        """Record size and modification time of the next file. Raises PackError if it is no regular
+        file.
+        """
         try:
             status = os.stat(path)  # noqa: PTH116  # as above
         except OSError as error:
@@ -128,7 +130,7 @@ class FileSnapshots:
         self._times.append(status.st_mtime_ns)
 
     def require_file_unchanged(self, number: int, path: str, fd: int) -> None:
-        """Raise SourceChanged if the open file `fd` differs from the record of file `number`."""
+        """Raise SourceChanged if an open file differs from its recorded size and time."""
         now = os.fstat(fd)
         if (now.st_size, now.st_mtime_ns) != (self.sizes[number], self._times[number]):
             was = f"{self.sizes[number]:,} bytes, and now it has {now.st_size:,}"
@@ -139,9 +141,7 @@ class FileSnapshots:
             )
 
     def read_pieces(self, number: int, path: str, start: int = 0) -> Iterator[bytes]:
-        """Yield the bytes of file `number` from `start` on. Raises SourceChanged if it has
-        changed.
-        """
+        """Yield the bytes of a listed file from `start` on. Raises SourceChanged if it has changed."""
         try:
             # O_NONBLOCK: opening a pipe that has replaced the file would wait for a writer.
             fd = os.open(
@@ -166,7 +166,7 @@ class FileSnapshots:
 
 
 class FileImages(ImageSource):
-    """Images that are separate files, whose sizes are known without reading them.
+    """Images that are separate files on disk, with the sizes recorded when listed.
 
     Args:
         folder: base of relative file paths.
@@ -179,15 +179,15 @@ class FileImages(ImageSource):
         self._seen = FileSnapshots()
 
     def add_image_file(self, path: str) -> None:
-        """Record the file of the next row. Raises PackError."""
+        """Add the file of the next image, with its size. Raises PackError."""
         self._seen.record_file_state(os.path.join(self._folder, path))  # noqa: PTH118  # as above
         self._paths.append(path)
 
     def collect_image_sizes(self) -> "array[int]":
-        """Return the sizes from listing."""
+        """Return the sizes of the image files, as recorded when they were listed."""
         return self._seen.sizes
 
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Yield the files in pieces of 1 MiB."""
+        """Yield the bytes of each image file in pieces of 1 MiB."""
         for number in range(first, len(self._paths)):
             yield self._seen.read_pieces(number, os.path.join(self._folder, self._paths[number]))  # noqa: PTH118

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class SourceImage(NamedTuple):
-    """An image as the service will know it.
+    """Name, label and part (train or test) of an image in the packed batch.
 
     Attributes:
         name: its path in the archive.
@@ -25,7 +25,7 @@ class SourceImage(NamedTuple):
 
 
 class ImageSource(ABC):
-    """A source of images in a fixed order.
+    """Base class of sources of labelled images in a fixed order.
 
     Attributes:
         rows: the images, in the order of `collect_image_sizes` and `iterate_image_contents`.
@@ -43,12 +43,15 @@ class ImageSource(ABC):
         self.warnings: list[str] = []
 
     def identity(self) -> str:
-        """Return a text that changes with the bytes, if known without reading them; else ""."""
+        """Return a text that changes when any image changes, if known without reading them; else
+        "".
+        """
         return ""
 
     @abstractmethod
     def collect_image_sizes(self) -> "array[int]":
-        """Return the size of every image in bytes. Called once.
+        """Return the size of every image in bytes; images without a known size are read. Called
+        once.
 
         Unusable images that must be read are detected here: they are then removed from `rows`, and
         listed in `warnings`. Raises PackError.
@@ -56,8 +59,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Yield the bytes of each image from `first` on, as pieces to be consumed before the next
-        image.
+        """Yield the bytes of each image from number `first` on, in pieces.
 
         Raises PackError.
         """

@@ -90,7 +90,7 @@ _WHAT = (
 
 
 def detect_source_kind(source: Path) -> str:
-    """Return the name of the kind that a path looks like.
+    """Detect the kind of data set at a path, such as folder, COCO, YOLO or parquet.
 
     Raises:
         PackError: the path does not exist, or looks like no kind or several; the message names what

@@ -22,9 +22,7 @@ _EXAMPLES = 5
 
 
 def require_valid_labels(rows: Iterable[SourceImage], origin: str) -> None:
-    """Raise PackError for labels that the service would refuse, and for classes without images to
-    learn.
-    """
+    """Raise PackError for labels that the service would refuse, or a class without training images."""
     example: dict[str, str] = {}
     learned: set[str] = set()
     for row in rows:

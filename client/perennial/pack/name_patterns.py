@@ -38,7 +38,7 @@ print(json.dumps({"labels": [match and match[group] for match in found]}))
 def extract_labels_by_pattern_within_time(
     pattern: str, names: Sequence[str], limit_s: float = LIMIT_S
 ) -> list[str | None]:
-    """Return the label in each name, or None if it does not match.
+    """Extract a label from each file name by a regular expression, within a time limit.
 
     Args:
         pattern: at most 200 characters, searched for in a name; the label is the group `label`,
@@ -86,8 +86,10 @@ def extract_labels_by_pattern_within_time(
     return labels
 
 
-def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundLabelTable:
-    """Return a table of the images' labels by a regular expression. Raises PackError."""
+def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundTable:
+    """Label images by a regular expression on their names; return them as a table. Raises
+    PackError.
+    """
     images = [name for name in names if is_image_path(name) and not is_junk_path(name)]
     rows = LabelTableEntryCollector(TITLE, len(images))
     labels = extract_labels_by_pattern_within_time(

@@ -29,7 +29,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 def explain_invalid_path(path: str) -> str:
-    """Return why the service would refuse a path in an archive, as the end of a sentence, or ""."""
+    """Explain why the service would refuse a file path in an archive; "" if it would not."""
     if _CONTROL.search(path):
         return "has a control character, or bytes that are not UTF-8, in its name"
     if "\\" in path:
@@ -47,9 +47,7 @@ def explain_invalid_path(path: str) -> str:
 
 
 def build_sortable_numbered_name(number: int, name: str = "") -> str:
-    """Return a name that sorts by `number` and keeps the valid part of `name`:
-    `00000012-cat.png`.
-    """
+    """Build a file name that sorts by its number and keeps valid characters: `00000012-cat.png`."""
     # The end of a long name has its suffix, and usually what tells it apart.
     base = normalise_to_nfc(name.rsplit("/", 1)[-1])[-60:].strip()
     return f"{number:08d}" if not base or explain_invalid_path(base) else f"{number:08d}-{base}"

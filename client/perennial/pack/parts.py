@@ -16,26 +16,25 @@ _BETWEEN_WORDS = re.compile(r"[^a-z]+")
 
 
 def parse_dataset_part(word: str) -> str:
-    """Return TRAIN, TEST or VALIDATION if a word, in any case, means it; else ""."""
+    """Return TRAIN, TEST or VALIDATION if a word means that part of a data set, else ""."""
     return _WORDS.get(word.strip().lower(), "")
 
 
 def find_part_in_name(name: str) -> str:
-    """Return the last part in a name, such as `train-00000-of-00002.parquet`, or ""."""
+    """Find a data set's part (train, test, validation) in a name such as `train-00000.parquet`."""
     parts_named = [_WORDS[word] for word in _BETWEEN_WORDS.split(name.lower()) if word in _WORDS]
     # The last one, because a file's own name says more than the folders before it.
     return parts_named[-1] if parts_named else ""
 
 
 def find_dataset_parts_of_files(files: Sequence[str]) -> list[str]:
-    """Return the part of each file of a source by its name; a single file has no part."""
+    """Return the data set's part (train, test, validation) of each file, by its name."""
     # A lone test.parquet is all there is, so it is learned.
     return [find_part_in_name(file) for file in files] if len(files) > 1 else [""] * len(files)
 
 
 def map_dataset_parts_to_splits(parts: Iterable[str], where: str) -> dict[str, str]:
-    """Return a mapping from each part of a source to `train`, `test` or "", as the service uses
-    them.
+    """Map the parts of a data set to `train` (learned), `test` (held out) or "".
 
     Raises:
         PackError: images would be held out and none learned.

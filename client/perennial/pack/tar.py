@@ -12,7 +12,7 @@ _PLAIN_NAME_BYTES, _PLAIN_SIZE = tarfile.LENGTH_NAME, 8**11
 
 
 def build_tar_header(name: str, size: int) -> bytes:
-    """Return the header of a file called `name` with `size` bytes."""
+    """Build the tar header of a file called `name` with `size` bytes."""
     info = tarfile.TarInfo(name)
     # Fixed, so that the bytes depend on names and sizes alone.
     info.size, info.mode, info.mtime = size, 0o644, 0
@@ -20,7 +20,7 @@ def build_tar_header(name: str, size: int) -> bytes:
 
 
 def compute_header_length(name: str, size: int) -> int:
-    """Return the length of `build_tar_header(name, size)`, usually without building it."""
+    """Return the length of the tar header that `build_tar_header(name, size)` builds."""
     # Most headers have this length, and building each one only to measure it takes time.
     if name.isascii() and len(name) <= _PLAIN_NAME_BYTES and size < _PLAIN_SIZE:
         return BLOCK
@@ -28,12 +28,12 @@ def compute_header_length(name: str, size: int) -> int:
 
 
 def compute_padding_length(size: int) -> int:
-    """Return the number of zero bytes between a file of `size` bytes and the next header."""
+    """Return the number of zero bytes that pad a file of `size` bytes in a tar."""
     return -size % BLOCK
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Return True if 512 bytes are a header with a valid checksum; zeros are not."""
+    """Return True if 512 bytes are a tar header with a valid checksum; zeros are not."""
     digits = block[148:156].strip(b" \0")
     if len(block) != BLOCK or not digits.isdigit() or b"8" in digits or b"9" in digits:
         return False

@@ -28,7 +28,7 @@ _CLASSES_SAID = 3
 
 
 class TarBatch(PackedBatch):
-    """Labelled images as one tar, generated while it is read."""
+    """A batch of labelled images packed as a tar, which is generated while it is read."""
 
     def __init__(self, images: ImageSource) -> None:
         """Check the labels of the images.
@@ -44,7 +44,7 @@ class TarBatch(PackedBatch):
 
     @property
     def size(self) -> int:
-        """Size of the batch as a tar, in bytes."""
+        """Size of the tar in bytes."""
         return (
             self._header_offsets[-1]
             + (
@@ -57,19 +57,15 @@ class TarBatch(PackedBatch):
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about files left out; for images fetched while sending, includes what was found
-        then.
-        """
+        """Warnings about the batch; those about fetched images are complete only after reading."""
         return self._images.warnings + _warn_of_usual_limits(self._images.rows)
 
     def identity(self) -> str:
-        """Text that identifies the batch's bytes in a later run; remote images are identified by
-        their versions.
-        """
+        """Text that identifies the tar's bytes also in a later run, without reading all images."""
         return self._images.identity() or super().identity()
 
     def describe(self) -> str:
-        """Describe the batch in a sentence."""
+        """Describe the batch in a sentence: number of images, classes and origin."""
         rows = self._images.rows
         count_by_label = Counter(row.label for row in rows)
         label_counts = [
@@ -95,11 +91,11 @@ class TarBatch(PackedBatch):
 
     @property
     def count(self) -> int:
-        """Number of images, including unreadable ones that have not been read yet."""
+        """Number of images in the batch, including unreadable ones that have not been read yet."""
         return len(self._images.rows)
 
     def read_labelled(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield name, label and bytes of each image.
+        """Yield name, label and bytes of each image in the batch.
 
         Raises:
             SourceChanged: a file has changed.
@@ -127,7 +123,7 @@ class TarBatch(PackedBatch):
 
     @cached_property
     def _header_offsets(self) -> "array[int]":
-        """Offset of each image's header, and the end of the last image."""
+        """Offset of each image's header in the tar, and the end of the last image."""
         entries = map(
             _compute_tar_entry_length, (row.name for row in self._images.rows), self._image_sizes
         )
@@ -163,7 +159,7 @@ def _compute_tar_entry_length(name: str, size: int) -> int:
 
 
 def _check_image_size(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
-    """Yield the pieces of an image, which must have exactly the size in its header."""
+    """Yield an image's bytes, and raise SourceChanged unless it has the size in its tar header."""
     read = 0
     for piece in content:
         read += len(piece)
@@ -179,8 +175,8 @@ def _check_image_size(content: Iterable[bytes], size: int, name: str) -> Iterato
 
 
 def _build_labels_csv(images: ImageSource) -> bytes:
-    """Return `path,label[,split]` of all images. Raises PackError if it is too large for the
-    service.
+    """Build the labels.csv of the batch (`path,label[,split]`). Raises PackError if it is too
+    large.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -199,7 +195,7 @@ def _build_labels_csv(images: ImageSource) -> bytes:
 
 
 def _warn_of_usual_limits(rows: list[SourceImage]) -> list[str]:
-    """Return warnings about limits that a service has by default."""
+    """Return warnings if the batch exceeds limits that a service has by default."""
     # Warned of and not refused, because an operator may have raised these limits.
     classes = len({row.label for row in rows})
     return [

@@ -9,7 +9,5 @@ __all__ = ["format_count", "format_first_names", "quote_name"]
 
 
 def quote_name(name: str | Path) -> str:
-    """Return `name` quoted for a message, with unprintable characters escaped, at most about 120
-    long.
-    """
+    """Quote a file name for a message, shortened and with unprintable characters escaped."""
     return names.quote_name(str(name))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from api.pages.first_model import clean_model_name
+from api.pages.first_model import derive_model_name
 from core.packaged import sample_pictures
 from tests.api.conftest import KeyOf, Make
 
@@ -112,4 +112,4 @@ def test_a_key_that_may_read_sees_no_way(browser: TestClient, key_of: KeyOf, tex
     ],
 )
 def test_the_name_of_a_folder_becomes_a_name_of_a_model(given: str, name: str) -> None:
-    assert clean_model_name(given) == name
+    assert derive_model_name(given) == name

@@ -42,7 +42,7 @@ def fields() -> tuple[FormField, ...]:
 
 
 def test_every_kind_of_value_has_its_input() -> None:
-    kinds = {field.path: (field.kind, field.nullable, field.shown) for field in fields()}
+    kinds = {field.path: (field.kind, field.nullable, field.displayed_text) for field in fields()}
     assert kinds == {
         "epochs": ("integer", False, "10"),
         "lr": ("number", False, "0.03"),

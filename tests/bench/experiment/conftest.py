@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from bench.experiment.data import Files
-from bench.experiment.grid import Run, expand_plan_to_runs
-from bench.experiment.plan import Plan, read_plan_file
+from bench.experiment.data import DatasetFileCache
+from bench.experiment.grid import ExperimentRun, expand_plan_to_runs
+from bench.experiment.plan import ExperimentPlan, read_plan_file
 
 sys.path.append(str(Path(__file__).parent / "kit"))
 
@@ -31,16 +31,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Callable[..., Plan]:
+def plan(tmp_path: Path) -> Callable[..., ExperimentPlan]:
     """A plan over the digits with these TOML lines besides."""
     return lambda extra: read_plan_file(plan_file(tmp_path / "plan.toml", extra))
 
 
 @pytest.fixture
-def runs(plan: Callable[..., Plan], data: Path, tmp_path: Path) -> Callable[..., list[Run]]:
+def runs(
+    plan: Callable[..., ExperimentPlan], data: Path, tmp_path: Path
+) -> Callable[..., list[ExperimentRun]]:
     """The runs of a plan with these lines."""
     return lambda extra, device="cpu": expand_plan_to_runs(
-        plan(extra), Files(data, tmp_path / "cache"), device
+        plan(extra), DatasetFileCache(data, tmp_path / "cache"), device
     )[1]
 
 

@@ -14,7 +14,7 @@ from bench.experiment import pool
 from bench.experiment.__main__ import _parse_positive_integer
 from bench.experiment.conduct import run_experiment_plan, run_unfinished_runs
 from bench.experiment.plan import PlanError
-from bench.experiment.runs import Store, build_failure_record
+from bench.experiment.runs import ExperimentResultStore, build_failure_record
 
 DONE = {"status": "done", "stages": [], "seconds": 1.0}
 
@@ -27,7 +27,7 @@ def work_off(todo, at_once):
 
 
 def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_path, monkeypatch):
-    store, tries = Store(tmp_path), []
+    store, tries = ExperimentResultStore(tmp_path), []
     runs = [made_run(name) for name in ("small", "large", "wrong")]
 
     def learn(run, store, at_once):
@@ -55,7 +55,7 @@ def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
             run.result_digest, build_failure_record("memory", "no")
         ),
     )
-    store = Store(tmp_path)
+    store = ExperimentResultStore(tmp_path)
     run_unfinished_runs([], [made_run("a")], store, 2)
     assert store.read_run_record(made_run("a").result_digest)["failure"]["kind"] == "memory"
 
@@ -67,7 +67,7 @@ def test_work_is_done_in_children_and_what_ends_one_early_is_told():
         lambda fd: os.kill(os.getpid(), signal.SIGTERM),
         lambda fd: os._exit(7),
     )
-    pool.run_work_in_children([pool.Work(code, reasons.append) for code in codes], 1)
+    pool.run_work_in_children([pool.ChildProcessWork(code, reasons.append) for code in codes], 1)
     assert reasons == [None, "ended by SIGTERM", "ended with status 7"]
 
 

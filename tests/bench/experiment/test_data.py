@@ -9,8 +9,8 @@ import pytest
 from experiments import write_idx
 from PIL import Image
 
-from bench.experiment.data import Files, read_idx_array
-from bench.experiment.plan import Images, PlanError
+from bench.experiment.data import DatasetFileCache, read_idx_array
+from bench.experiment.plan import PlanError, PlannedImages
 from core.ingest.dataset import open_dataset
 
 
@@ -36,21 +36,23 @@ def png(value):
 
 @pytest.fixture
 def files(tmp_path):
-    return Files(tmp_path, tmp_path / "cache")
+    return DatasetFileCache(tmp_path, tmp_path / "cache")
 
 
 def test_labels_index_the_classes_asked_for(files, tmp_path):
     idx(tmp_path / "a", numbered(6), np.array([0, 1, 2, 0, 1, 2], np.uint8))
-    assert files.decode_source(Images(path="a")).names == ("0", "1", "2")
-    pixels, labels = open_dataset(files.make_dataset_file(Images(path="a"), [2, 0], "train"))
+    assert files.decode_source(PlannedImages(path="a")).names == ("0", "1", "2")
+    pixels, labels = open_dataset(files.make_dataset_file(PlannedImages(path="a"), [2, 0], "train"))
     assert labels.tolist() == [0, 0, 1, 1]
     assert pixels[:, 0, 0, 0].tolist() == [2, 5, 0, 3]
-    assert len(open_dataset(files.make_dataset_file(Images(path="a"), [2, 0], "test"))[1]) == 8
+    assert (
+        len(open_dataset(files.make_dataset_file(PlannedImages(path="a"), [2, 0], "test"))[1]) == 8
+    )
 
 
 def test_padding_adds_zeros_on_every_side(files, tmp_path):
     idx(tmp_path / "a", numbered(2) + 9, np.array([0, 1], np.uint8))
-    images = Images(path="a", pad=2)
+    images = PlannedImages(path="a", pad=2)
     assert files.get_image_shape(images) == {"size": 8, "channels": 1}
     pixels, _ = open_dataset(files.make_dataset_file(images, [0, 1], "train"))
     assert pixels.shape == (2, 8, 8, 1)
@@ -62,8 +64,8 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
     idx(tmp_path / "a", numbered(40), np.arange(40, dtype=np.uint8) % 2)
     drawn = []
     for cache in ("one", "two"):
-        files = Files(tmp_path, tmp_path / cache)
-        images = Images(path="a", train_per_class=5, test_per_class=100)
+        files = DatasetFileCache(tmp_path, tmp_path / cache)
+        images = PlannedImages(path="a", train_per_class=5, test_per_class=100)
         pixels, labels = open_dataset(files.make_dataset_file(images, [0, 1], "train"))
         assert labels.tolist() == [0] * 5 + [1] * 5
         drawn.append(pixels[:, 0, 0, 0].tolist())
@@ -75,10 +77,12 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
 
 def test_a_file_is_made_once(files, tmp_path):
     idx(tmp_path / "a", numbered(4), np.array([0, 1, 0, 1], np.uint8))
-    first = files.make_dataset_file(Images(path="a"), [0], "train")
+    first = files.make_dataset_file(PlannedImages(path="a"), [0], "train")
     made = first.stat().st_mtime_ns
     assert (
-        Files(tmp_path, tmp_path / "cache").make_dataset_file(Images(path="a"), [0], "train")
+        DatasetFileCache(tmp_path, tmp_path / "cache").make_dataset_file(
+            PlannedImages(path="a"), [0], "train"
+        )
         == first
     )
     assert first.stat().st_mtime_ns == made
@@ -86,10 +90,13 @@ def test_a_file_is_made_once(files, tmp_path):
 
 def test_other_content_under_the_same_path_is_another_source(files, tmp_path):
     idx(tmp_path / "a", numbered(4), np.array([0, 1, 0, 1], np.uint8))
-    before = files.decode_source(Images(path="a")).content_digest
+    before = files.decode_source(PlannedImages(path="a")).content_digest
     idx(tmp_path / "a", numbered(4), np.array([0, 0, 1, 1], np.uint8))
     assert (
-        Files(tmp_path, tmp_path / "cache").decode_source(Images(path="a")).content_digest != before
+        DatasetFileCache(tmp_path, tmp_path / "cache")
+        .decode_source(PlannedImages(path="a"))
+        .content_digest
+        != before
     )
 
 
@@ -98,7 +105,7 @@ def test_labels_of_eight_integers_give_the_class_first(files, tmp_path):
     labels[:, 0] = [1, 0, 1, 0]
     labels[:, 1:] = 77
     idx(tmp_path / "q", numbered(4), labels, kind=12)
-    assert open_dataset(files.make_dataset_file(Images(path="q"), [0, 1], "train"))[0][
+    assert open_dataset(files.make_dataset_file(PlannedImages(path="q"), [0, 1], "train"))[0][
         :, 0, 0, 0
     ].tolist() == [
         1,
@@ -122,7 +129,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
                 archive.writestr(
                     path.replace("/a/", f"/{classes[0]}/").replace("/b/", f"/{classes[1]}/"), data
                 )
-    zips = Images(path="zips", size=8)
+    zips = PlannedImages(path="zips", size=8)
     assert files.decode_source(zips).names == ("a", "b", "c", "d")
     pixels, labels = open_dataset(files.make_dataset_file(zips, [3, 0], "test"))
     assert labels.tolist() == [0, 0, 1, 1]
@@ -131,7 +138,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
         file = tmp_path / "folder" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
-    folder = Images(path="folder", size=8)
+    folder = PlannedImages(path="folder", size=8)
     assert files.decode_source(folder).names == ("a", "b")
     same = (
         open_dataset(files.make_dataset_file(folder, [0, 1], "train")),
@@ -140,7 +147,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
     assert all((ours == theirs).all() for ours, theirs in zip(*same, strict=True))
     shutil.copy(tmp_path / "zips" / "1.zip", tmp_path / "zips" / "3.zip")
     with pytest.raises(PlanError, match="the class 'a' is in another archive too"):
-        Files(tmp_path, tmp_path / "cache").decode_source(zips)
+        DatasetFileCache(tmp_path, tmp_path / "cache").decode_source(zips)
 
 
 def test_a_cut_idx_file_is_refused(tmp_path):
@@ -158,13 +165,13 @@ def test_a_missing_part_is_named(files, tmp_path):
     idx(tmp_path / "a", numbered(2), np.array([0, 1], np.uint8))
     (tmp_path / "a" / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(PlanError, match="needs one idx file of test labels, found 0"):
-        files.decode_source(Images(path="a"))
+        files.decode_source(PlannedImages(path="a"))
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_the_bundled_digits_need_no_files(tmp_path):
-    files = Files(tmp_path / "none", tmp_path / "cache")
-    images = Images(path="bundled/digits", size=8, channels=1)
+    files = DatasetFileCache(tmp_path / "none", tmp_path / "cache")
+    images = PlannedImages(path="bundled/digits", size=8, channels=1)
     assert files.decode_source(images).names == tuple("0123456789")
     pixels, labels = open_dataset(files.make_dataset_file(images, [3, 4], "train"))
     assert (
@@ -175,11 +182,11 @@ def test_the_bundled_digits_need_no_files(tmp_path):
 
 
 def test_half_of_the_signed_digits_are_negatives(tmp_path):
-    files = Files(tmp_path / "none", tmp_path / "cache")
+    files = DatasetFileCache(tmp_path / "none", tmp_path / "cache")
     shapes = {"size": 8, "channels": 1}
     plain, signed = (
         open_dataset(
-            files.make_dataset_file(Images(path=f"bundled/{name}", **shapes), [3], "train")
+            files.make_dataset_file(PlannedImages(path=f"bundled/{name}", **shapes), [3], "train")
         )[0]
         for name in ("digits", "signed-digits")
     )

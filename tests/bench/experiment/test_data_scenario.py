@@ -6,7 +6,7 @@ from experiments import FINETUNE_AND_JOINT, learn_all
 
 from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.plan import PlanError
-from bench.experiment.runs import Store
+from bench.experiment.runs import ExperimentResultStore
 from core.ingest.dataset import open_dataset
 
 COUNTS = "train_per_class = 13, test_per_class = 20"
@@ -68,7 +68,7 @@ def test_more_tasks_than_images_of_a_class_are_refused(runs):
 
 def test_it_is_read_out_on_one_test_set_and_compared_with_learning_all_at_once(runs, tmp_path):
     found = runs(SPLITS + FINETUNE_AND_JOINT)
-    store = Store(tmp_path / "out")
+    store = ExperimentResultStore(tmp_path / "out")
     learn_all(found, store)
     (plain, joint), failed = collect_outcomes(found, store)
     assert not failed

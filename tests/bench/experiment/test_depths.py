@@ -10,13 +10,13 @@ from scipy import stats
 from bench.experiment import statistics
 from bench.experiment.depths import DepthStudy, describe_depth_findings
 from bench.experiment.figures import _draw_forgetting_by_update
-from bench.experiment.outcomes import Outcome
+from bench.experiment.outcomes import RunOutcome
 
 
 def outcome(method, depth, order, acc, forgetting, norm, reference=False):
     run = made_run(method, depth=depth, order=order, reference=reference)
     figures = {"acc": acc, "forgetting": forgetting, "update_norm": norm}
-    return Outcome(run, "class", [], figures, [], [], None, {})
+    return RunOutcome(run, "class", [], figures, [], [], None, {})
 
 
 def study(value, methods="abc", depths=(1, 5), orders=6):

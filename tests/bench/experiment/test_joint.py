@@ -12,9 +12,9 @@ from torch.nn import functional
 from bench.experiment import runs as runs_module
 from bench.experiment.figures import draw_experiment_figures
 from bench.experiment.grid import split_classes_into_tasks
-from bench.experiment.joint import Groups, JointHeads
+from bench.experiment.joint import JointTraining, JointTrainingHyper
 from bench.experiment.outcomes import collect_outcomes
-from bench.experiment.runs import Store
+from bench.experiment.runs import ExperimentResultStore
 from bench.experiment.tables import render_experiment_summary
 from core.learning.state import MethodState
 
@@ -43,7 +43,7 @@ def learned(runs, tmp_path, monkeypatch):
         found = {}
         for one in runs(extra):
             kept.clear()
-            store = Store(tmp_path / "out")
+            store = ExperimentResultStore(tmp_path / "out")
             learn(one, store)
             shutil.rmtree(store.get_unfinished_folder(one.result_digest))
             found[one.method, one.order] = list(kept)
@@ -91,7 +91,7 @@ def test_every_image_competes_within_its_task_only():
         6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     ).float()
     y = torch.tensor([0, 1, 2, 3, 1, 2])
-    method = JointHeads(Groups(groups=[["a", "c"], ["d", "b"]]), MethodState())
+    method = JointTraining(JointTrainingHyper(groups=[["a", "c"], ["d", "b"]]), MethodState())
     network = type(
         "Net", (), {"classes": ["a", "b", "c", "d"], "__call__": lambda self, x, task: logits}
     )()
@@ -109,7 +109,7 @@ def test_every_image_competes_within_its_task_only():
 
 
 def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
-    found, store = runs(FINETUNE_AND_JOINT), Store(tmp_path / "out")
+    found, store = runs(FINETUNE_AND_JOINT), ExperimentResultStore(tmp_path / "out")
     learn_all(found, store)
     outcomes, failed = collect_outcomes(found, store)
     assert not failed
@@ -125,7 +125,7 @@ def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
 @pytest.mark.slow
 def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs, tmp_path):
     methods = FINETUNE_AND_JOINT + '\n[[methods]]\nname = "at-once"\njoint = "last"\n'
-    made, store = runs(methods), Store(tmp_path / "out")
+    made, store = runs(methods), ExperimentResultStore(tmp_path / "out")
     for _ in range(2):  # the second time nothing is left to learn
         learn_all(made, store)
     outcomes, _ = collect_outcomes(made, store)

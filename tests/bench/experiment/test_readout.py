@@ -3,7 +3,12 @@
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench.experiment.readout import HeldOut, Old, count_correct_on_base, evaluate_by_protocol
+from bench.experiment.readout import (
+    HeldOutTask,
+    TrainedBaseReference,
+    count_correct_on_base,
+    evaluate_by_protocol,
+)
 from core.learning.methods import registry
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import InputNormaliser
@@ -26,7 +31,7 @@ def made(folder, scenario="class", heads=None):
     images = torch.randint(256, (300, 4, 4, 1), generator=generator).to(torch.uint8)
     labels = torch.randint(2, (300,), generator=generator)
     save_file({"images": images, "labels": labels}, folder / "test.safetensors")
-    test = HeldOut(7, folder / "test.safetensors", ["d", "b"])
+    test = HeldOutTask(7, folder / "test.safetensors", ["d", "b"])
     inputs = InputNormaliser(None, 1, torch.device("cpu"))
     with torch.no_grad():
         logits = network.logits(network.features(inputs(images)), 7 if scenario == "task" else None)
@@ -80,7 +85,9 @@ def test_retention_puts_present_features_through_the_old_head(tmp_path):
     generator = torch.Generator().manual_seed(9)
     head = {"head.weight": torch.randn(2, 8, generator=generator), "head.bias": torch.randn(2)}
     save_file(head, tmp_path / "head.safetensors")
-    found = count_correct_on_base(network, inputs, Old(tmp_path / "head.safetensors", test))
+    found = count_correct_on_base(
+        network, inputs, TrainedBaseReference(tmp_path / "head.safetensors", test)
+    )
     with torch.no_grad():
         features = network.features(inputs(load_file(test.file)["images"]))
     logits = features @ head["head.weight"].T + head["head.bias"]

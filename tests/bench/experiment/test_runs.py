@@ -2,7 +2,7 @@
 
 from experiments import learn
 
-from bench.experiment.runs import Store
+from bench.experiment.runs import ExperimentResultStore
 
 METHODS = """
 [[methods]]
@@ -21,7 +21,7 @@ def test_sums_of_earlier_tasks_are_handed_on_and_kept_images_are_counted(runs, t
     for run in runs(METHODS):
         if run.method in kept or run.order:
             continue
-        stages = learn(run, Store(tmp_path / "out"))["stages"]
+        stages = learn(run, ExperimentResultStore(tmp_path / "out"))["stages"]
         kept[run.method] = stages[-1]["kept_images"]
         if run.method == "sums":
             own = {row["test"]: row for row in stages[-1]["results"] if row["readout"] == "class"}

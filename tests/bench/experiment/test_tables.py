@@ -6,9 +6,9 @@ import pytest
 from experiments import FACTS
 from experiments import made_run as run
 
-from bench.experiment.grid import Run
+from bench.experiment.grid import ExperimentRun
 from bench.experiment.outcomes import collect_outcomes
-from bench.experiment.runs import Store, build_failure_record
+from bench.experiment.runs import ExperimentResultStore, build_failure_record
 from bench.experiment.tables import format_method_ranking, render_experiment_summary
 
 R = {1: [90], 2: [70, 85], 3: [60, 80, 95]}
@@ -32,7 +32,7 @@ def record(matrix=R, source=None, **stage):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path)
+    return ExperimentResultStore(tmp_path)
 
 
 def line(text, start):
@@ -104,7 +104,10 @@ def test_cells_without_a_result_and_runs_not_yet_made_are_visible(plan, store):
 def test_runs_under_two_names_are_counted_both(plan, store):
     shown = plan('[[methods]]\nname = "a"')
     config = run().config
-    runs = [Run("d", "class", name, 5, 0, 0, False, False, None, config, []) for name in ("a", "b")]
+    runs = [
+        ExperimentRun("d", "class", name, 5, 0, 0, False, False, None, config, [])
+        for name in ("a", "b")
+    ]
     store.write_run_record(runs[0].result_digest, record())
     assert "2 of 2 runs done, 0 failed, 0 to do." in render_experiment_summary(
         shown, runs, [], store, *collect_outcomes(runs, store)

@@ -7,7 +7,7 @@ import pytest
 from experiments import FACTS, made_run
 
 from bench.experiment.outcomes import collect_outcomes
-from bench.experiment.runs import Store, build_failure_record
+from bench.experiment.runs import ExperimentResultStore, build_failure_record
 from bench.experiment.tidy import render_accuracies_csv, render_results_csv
 
 NORMS = {"update_norm": {"backbone": 3.0, "head": 4.0, "relative": None}}
@@ -26,7 +26,7 @@ def stage(number, correct):
 @pytest.fixture
 def made(tmp_path):
     """Runs: one done, one that failed in its second task, one to do."""
-    store = Store(tmp_path)
+    store = ExperimentResultStore(tmp_path)
     runs = [made_run(name) for name in "abc"]
     stages = [stage(1, [90]), stage(2, [70, 80])]
     store.write_run_record(

@@ -4,10 +4,14 @@ import pytest
 from experiments import learn
 
 from bench.experiment import unfinished
-from bench.experiment.data import Files
+from bench.experiment.data import DatasetFileCache
 from bench.experiment.grid import expand_plan_to_runs
-from bench.experiment.runs import Store, execute_and_record_run, train_and_store_base
-from core.learning.training.control import NoControlRequests
+from bench.experiment.runs import (
+    ExperimentResultStore,
+    execute_and_record_run,
+    train_and_store_base,
+)
+from core.learning.training.control import NoLoopControl
 
 METHOD = """
 scenarios = ["class"]
@@ -47,9 +51,9 @@ def without_times(stages):
 
 
 def test_a_run_that_was_killed_anywhere_ends_as_an_undisturbed_one(run, tmp_path):
-    whole = learn(run, Store(tmp_path / "a"))
+    whole = learn(run, ExperimentResultStore(tmp_path / "a"))
     steps = sum(stage["steps"] for stage in whole["stages"])
-    store = Store(tmp_path / "b")
+    store = ExperimentResultStore(tmp_path / "b")
     polls, kills = 2, 0
     while True:
         try:
@@ -62,7 +66,7 @@ def test_a_run_that_was_killed_anywhere_ends_as_an_undisturbed_one(run, tmp_path
 
 
 def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
-    store = Store(tmp_path)
+    store = ExperimentResultStore(tmp_path)
     first = learn(run, store)
     monkeypatch.setattr(
         "bench.experiment.runs.run_job_and_evaluate",
@@ -72,12 +76,12 @@ def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
 
 
 def test_seconds_count_up_to_the_snapshot_of_the_attempt_before(tmp_path):
-    stage = unfinished.Stage(tmp_path)
+    stage = unfinished.ResumableStageJob(tmp_path)
     (tmp_path / "one").mkdir()
     stage._begun -= 100
     stage.handle_job_event({"event": "snapshot", "path": str(tmp_path / "one")})
     stage._begun -= 1000
-    again = unfinished.Stage(tmp_path)
+    again = unfinished.ResumableStageJob(tmp_path)
     assert again.snapshot == str(tmp_path / "one") and 100 <= again.elapsed_seconds < 200
     (tmp_path / "two").mkdir()
     again.handle_job_event({"event": "snapshot", "path": str(tmp_path / "two")})
@@ -85,7 +89,7 @@ def test_seconds_count_up_to_the_snapshot_of_the_attempt_before(tmp_path):
 
 
 def test_what_nobody_wants_any_more_is_removed_and_the_rest_stays(tmp_path):
-    store = Store(tmp_path)
+    store = ExperimentResultStore(tmp_path)
     for key in ("wanted", "of-an-older-plan"):
         store.get_unfinished_folder(key).mkdir()
     store.remove_unwanted_runs({"wanted"})
@@ -99,7 +103,7 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
         name = "dne"
         recipe.method = "dne"
         """
-    (run,), store = runs(extra), Store(tmp_path)
+    (run,), store = runs(extra), ExperimentResultStore(tmp_path)
     stages = learn(run, store)["stages"]
     parts = {
         p.stem: p.stat().st_size
@@ -111,8 +115,8 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
 
 
 def test_an_ended_run_leaves_a_record_and_nothing_else(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: NoControlRequests())
-    store = Store(tmp_path)
+    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoLoopControl())
+    store = ExperimentResultStore(tmp_path)
     execute_and_record_run(run, store, 0)
     assert (
         store.read_run_record(run.result_digest)["status"] == "done"
@@ -132,9 +136,9 @@ def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
         recipe = { epochs = 1, batch_size = 8 }
         images = { path = "digits", classes = "4-9", train_per_class = 10, test_per_class = 5 }
         """
-    base = expand_plan_to_runs(plan(extra), Files(data, tmp_path / "cache"), "cpu")[0][0]
-    store = Store(tmp_path)
-    monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: Kill(3))
+    base = expand_plan_to_runs(plan(extra), DatasetFileCache(data, tmp_path / "cache"), "cpu")[0][0]
+    store = ExperimentResultStore(tmp_path)
+    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: Kill(3))
     with pytest.raises(Killed):
         train_and_store_base(base, store, 0)
     assert list(store.get_unfinished_folder(base.result_digest).glob("snapshot-*"))

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.experiment.__main__ import PLANS
-from bench.experiment.data import Files
-from bench.experiment.plan import Images, Plan
+from bench.experiment.data import DatasetFileCache
+from bench.experiment.plan import ExperimentPlan, PlannedImages
 from bench.research.olor_transfer import (
-    Row,
+    OlorTransferRow,
     _build_method_grid,
     _shrink_plan,
     _write_coloured_digits,
@@ -21,8 +21,10 @@ from bench.research.olor_transfer import (
 
 def row(
     method: str, target: float, source: float, network: str = "vit", first: float | None = None
-) -> Row:
-    return Row(network, method, first, first, target, source, learned=0.5, kept=0.25, runs=2)
+) -> OlorTransferRow:
+    return OlorTransferRow(
+        network, method, first, first, target, source, learned=0.5, kept=0.25, runs=2
+    )
 
 
 def test_every_pair_of_strength_and_exponent_is_a_method_beside_full_tuning_and_the_probe() -> None:
@@ -34,7 +36,9 @@ def test_every_pair_of_strength_and_exponent_is_a_method_beside_full_tuning_and_
     assert found[-1]["recipe"]["optimizer"]["lr"] == 0.01
     _shrink_plan(document)
     document |= {"methods": found, "seeds": [0]}
-    assert Plan.model_validate_json(json.dumps(document)).bases[0].architecture["width"] == 8
+    assert (
+        ExperimentPlan.model_validate_json(json.dumps(document)).bases[0].architecture["width"] == 8
+    )
 
 
 def test_the_front_has_what_no_other_row_of_the_network_beats() -> None:
@@ -63,7 +67,7 @@ def test_the_far_target_is_digits_in_colour_that_plans_can_read(tmp_path: Path) 
             (tmp_path / "mnist" / f"{part}-{kind}-ubyte").write_bytes(content)
     folder = _write_coloured_digits(tmp_path / "mnist", tmp_path / "far")
     assert _write_coloured_digits(tmp_path / "mnist", tmp_path / "far") == folder
-    images = Images(path=str(folder))
-    files = Files(tmp_path, tmp_path / "cache")
+    images = PlannedImages(path=str(folder))
+    files = DatasetFileCache(tmp_path, tmp_path / "cache")
     assert files.get_image_shape(images) == {"size": 32, "channels": 3}
     assert files.decode_source(images).names == tuple("0123456789")

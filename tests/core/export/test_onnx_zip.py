@@ -124,7 +124,7 @@ def made(tmp_path: Path) -> Path:
     """A folder with a graph, as a job process leaves it."""
     folder = tmp_path / "made"
     folder.mkdir()
-    graph.write_onnx_graph(QUICK["mlp"].build_answers(), CHANNELS, 8, folder)
+    graph.write_onnx_graph(QUICK["mlp"].build_prediction_module(), CHANNELS, 8, folder)
     return folder
 
 
@@ -153,7 +153,7 @@ def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     said = [line.split() for line in done.stdout.splitlines()]
     read = decode_image((tmp_path / "cat.png").read_bytes(), 8, 3, 1 << 24)
     (label,), (probabilities,) = predicting.predict_images(
-        QUICK["mlp"].build_answers().network, read[None], None, NORMALISE
+        QUICK["mlp"].build_prediction_module().network, read[None], None, NORMALISE
     )
     assert [name for name, _, _ in said] == ["probabilities"] * 3 and said[0][1] == label
     told = {name: float(p) for _, name, p in said}

@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import event
 
 from bench.service.fill import fill_database
-from bench.service.series import Size, make_id
+from bench.service.series import GeneratedRowCounts, make_id
 from core.database.session import Database
 from core.database.tables import Model, VersionMeasurement
 from core.models import model_summary, models
 from core.requests.actor import Actor
 from tests.core.requests.test_flat_reads import CATALOGUE
 
-SIZE = Size(70, 6, owners=3, measured=3, keys=3)
+SIZE = GeneratedRowCounts(70, 6, owners=3, measured=3, keys=3)
 OWNER = Actor(make_id("own", 0), None, "read")
 
 

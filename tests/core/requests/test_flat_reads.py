@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event, text
 
 from bench.service.fill import fill_database
-from bench.service.series import PINNED, STOPPED, Size, make_id
+from bench.service.series import PINNED, STOPPED, GeneratedRowCounts, make_id
 from core.bases import bases
 from core.database import polling
 from core.database.kinds import JobKind
@@ -43,7 +43,10 @@ from core.usage.usage_sums import measure_owner_usage
 from core.versions import aliases, class_changes, history, metrics, versions
 from core.versions.versions import find_version
 
-FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=12, keys=60)
+FEW, MANY = (
+    GeneratedRowCounts(60, 5, owners=3, measured=3, keys=3),
+    GeneratedRowCounts(70, 12, owners=3, measured=12, keys=60),
+)
 LARGE = (
     *(
         "tasks",
@@ -360,8 +363,8 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
 
 
 def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
-    async def asked(db: Database, size: Size) -> None:
-        reads = polling.PollingDatabaseReads(db.url)
+    async def asked(db: Database, size: GeneratedRowCounts) -> None:
+        reads = polling.PollingReads(db.url)
         job = await reads.find_job(make_id("job", STOPPED + (size.tasks - 1) * size.models))
         assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
         stop = await reads.find_task_stopping_lineage(job.model_id, size.tasks - 3)

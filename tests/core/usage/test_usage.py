@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from bench.service.fill import fill_database
-from bench.service.series import Size, make_id
+from bench.service.series import GeneratedRowCounts, make_id
 from core.database.session import Database
 from core.database.tables import (
     Base,
@@ -33,7 +33,7 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr(
         usage_sums, "BUDGET_S", 3600.0
     )  # a round measures all owners, on a slow machine too
-    fill_database(database, Size(6, 4, owners=2, measured=2, keys=2), quiet=True)
+    fill_database(database, GeneratedRowCounts(6, 4, owners=2, measured=2, keys=2), quiet=True)
     with database.write() as session:
         # Blobs that two versions share, that are deleted, and files that wait or are gone.
         parts = list(session.execute(select(Part).order_by(Part.version_id, Part.name)).scalars())

@@ -7,7 +7,7 @@ import pytest
 
 from core.ingest.images import decode_image
 from tests.client.pack import sources
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.folder import list_folder_images
 
 
@@ -33,7 +33,7 @@ def test_images_of_each_layout_have_labels_and_bytes(
 )
 def test_a_file_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "photos.zip").write_bytes(content)
-    with pytest.raises(CannotCompare, match=words):
+    with pytest.raises(ComparisonImpossible, match=words):
         list_folder_images(tmp_path / "photos.zip")
 
 
@@ -43,7 +43,8 @@ def test_a_link_that_leaves_the_folder_is_refused_with_what_to_do(tmp_path: Path
     elsewhere.write_bytes(b"")
     (photos / "cat/1.png").symlink_to(elsewhere)
     with pytest.raises(
-        CannotCompare, match=r"a link that leads out of the folder .* by copies of their files"
+        ComparisonImpossible,
+        match=r"a link that leads out of the folder .* by copies of their files",
     ) as refused:
         list_folder_images(photos)
     assert "allow_outside" not in str(refused.value)

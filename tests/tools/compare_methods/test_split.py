@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perennial.pack.images import SourceImage
-from tools.compare_methods.errors import CannotCompare
+from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.split import LEAST_IMAGES, SplitSettings, draw_batch_split
 
 COUNTS = st.lists(st.integers(LEAST_IMAGES, 40), min_size=2, max_size=12)
@@ -85,6 +85,6 @@ def test_images_of_a_test_part_are_the_held_out_ones() -> None:
 def test_an_impossible_split_says_what_is_wrong_what_is_allowed_and_what_to_do(
     counts: list[int], sample: SplitSettings, words: tuple[str, ...]
 ) -> None:
-    with pytest.raises(CannotCompare) as refused:
+    with pytest.raises(ComparisonImpossible) as refused:
         draw_batch_split(rows_of(counts), sample)
     assert all(part in str(refused.value) for part in words)

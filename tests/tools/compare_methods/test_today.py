@@ -10,7 +10,7 @@ from core.ingest.decoding.resizing import SquareResizing
 from core.learning.networks import ImageSpec, build_network
 from tools.compare_methods.base import ComparisonBase
 from tools.compare_methods.pixels import DecodedImagePart, SplitPixels
-from tools.compare_methods.today import UsualUpdates
+from tools.compare_methods.today import BaselineUpdates
 from tools.compare_methods.training import (
     BATCH,
     extract_features,
@@ -47,8 +47,8 @@ def data() -> SplitPixels:
     return SplitPixels(names, [[0, 1], [2, 3]], draw_part(40, 0), draw_part(15, 1), 0.001)
 
 
-def today(data: SplitPixels, base: ComparisonBase, epochs: int = 20) -> UsualUpdates:
-    return UsualUpdates(data, base, epochs, 0, lambda line: None)
+def today(data: SplitPixels, base: ComparisonBase, epochs: int = 20) -> BaselineUpdates:
+    return BaselineUpdates(data, base, epochs, 0, lambda line: None)
 
 
 def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(
@@ -78,7 +78,7 @@ def test_logistic_regression_knows_all_batches(data: SplitPixels, base: Comparis
 def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(
     data: SplitPixels, base: ComparisonBase
 ) -> None:
-    outcome = today(data, base).train_on_last_batch()
+    outcome = today(data, base).finetune_on_each_batch()
     shares = {name: right / total for name, (right, total) in outcome.per_class.items()}
     assert shares["class-2"] + shares["class-3"] > 1.6
     assert shares["class-0"] + shares["class-1"] < 1.2

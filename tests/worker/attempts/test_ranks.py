@@ -174,4 +174,4 @@ def test_what_is_wrong_with_a_job_is_told_by_the_first_rank(
 def test_a_job_takes_as_many_processes_as_devices_divide_its_shards(
     spec: dict[str, Any], expected: int
 ) -> None:
-    assert ranks.count_job_processes(spec) == expected
+    assert ranks.choose_process_count_of_job(spec) == expected

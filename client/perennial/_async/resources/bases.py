@@ -20,7 +20,7 @@ from perennial.transfer import FileSource, Progress, format_content_digest
 
 
 class AsyncBases:
-    """Uploaded weights."""
+    """Uploaded base weights, from which models start."""
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http

@@ -17,7 +17,7 @@ Operations = Sequence[Mapping[str, Any]]
 
 
 class AsyncEdits:
-    """Edits of a model."""
+    """Edits of a model's labels, images and classes."""
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http

@@ -26,7 +26,7 @@ Choose = Literal["best", "manual"] | None
 
 
 def _format_trials_query_value(trials: Trials) -> str | None:
-    """Return the query's value of trials."""
+    """Return the text of the query parameter `trials`."""
     return trials if trials is None or isinstance(trials, str) else json.dumps(list(trials))
 
 

@@ -14,7 +14,12 @@ from perennial.bars import open_transfer_bar
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
 from perennial.guard import build_api_path, make_safe_filename
-from perennial.pictures import Image, Images, convert_arrays_to_nested_lists, read_form_parts
+from perennial.pictures import (
+    Image,
+    Images,
+    convert_arrays_to_nested_lists,
+    convert_images_to_form_parts,
+)
 from perennial.transfer import Downloaded, Progress
 
 __all__ = ["AsyncVersions", "Image", "Images"]
@@ -215,7 +220,7 @@ class AsyncVersions:
         """
         where = build_api_path("models", model, "versions", version, "predict")
         params = {"top_k": top_k, "task": task}
-        files = await run_in_thread(lambda: read_form_parts(images))
+        files = await run_in_thread(lambda: convert_images_to_form_parts(images))
         body = {"images": convert_arrays_to_nested_lists(images)} if files is None else None
         ask = ApiRequest("POST", where, params, json=body, files=files)
         return await self._http.send_and_read(types.Predict, ask)

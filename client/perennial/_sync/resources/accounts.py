@@ -13,7 +13,7 @@ Scope = Literal["read", "write", "admin", "scrape", "predict"]
 
 
 class Keys:
-    """Access keys."""
+    """Access keys of the service."""
 
     def __init__(self, http: Http) -> None:
         self._http = http

@@ -19,7 +19,7 @@ EVERY_S = 15.0
 
 
 class StatusRepeater:
-    """Context manager that prints the last status again after each silent interval."""
+    """Context manager that prints the latest status line again after each silent interval."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -39,7 +39,7 @@ class StatusRepeater:
         self._thread.join()
 
     def update_status_text(self, text: str, *, now: bool) -> None:
-        """Store a text for the next line; `now` writes it at once."""
+        """Set the status line to print at the next interval; `now` prints it at once."""
         with self._changed:
             self._text = text
             if now:
@@ -56,8 +56,7 @@ class StatusRepeater:
 
 
 class JobStatusLines(StatusRepeater):
-    """Lines of a job: one at each change of state or phase, and one every 15 seconds with the share
-    done."""
+    """Prints a job's progress as lines: at each change of state, and every 15 seconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,14 +74,14 @@ class JobStatusLines(StatusRepeater):
         self._last = now
 
     def show_service_outage(self, seconds: float) -> None:
-        """Add to the line that the service has not answered for `seconds`."""
+        """Add to the job's status line that the service has not answered for `seconds`."""
         self.update_status_text(
             f"{self._line}; the service has not answered for {format_duration(seconds)}", now=False
         )
 
 
 class TransferStatusLines(StatusRepeater):
-    """Lines of a transfer, one every 15 seconds."""
+    """Prints the progress of an upload or download as a line every 15 seconds."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ LOOK_S = 1.0
 def follow_and_print_job(
     shell: CommandContext, client: Perennial, handle: JobHandle, timeout: float | None = None
 ) -> None:
-    """Wait for a job, then print its result.
+    """Follow a job until it has ended, and print its result.
 
     Raises:
         JobEnded: the job did not end as it should; the printed output is complete.
@@ -92,16 +92,14 @@ def wait_for_job(shell: CommandContext, handle: JobHandle, timeout: float | None
 def report_version_of_finished_job(
     shell: CommandContext, client: Perennial, handle: JobHandle
 ) -> None:
-    """Report a job whose version the model has learned, even if its gate held the version at
-    first."""
+    """Print the result of a job whose version the model has learned, even if it was held at first."""
     job = handle.job or handle.refresh()
     task = handle.task
     shell.print_result(job, lambda: print_job_outcome(client, job, task))
 
 
 def _list_new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
-    """Return the warnings of a job and its batch that the response to the submit did not
-    contain."""
+    """Return the warnings of a job and its batch that were not printed when it was submitted."""
     submit_warnings = handle.task.warnings if handle.task else []
     # A job and its batch may have the same warning, which is printed once.
     all_warnings = [
@@ -112,7 +110,7 @@ def _list_new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[s
 
 
 def print_job_events(shell: CommandContext, handle: JobHandle) -> None:
-    """Print each event of a job as a line of JSON until it has ended.
+    """Print each event of a job as a JSON line until the job has ended.
 
     Raises:
         JobEnded, FollowInterrupted, BaseUnavailable: as `follow_and_print_job`.
@@ -147,7 +145,7 @@ def _wait_for_model_base(handle: JobHandle) -> None:
 
 
 def _format_follow_commands(job: str) -> str:
-    """Return the commands to follow or cancel a batch whose base is missing."""
+    """Return the commands that follow or cancel a job that waits for missing base weights."""
     word = quote_shell_word(job)
     return (
         f"Follow it then with: perennial jobs watch {word}\nOr end it with: perennial jobs "
@@ -156,7 +154,7 @@ def _format_follow_commands(job: str) -> str:
 
 
 def describe_interrupted_job(job: str) -> str:
-    """Return the message after Ctrl-C: the job continues, and how to come back."""
+    """Return the message after Ctrl-C: the job continues, and a command follows it again."""
     return f"\nJob {quote_shell_word(job)} goes on. {_format_come_back_command(job)}"
 
 
@@ -166,7 +164,7 @@ def _format_come_back_command(job: str) -> str:
 
 
 def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
-    """Print the result of a job that ended as it should."""
+    """Print the result of a job that succeeded."""
     if job.version is None:
         print_text(make_text_one_line(f"Job {job.id} ({job.kind}) succeeded."))
         return

@@ -25,16 +25,16 @@ LOCK = ".watch-folder.lock"
 
 
 class FolderInUseError(PerennialError):
-    """Another process has locked the folder."""
+    """Another process watches the same folder for batches."""
 
 
 class UnsendableBatchError(ConfigError):
-    """A batch contains a link or a special file, or cannot be read."""
+    """A batch in the watched folder has a link or special file, or cannot be read."""
 
 
 @dataclass(frozen=True)
 class FoundBatch:
-    """A batch in the folder.
+    """A batch found in the watched folder, with the state of its files.
 
     Attributes:
         changed_at: time of the last change of anything in it, in seconds since 1970.
@@ -50,14 +50,12 @@ class FoundBatch:
     problem: str | None = None
 
     def is_batch_complete(self, quiet_s: float) -> bool:
-        """Return True if the batch is marked as complete or has not changed for `quiet_s`
-        seconds."""
+        """Return True if the batch seems complete: marked, or unchanged for `quiet_s` seconds."""
         return self.is_marked or time.time() - self.changed_at >= quiet_s
 
 
 def find_batches_in_folder(folder: Path) -> list[FoundBatch]:
-    """Return the folders and archives in a folder by name, without hidden files, links and other
-    types."""
+    """Return the batches (folders and archives) in the watched folder, sorted by name."""
     batches = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda one: one.name):
@@ -74,7 +72,7 @@ def find_batches_in_folder(folder: Path) -> list[FoundBatch]:
 
 
 def read_batch_in_folder(path: Path) -> FoundBatch | None:
-    """Return a batch as it is now, or None if it has disappeared."""
+    """Read the present state of a batch's files in the watched folder; None if it has disappeared."""
     state, latest, problem = [], 0.0, None
     try:
         try:
@@ -97,7 +95,7 @@ def read_batch_in_folder(path: Path) -> FoundBatch | None:
 
 
 def _explain_refused_entry(name: str, mode: int) -> str | None:
-    """Return the reason why an entry of a batch is not read; None for a file or a folder."""
+    """Explain why a link or special file in a batch is refused; None for a file or a folder."""
     if stat.S_ISLNK(mode):
         return f"It holds a link, {name}: links are not followed."
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -106,7 +104,7 @@ def _explain_refused_entry(name: str, mode: int) -> str | None:
 
 
 def _iterate_batch_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield names below a path with their status, the path itself first.
+    """Yield the relative path and status of each file of a batch in the watched folder.
 
     Hidden ones are left out.
     """
@@ -128,7 +126,7 @@ def _iterate_batch_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def move_batch_to_outcome_folder(batch: Path, place: str, reason: str | None = None) -> Path:
-    """Move a batch to `learned`, `held` or `failed` beside it, with the reason in a text file.
+    """Move a finished batch to the folder `learned`, `held` or `failed`, with the reason in a file.
 
     If the name is taken there, a number is appended.
 
@@ -167,8 +165,7 @@ def _get_reason_file_path(target: Path) -> Path:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process until the block ends or the process dies, even if it is
-    killed.
+    """Lock the watched folder for this process until the block ends or the process dies.
 
     Raises:
         FolderInUseError: another living process holds the lock.

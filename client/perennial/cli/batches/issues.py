@@ -46,7 +46,11 @@ def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) 
     rows = [row for row in list_finding_rows(batch) if kind in (None, row[0])]
     # Options such as --csv are for programs, which read rows alone.
     is_for_person = not shell.is_json and is_terminal() and shell.form == ListingFormat()
-    refusal = _find_refusal(client, model, batch, rows) if is_for_person or shell.is_json else None
+    refusal = (
+        _explain_refused_relabelling(client, model, batch, rows)
+        if is_for_person or shell.is_json
+        else None
+    )
     commands = [None if refusal else _build_relabel_command(model, batch, row) for row in rows]
     items = [
         {**dict(zip(COLUMNS, row, strict=True)), "command": one}
@@ -61,9 +65,12 @@ def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) 
             print_notice(f"{name}: {listed:,} of {count:,} are listed.")
 
 
-def _find_refusal(client: Perennial, model: str, task: Task, rows: list[Row]) -> str | None:
-    """Return why the service refuses to correct the suspects of a task, and what to do; None if it
-    does not, or there are none."""
+def _explain_refused_relabelling(
+    client: Perennial, model: str, task: Task, rows: list[Row]
+) -> str | None:
+    """Explain why the service would refuse to correct a task's suspicious labels; None if it would
+    not.
+    """
     suspect = next((row for row in rows if row[0] == "suspect"), None)
     if suspect is None:
         return None
@@ -86,7 +93,7 @@ def _find_refusal(client: Perennial, model: str, task: Task, rows: list[Row]) ->
 
 
 def _build_relabel_command(model: str, task: Task, row: Row) -> str | None:
-    """Return the command that gives a suspect the suggested label; None for other findings."""
+    """Return the command that relabels a suspicious image as suggested; None for other findings."""
     kind, image, _, _, suggested, *_ = row
     if kind != "suspect":
         return None
@@ -98,7 +105,7 @@ def _build_relabel_command(model: str, task: Task, row: Row) -> str | None:
 
 
 def _describe_relabelling(refusal: str | None, commands: list[str]) -> Iterator[str]:
-    """Yield the commands that correct suspects, or why there are none and what to do."""
+    """Yield the commands that correct suspicious labels, or why they cannot be corrected."""
     if refusal:
         yield refusal
     elif commands:
@@ -107,7 +114,7 @@ def _describe_relabelling(refusal: str | None, commands: list[str]) -> Iterator[
 
 
 def list_finding_rows(task: Task) -> Iterator[Row]:
-    """Yield the cells of `COLUMNS` for the findings in a batch, by kind."""
+    """Yield a table row for each finding in a batch, such as duplicates and suspicious labels."""
     report = task.report
     if report.data is not None:
         for one in report.data.suspects or []:
@@ -141,7 +148,7 @@ def _build_near_duplicate_rows(pairs: list[NearPair], where: str) -> Iterator[Ro
 
 
 def count_findings(task: Task) -> Iterator[tuple[str, int, int]]:
-    """Yield, for each list of the service, its kind, its length, and the total count."""
+    """Yield the kind of each list of findings in a batch, its length, and the total count."""
     report, data = task.report, task.report.data
     if data is not None:
         yield "suspect", len(data.suspects or []), data.suspects_count or 0

@@ -249,7 +249,7 @@ def _parse_reading_option(option: str) -> tuple[str, Any]:
 
 
 def _are_conflicting_images_kept(text: str) -> bool:
-    """Return True if images under two labels are to be learned.
+    """Return True if images that occur under two labels are to be learned, too.
 
     Raises UsageError for other values.
     """
@@ -259,7 +259,7 @@ def _are_conflicting_images_kept(text: str) -> bool:
 
 
 def _print_source_summary(source: PackedSource) -> set[str]:
-    """Print what is sent and what is left out; return the printed warnings."""
+    """Print which files of a batch are sent and left out; return the warnings printed."""
     _ = source.size  # reading the size of every image finds the bad ones
     print_notice(source.describe())
     for warning in source.warnings:
@@ -275,7 +275,7 @@ def _derive_batch_name(batch: str) -> str:
 
 
 def _print_check_report(model: str, report: Report, ignored: int | None) -> None:
-    """Print what a submit would meet.
+    """Print the report of a check: problems that a submit of the batch would meet.
 
     Args:
         ignored: number of files that the service ignores in an archive; None: the client packed the

@@ -143,7 +143,7 @@ def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None
 
 
 def _describe_accuracy(accuracy: float | None, task: Task) -> Cell:
-    """Return an accuracy on a task; on a terminal, with the held-out images that it rests on."""
+    """Format an accuracy on a task; on a terminal, with its number of held-out images."""
     if accuracy is None or task.n_held_out is None or not is_terminal():
         return accuracy
     return str(MeasuredAccuracy(accuracy, task.n_held_out))

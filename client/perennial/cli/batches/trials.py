@@ -25,17 +25,17 @@ RULE = (
 
 
 def format_trials_option(text: str) -> Any:
-    """Return the value of `--trials`: "auto", or a list of recipes as `parse_json_option` reads it."""
+    """Parse the value of `--trials`: "auto", or a JSON list of recipes."""
     return text if text == "auto" else parse_json_option(text)
 
 
 def print_trials(shell: CommandContext, trials: Trials) -> None:
-    """Print the trials of a job, and what they wait for."""
+    """Print a table of a job's trials, and how to choose one if the job waits for that."""
     rows = [_build_trial_row(one, trials) for one in trials.items]
     shell.print_rows(trials, rows, "No trial.", TRIAL_COLUMNS)
     if shell.is_json:
         return
-    if images := _describe_images(trials):
+    if images := _describe_trial_images(trials):
         print_text(images)
     if trials.chosen is not None:
         print_text(f"Trial {trials.chosen} is chosen.")
@@ -47,9 +47,10 @@ def print_trials(shell: CommandContext, trials: Trials) -> None:
         )
 
 
-def _describe_images(trials: Trials) -> str:
-    """Return a sentence with the images that scores and accuracies rest on; empty if none is
-    measured."""
+def _describe_trial_images(trials: Trials) -> str:
+    """Describe how many images the trials' scores and accuracies rest on; empty if none is
+    measured.
+    """
     scored = max((one.score.images for one in trials.items if one.score is not None), default=0)
     held_out = max((one.held_out or 0 for one in trials.items), default=0)
     basis = (

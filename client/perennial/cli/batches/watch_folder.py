@@ -123,7 +123,7 @@ def watch_folder(
             while True:
                 watch.move_and_send_batches()
                 is_late = until is not None and time.monotonic() > until
-                if is_late or (once and watch.is_nothing_in_progress):
+                if is_late or (once and watch.has_nothing_in_progress):
                     watch.report_remaining_batches()
                     return watch.exit_status
                 # A finished job should be noticed soon; new batches are less urgent.
@@ -134,8 +134,8 @@ def watch_folder(
 
 
 @dataclass
-class SentBatchResponse:
-    """A batch that is under way, as it was when it was sent.
+class FollowedBatch:
+    """A batch of the watched folder that was sent, with its job.
 
     Attributes:
         is_wait_reported: whether the wait for a base that cannot be fetched was reported.
@@ -149,7 +149,7 @@ class SentBatchResponse:
 
 @dataclass
 class WatchedFolder:
-    """State of a watched folder.
+    """Progress of `watch-folder`: which batches were sent, settled or could not be moved.
 
     Attributes:
         sent: batches under way, by name.
@@ -165,26 +165,26 @@ class WatchedFolder:
     model: str
     recipe: Any
     quiet_s: float
-    sent: dict[str, SentBatchResponse] = field(default_factory=dict)
+    sent: dict[str, FollowedBatch] = field(default_factory=dict)
     ends: set[ExitStatus] = field(default_factory=set)
     stuck: dict[str, FoundBatch] = field(default_factory=dict)
     away: PerennialError | None = None
     heard: float = field(default_factory=time.monotonic)
 
     @property
-    def is_nothing_in_progress(self) -> bool:
-        """True if nothing is left that continues by itself.
+    def has_nothing_in_progress(self) -> bool:
+        """True if no batch continues by itself, so that a single run over the folder can end.
 
         An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
         A full quota is waited for as well, since a job that ends makes room.
         """
-        if all(_needs_job_a_decision(one.job) for one in self.sent.values()):
+        if all(_does_job_need_decision(one.job) for one in self.sent.values()):
             return True
         return self.away is not None and time.monotonic() - self.heard > PATIENCE_S
 
     @property
     def exit_status(self) -> ExitStatus:
-        """Exit status of the worst batch."""
+        """Exit status of the command: that of the batch with the worst outcome."""
         ends = set(self.ends)
         if self.away is not None:
             ends.add(choose_exit_status(self.away))
@@ -197,12 +197,14 @@ class WatchedFolder:
         return next((one for one in WORST if one in ends), ExitStatus.DONE)
 
     def move_and_send_batches(self) -> None:
-        """Move settled batches away, and send complete ones."""
+        """Move batches whose jobs have ended to their outcome folders, and send complete new ones."""
         self.away = None
-        self._apply_and_report_temporary_errors(list(self.sent.values()), self._follow_sent_job)
+        self._apply_to_batches_despite_temporary_errors(
+            list(self.sent.values()), self._follow_sent_job
+        )
         # Without a service, each batch would only repeat the failure.
         if not isinstance(self.away, ServiceUnreachable):
-            self._apply_and_report_temporary_errors(
+            self._apply_to_batches_despite_temporary_errors(
                 [
                     batch
                     for batch in inbox.find_batches_in_folder(self.folder)
@@ -212,14 +214,14 @@ class WatchedFolder:
             )
 
     def report_remaining_batches(self) -> None:
-        """Report each batch that stays in the folder, and why."""
+        """Report each batch that remains in the watched folder, and why."""
         for batch in inbox.find_batches_in_folder(self.folder):
             self._report_batch_event(batch.path.name, "left", self._explain_remaining_batch(batch))
 
     def _explain_remaining_batch(self, batch: FoundBatch) -> str:
         sent = self.sent.get(batch.path.name)
         if sent is not None:
-            waits = "waits" if _needs_job_a_decision(sent.job) else "goes on"
+            waits = "waits" if _does_job_need_decision(sent.job) else "goes on"
             return f"job {sent.handle.id} {waits}"
         if not self._is_batch_new(batch):
             if self.stuck.get(batch.path.name) == batch:
@@ -231,10 +233,10 @@ class WatchedFolder:
             else "it came just now"
         )
 
-    def _apply_and_report_temporary_errors(
+    def _apply_to_batches_despite_temporary_errors(
         self, items: Iterable[T], act: Callable[[T], None]
     ) -> None:
-        """Apply `act` to each item.
+        """Call a function for each batch; report temporary errors, and try again in the next round.
 
         A temporary error is reported, and the item waits for the next round. An outage ends this
         round, since the other items would meet it too. Any other error is raised.
@@ -262,7 +264,7 @@ class WatchedFolder:
             and batch.is_batch_complete(self.quiet_s)
         )
 
-    def _follow_sent_job(self, one: SentBatchResponse) -> None:
+    def _follow_sent_job(self, one: FollowedBatch) -> None:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
@@ -272,8 +274,8 @@ class WatchedFolder:
         else:
             self._report_missing_base_once(one)
 
-    def _report_missing_base_once(self, one: SentBatchResponse) -> None:
-        """Report once that a job waits for a base that cannot be fetched."""
+    def _report_missing_base_once(self, one: FollowedBatch) -> None:
+        """Report once that a sent batch waits for base weights that cannot be fetched."""
         lacking = None if one.job is None else explain_missing_base_weights(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
@@ -306,7 +308,7 @@ class WatchedFolder:
             self._move_settled_batch(batch, None, handle.job)
             return
         self._report_batch_event(path.name, "sent", f"job {handle.id}")
-        self.sent[path.name] = sent = SentBatchResponse(batch, handle, handle.job)
+        self.sent[path.name] = sent = FollowedBatch(batch, handle, handle.job)
         self._report_missing_base_once(sent)
 
     def _move_settled_batch(
@@ -318,7 +320,7 @@ class WatchedFolder:
             self._leave_batch_until_changed(batch, "moved", problem)
 
     def _leave_batch_until_changed(self, batch: FoundBatch, what: str, problem: OSError) -> None:
-        """Leave a batch where it is until it changes."""
+        """Report that a batch cannot be read or moved, and ignore it until its files change."""
         self.stuck[batch.path.name] = batch
         self.ends.add(ExitStatus.ERROR)
         print_notice(
@@ -366,7 +368,7 @@ class WatchedFolder:
         )
 
     def _describe_learned_batch(self, job: Job) -> str:
-        """Return the version that learned a batch, with its accuracy on the batch when learned."""
+        """Describe the version that learned a batch, with its accuracy on the batch."""
         try:
             task = None if job.task is None else self.client.tasks.retrieve(self.model, job.task)
         except PerennialError:  # the batch has been moved already; only its accuracy is missing
@@ -385,19 +387,18 @@ class WatchedFolder:
 
 
 def _is_temporary_error(error: PerennialError) -> bool:
-    """Return True for an error that is not a batch's fault: the service is away, full, broken or
-    busy."""
+    """Return True for an error that may pass and is not the batch's fault, such as an outage."""
     return (
         isinstance(error, AWAY) or is_service_error_temporary(error) or _is_request_in_flight(error)
     )
 
 
 def _is_request_in_flight(error: PerennialError) -> bool:
-    """Return True if an earlier attempt of the same request is still being processed."""
+    """Return True if the service is still processing an earlier attempt of the same request."""
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
-def _needs_job_a_decision(job: Job | None) -> bool:
+def _does_job_need_decision(job: Job | None) -> bool:
     if job is None or job.waiting_for is None:
         return False
     return job.waiting_for.kind in STOPPED_BY or explain_missing_base_weights(job) is not None

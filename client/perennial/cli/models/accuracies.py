@@ -49,14 +49,15 @@ def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int
 
 
 def format_accuracies_in_words(accuracies: Mapping[int, MeasuredAccuracy]) -> str:
-    """Return accuracies in words, such as "task 1 0.944 (18 images), task 4 –"; empty without a
-    task."""
+    """Format accuracies in words, such as "task 1 0.944 (18 images), task 4 –"; empty without a
+    task.
+    """
     return ", ".join(f"task {task} {accuracy}" for task, accuracy in accuracies.items())
 
 
 def explain_sign_of_unmeasured_accuracy(
     accuracies: Mapping[int, MeasuredAccuracy],
 ) -> Iterator[str]:
-    """Yield the meaning of the sign for an accuracy that was not measured, if there is one."""
+    """Explain the sign that stands for an accuracy that was not measured, if the table has it."""
     if any(accuracy.value is None for accuracy in accuracies.values()):
         yield UNMEASURED

@@ -67,7 +67,7 @@ def follow_lineage(shell: CommandContext, model: str) -> None:
 
 @contextmanager
 def _report_missing_version(client: Perennial, model: str, version: int | None) -> Iterator[None]:
-    """Report a missing version as not found, although the service reports an invalid request."""
+    """Within the block, raise NotFound for a missing version that the service reports as Invalid."""
     try:
         yield
     # Asked only after a refusal, so that a move costs a single request.

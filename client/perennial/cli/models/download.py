@@ -29,12 +29,12 @@ UNITS = {
 
 
 class _ByteSizeType(click.ParamType[int]):
-    """Number of bytes, with an optional unit."""
+    """click type of an option for a number of bytes with an optional unit, such as 500MB."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse a number with an optional unit."""
+        """Parse a number of bytes with an optional unit, such as 500MB."""
         match = re.fullmatch(r"([1-9][0-9]{0,14}) ?([kmg]i?b|)", str(value).strip().lower())
         if match is None:
             self.fail(f"{value!r} is no size: write it such as 500MB, 2GiB or 1000000", param, ctx)
@@ -128,7 +128,7 @@ def download_version(
 
 
 def prepare_output_file(place: str | None, name: str) -> Path:
-    """Return the file to write, creating its folder if necessary.
+    """Return the path of the file to write a download into, creating its folder if necessary.
 
     Args:
         place: a file; or a folder, which exists or ends with a slash. None: the working directory.
@@ -142,14 +142,14 @@ def prepare_output_file(place: str | None, name: str) -> Path:
 
 
 def prepare_output_folder(place: str | None) -> Path:
-    """Return a folder to write into, creating it if necessary; None: the working directory."""
+    """Return the folder to write a download into, creating it if necessary."""
     target = Path(place or ".")
     target.mkdir(parents=True, exist_ok=True)
     return target
 
 
 def _check_version_number(value: object, requested: str) -> int:
-    """Return the number of the version that the service returned.
+    """Check and return the number of the version that the service returned for a download.
 
     Raises:
         BadAnswer: it is not a number, or not the requested version.
@@ -163,7 +163,7 @@ def _check_version_number(value: object, requested: str) -> int:
 
 
 def _unpack_download(archive: Path, folder: Path, model: str, number: int) -> Path:
-    """Extract the files of a download into a folder of their own."""
+    """Extract a downloaded version into a folder named after model and version."""
     target = folder / make_safe_filename(f"{model}-{number}")
     target.mkdir(parents=True, exist_ok=True)
     with open_downloaded_package(archive) as package:

@@ -52,7 +52,7 @@ def edit_commands() -> None:
 
 @dataclass(frozen=True)
 class EditSendingOptions:
-    """Options that all commands share which edit a model."""
+    """Options shared by all commands that edit a model: reason, confirmation, waiting."""
 
     reason: str | None
     is_confirmed: bool
@@ -61,7 +61,7 @@ class EditSendingOptions:
 
 
 def add_sending_options(work: Work) -> Work:
-    """Add the options of `EditSendingOptions` to a command, which gets them as keyword arguments."""
+    """Add the options shared by commands that edit a model (`EditSendingOptions`) to a command."""
     for option in (
         click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait."),
         click.option("--detach", "-d", is_flag=True, help="Do not wait for the job."),
@@ -73,7 +73,7 @@ def add_sending_options(work: Work) -> Work:
 
 
 def parse_sending_options(values: Mapping[str, Any]) -> EditSendingOptions:
-    """Return the values of the options that `add_sending_options` added."""
+    """Return the values of the options that `add_sending_options` has added to a command."""
     return EditSendingOptions(values["reason"], values["yes"], values["detach"], values["timeout"])
 
 
@@ -83,7 +83,7 @@ def confirm_and_send_edit(
     operations: Sequence[Mapping[str, Any]],
     sending: EditSendingOptions,
 ) -> None:
-    """Show what operations would change, ask, send them as an edit, and report its version.
+    """Show the plan of an edit, ask for confirmation, send it, and report the resulting version.
 
     Raises:
         PerennialError: the person declined, or the service refused.
@@ -104,7 +104,7 @@ def confirm_and_send_edit(
 
 
 def describe_edit_plan(plan: EditPlan) -> list[str]:
-    """Return what an edit would do, in sentences."""
+    """Describe in sentences what an edit would change."""
     again = (
         f" Learned again: {_format_task_numbers(plan.learned_again)}."
         if plan.way == "relearn"
@@ -182,7 +182,7 @@ def _format_undo_command(model: str, edit: Edit) -> str:
 
 
 def describe_edit_state(edit: Edit) -> str:
-    """Return the state of an edit in a word: that of its job, or undone."""
+    """Return the state of an edit in one word: that of its job, or undone."""
     return edit.state if edit.undone_at is None else "undone"
 
 

@@ -36,7 +36,7 @@ TABLES = {
 
 @dataclass
 class EvaluationScore:
-    """A version's predictions for labelled images."""
+    """Predictions of a version for labelled images, and the figures computed from them."""
 
     version: int | None = None
     rows: list[tuple[str, str, str, float]] = field(default_factory=list)
@@ -50,11 +50,11 @@ class EvaluationScore:
         return sum(label == called for _, label, called, _ in self.rows)
 
     def count_confused_classes(self) -> Counter[tuple[str, str]]:
-        """Return the counts of incorrect predictions by (class, predicted class)."""
+        """Count incorrect predictions by (true class, predicted class)."""
         return Counter((label, called) for _, label, called, _ in self.rows if label != called)
 
     def build_class_rows(self) -> Iterator[tuple[Cell, ...]]:
-        """Yield the cells of the listing `build_class_rows`, for each label in order."""
+        """Yield a table row for each class: images, correct predictions, most frequent confusion."""
         images = Counter(label for _, label, _, _ in self.rows)
         predicted = Counter(called for _, _, called, _ in self.rows)
         right = Counter(label for _, label, called, _ in self.rows if label == called)
@@ -76,7 +76,7 @@ class EvaluationScore:
             )
 
     def build_json_document(self) -> dict[str, Any]:
-        """Return all results for JSON."""
+        """Return the evaluation's figures and predictions for JSON output."""
         wrong = self.count_confused_classes()
         return {
             "version": self.version,
@@ -97,7 +97,7 @@ class EvaluationScore:
 
 
 def compute_wilson_interval(right: int, images: int) -> tuple[float, float] | None:
-    """Return the 95 % interval (Wilson) of a share of correct predictions; None without images."""
+    """Return the 95 % Wilson interval of a share of correct predictions; None without images."""
     if not images:
         return None
     # Wilson's, because the usual interval is too narrow for few images and shares near 0 or 1.
@@ -212,14 +212,14 @@ def _print_score(
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """LabelledImages images of a folder. `count`: number of images."""
+    """Labelled images of a folder to evaluate a version on. `count`: number of images."""
 
     batch: TarBatch
     count: int
 
 
 def open_labelled_images(folder: Path) -> LabelledImages:
-    """Open a folder or data set. Raises ConfigError if it has no labelled images."""
+    """Open a folder of labelled images to evaluate. Raises ConfigError if it has none."""
     from perennial.pack import PackError, open_batch
 
     try:
@@ -232,9 +232,7 @@ def open_labelled_images(folder: Path) -> LabelledImages:
 
 
 def iterate_request_images(source: LabelledImages) -> Iterator[list[tuple[str, str, bytes]]]:
-    """Yield the images of one request at a time: name, label and bytes of each. Raises
-    ConfigError.
-    """
+    """Yield labelled images in lists that fit one predict request. Raises ConfigError."""
     images: list[tuple[str, str, bytes]] = []
     total_bytes = 0
     try:

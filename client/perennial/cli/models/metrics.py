@@ -94,7 +94,7 @@ def print_metrics(shell: CommandContext, model: str, version: str, last: int) ->
 
 
 def _describe_mean_accuracy(matrix: Metrics) -> str | None:
-    """Return the mean accuracy with its held-out images, such as 0.931 (40 images)."""
+    """Format the mean accuracy with its number of held-out images, such as 0.931 (40 images)."""
     acc = matrix.summary.acc
     if acc is None:
         return None

@@ -112,14 +112,14 @@ NONE = "none"
 
 
 class _GateLimitType(click.ParamType[float | str]):
-    """Type of an option that takes a number or `none`."""
+    """click type of an option for a gate limit: a number or `none`."""
 
     name = "limit"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | str:
-        """Parse a number; the service checks its range."""
+        """Parse a gate limit: a number, whose range the service checks, or `none`."""
         text = str(value).strip().lower()
         if text in (NONE, "off"):
             return NONE
@@ -133,7 +133,7 @@ LIMIT = _GateLimitType()
 
 
 def _add_settings_options() -> Callable[[Work], Work]:
-    """Return a decorator that adds the options `create` and `set` share."""
+    """Return a decorator that adds the options shared by `models create` and `models set`."""
 
     def add_model_options(work: Work) -> Work:
         # The first decorator is applied innermost, so the order is the reverse of that in `--help`.
@@ -201,7 +201,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
 
 
 def _build_fields_from_given_options(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the request's fields from options, without those that were not given."""
+    """Build the API's request fields from the given options of `models create` or `set`."""
     limits = {name: values.pop(name) for name in LIMITS}
     # null switches a limit off; a limit that is left out stays as it is.
     gate: dict[str, Any] = {
@@ -276,7 +276,7 @@ def create_model(
 def _wait_for_fetched_base(
     shell: CommandContext, client: Perennial, model: Model, job: str
 ) -> Model:
-    """Wait for the job that fetches the base of a new model. Raises JobEnded if it fails."""
+    """Wait for the job that fetches a new model's base weights. Raises JobEnded if it fails."""
     handle = client.job(job)
     error = handle.ending(wait_for_job(shell, handle))
     if error is not None:
@@ -294,9 +294,7 @@ def show_model(shell: CommandContext, model: str) -> None:
 
 
 def _print_new_model(model: Model) -> None:
-    """Print what a new model is, what its defaults imply, and the next command; to a program, its
-    fields.
-    """
+    """Print a new model's settings and the next command; off a terminal, only its fields."""
     if not is_terminal():
         _print_model_fields(model)
         return
@@ -354,7 +352,7 @@ def _print_model_fields(model: Model) -> None:
 
 
 def _print_fetched_base(model: Model) -> None:
-    """Print how to follow the job that fetches the base, if one does."""
+    """Print how to follow the job that fetches the model's base weights, if there is one."""
     # A base that cannot be fetched is an item of `attention`, which names the remedy.
     if model.job is not None and not model.attention:
         print_text(
@@ -364,7 +362,7 @@ def _print_fetched_base(model: Model) -> None:
 
 
 def _print_attention(model: Model) -> None:
-    """Print what waits for a person, and the commands that settle it."""
+    """Print the decisions that a model waits for, and the commands that make them."""
     for entry in model.attention:
         print_text("\n" + "\n".join(words.describe_attention_item(model.name, entry)))
 

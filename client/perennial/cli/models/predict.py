@@ -83,7 +83,7 @@ def predict_files(
 
 
 def iterate_file_batches(files: Iterator[Path]) -> Iterator[list[Path]]:
-    """Yield the files of one request at a time."""
+    """Yield image files in lists that fit one predict request."""
     chosen: list[Path] = []
     total_bytes = 0
     for file in files:
@@ -99,7 +99,7 @@ def iterate_file_batches(files: Iterator[Path]) -> Iterator[list[Path]]:
 
 
 def iterate_images(paths: tuple[Path, ...]) -> Iterator[Path]:
-    """Yield the given files, and the images in the given folders."""
+    """Yield the given image files, and the image files in the given folders."""
     for path in paths:
         if path.is_dir():
             images = (

@@ -79,7 +79,7 @@ def _finish_or_undo_rebase(
     is_back: bool,
     yes: bool,
 ) -> None:
-    """Show the comparison, ask for confirmation, and move production there or back."""
+    """Show the comparison of a rebase, ask for confirmation, and move production there or back."""
     client = shell.create_client()
     progress = client.models.rebase_status(model)
     if not shell.is_json:
@@ -159,7 +159,7 @@ def _print_moved_production(move: Rebase, *, is_back: bool) -> None:
 
 
 def _print_missing_batch_commands(move: Rebase) -> None:
-    """Print the commands that send the missing batches."""
+    """Print the commands that send again the batches whose images a rebase lacks."""
     missing_tasks = [one for one in move.tasks if one.arrival == "send_again"]
     if not missing_tasks:
         return

@@ -16,8 +16,7 @@ NAMED = ("method", "optimizer")
 
 
 def build_recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
-    """Yield a recipe as one row: its method, then its other parts with a value, named as in a
-    request.
+    """Yield a recipe as rows of names and values: its method, then its other parts.
 
     Args:
         recipe: from a model, a job, a task or a manifest; None: there is none.
@@ -36,7 +35,7 @@ def build_recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
 
 
 def describe_architecture(architecture: ArchitectureChoice) -> str:
-    """Return the name of a network and its hyper-parameters.
+    """Describe a network architecture by its name and hyper-parameters.
 
     A library of networks, such as `timm`, has the name of the network as its hyper-parameter
     `model`; it comes first.
@@ -49,7 +48,7 @@ def describe_architecture(architecture: ArchitectureChoice) -> str:
 
 
 def _format_recipe_value(value: Any, *, is_named: bool) -> str:
-    """Return a value as text, without parts that have no value."""
+    """Format a value of a recipe as text, without parts that have no value."""
     if not isinstance(value, dict):
         return _format_plain_value(value)
     parts = dict(value)

@@ -28,7 +28,7 @@ _HELD_OUT_EVERY = 4
 
 @dataclass(frozen=True)
 class ReferenceBatches:
-    """Two batches of the same images.
+    """Batches made from a user's reference images: held-out ones alone, and all of them.
 
     Attributes:
         images: number of images.
@@ -43,7 +43,7 @@ class ReferenceBatches:
 
 @dataclass(frozen=True)
 class ReferenceComparison:
-    """Accuracy of both models on the same held-out images.
+    """Accuracies of an adopted classifier and of a closed-form model on the same held-out images.
 
     Attributes:
         model: the adopted classifier.
@@ -59,12 +59,12 @@ class ReferenceComparison:
     advised: str
 
     def to_dict(self) -> dict[str, str | float | None]:
-        """Return the fields as JSON."""
+        """Return the comparison's fields as JSON."""
         return dict(vars(self))
 
 
 def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceBatches:
-    """Read a folder with a folder of images for each class.
+    """Read reference images from one folder per class into batches.
 
     Raises:
         ConfigError: a folder is not named after a class, or a class has too few images.
@@ -104,7 +104,7 @@ def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceBat
 def compare_with_closed_form(
     client: Perennial, model: str, references: ReferenceBatches
 ) -> ReferenceComparison:
-    """Start a closed form on the classifier's features from references, and measure both.
+    """Create a closed-form model on the classifier's features, and compare both on held-out images.
 
     Raises:
         Conflict: the name of the second model is taken.

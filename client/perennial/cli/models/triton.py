@@ -16,8 +16,8 @@ INPUT = "images"
 
 
 def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -> Path:
-    """Write `<model>/<version>/model.onnx`, `<model>/config.pbtxt` and the labels; return
-    `<model>`.
+    """Write a downloaded ONNX model as a model folder for Triton Inference Server; return the
+    folder.
 
     Raises:
         BadAnswer: a name in the archive is unsafe, or its documents do not describe a model.
@@ -49,7 +49,9 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
 
 
 def _parse_labels_by_output(labels: Any) -> dict[str, list[str]]:
-    """Return the labels of each output, whose name becomes a file name. Raises BadAnswer."""
+    """Return the class labels of each model output, whose name becomes a file name. Raises
+    BadAnswer.
+    """
     if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
         raise BadAnswer("labels.json of the download does not name the labels of each output.")
     return {
@@ -59,7 +61,7 @@ def _parse_labels_by_output(labels: Any) -> dict[str, list[str]]:
 
 
 def build_triton_config(model: str, config: dict[str, Any], outputs: dict[str, list[str]]) -> str:
-    """Return Triton's model configuration: a batch of uint8 images in, probabilities out."""
+    """Return the text of Triton's config.pbtxt: a batch of uint8 images in, probabilities out."""
     try:
         # The first dimension is the batch size, which Triton adds itself.
         shape = config["onnx"]["inputs"][INPUT]["shape"][1:]

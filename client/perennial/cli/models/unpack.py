@@ -20,8 +20,8 @@ MAX_TEXT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
 
-class OpenedDownload:
-    """An opened download of a version.
+class DownloadedVersionZip:
+    """An opened zip of a downloaded version, read with limits on its unpacked size.
 
     Attributes:
         names: safe names of its files.
@@ -40,13 +40,15 @@ class OpenedDownload:
         self.names = sorted({make_safe_filename(name) for name in entries})
 
     def unpack_file(self, name: str, folder: Path) -> None:
-        """Write one file into a folder. Raises BadAnswer if the download unpacks to too much."""
+        """Extract one file of the download into a folder. Raises BadAnswer if it unpacks to too
+        much.
+        """
         with (folder / name).open("wb") as file:
             for chunk in self._read_unpacked_chunks(name):
                 file.write(chunk)
 
     def read_packed_file(self, name: str) -> bytes:
-        """Return the content of a small file. Raises BadAnswer if it is too large."""
+        """Return the content of a small file in the download. Raises BadAnswer if it is too large."""
         content = bytearray()
         for chunk in self._read_unpacked_chunks(name):
             content += chunk
@@ -67,15 +69,15 @@ class OpenedDownload:
 
 
 @contextmanager
-def open_downloaded_package(file: Path) -> Iterator[OpenedDownload]:
-    """Open a download.
+def open_downloaded_package(file: Path) -> Iterator[DownloadedVersionZip]:
+    """Open the zip of a downloaded version. Raises BadAnswer if it is not one.
 
     Raises:
         BadAnswer: it is not a zip of plain files, or is damaged.
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            yield OpenedDownload(archive, file.stat().st_size)
+            yield DownloadedVersionZip(archive, file.stat().st_size)
     except (
         zipfile.BadZipFile,
         zlib.error,

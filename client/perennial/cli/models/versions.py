@@ -96,7 +96,7 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
         print_text(f"  {text}")
     for reason in words.describe_failed_checks(version):
         print_text(f"  {reason}")
-    for text in words.locate_lost_images(client.connection.url, model, version):
+    for text in words.locate_page_of_lost_images(client.connection.url, model, version):
         print_text(f"  {text}")
     for text in words.describe_unmeasured_checks(version):
         print_text(f"  {text}")
@@ -161,6 +161,7 @@ def print_version_diff(shell: CommandContext, model: str, before: str, after: st
     }
 
     def print_differences() -> None:
+        """Print the differences between two versions as tables."""
         headings = ("task", str(old.number), str(new.number), "change", "images")
         rows = [
             (
@@ -194,7 +195,9 @@ def _format_accuracy_change(change: float | None) -> str | None:
 def find_changed_values_by_path(
     before: Any, after: Any, way: str = ""
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the values that differ, by their dotted path, such as `method.name`."""
+    """Return the values that differ between two JSON documents, by dotted path such as
+    `method.name`.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         differences = {}
         for name in sorted({*before, *after}):

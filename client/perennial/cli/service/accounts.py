@@ -23,7 +23,7 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 class TimeParameter(click.ParamType[str]):
-    """A parameter type for a date or time.
+    """click type of an option for a date, time or duration.
 
     Args:
         is_past: True: a duration such as 30d lies in the past, and a date means its beginning.
@@ -36,7 +36,7 @@ class TimeParameter(click.ParamType[str]):
         self._is_past = is_past
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return RFC 3339 in UTC; a time without an offset is UTC."""
+        """Parse a date, time or duration into an RFC 3339 time in UTC."""
         text = str(value).strip()
         length = _LENGTH.fullmatch(text)
         try:
@@ -82,7 +82,7 @@ def list_keys(shell: CommandContext) -> None:
 
 
 def _describe_key_scope(key: Any) -> str:
-    """Return a key's scope, and the limits of a key of scope predict."""
+    """Describe an API key's scope, and the limits of a key of scope predict."""
     bound = getattr(key, "bound", None)  # an older service does not send it
     if bound is None:
         return str(key.scope)
@@ -207,7 +207,9 @@ def print_usage(shell: CommandContext, by: str) -> None:
 
 
 def _get_total_stored_bytes(usage: Any) -> int:
-    """Return the total bytes: the service's total if it sends one, else the sum."""
+    """Return an owner's or model's total stored bytes: the service's total if it sends one, else a
+    sum.
+    """
     counts = {
         name: value for name, value in usage.bytes.to_dict().items() if isinstance(value, int)
     }

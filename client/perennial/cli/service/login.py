@@ -96,7 +96,7 @@ def has_graphical_browser() -> bool:
 
 
 def _ask_for_url(profile: str) -> str:
-    """Return the stored or configured URL, which a person may confirm or replace."""
+    """Ask for the service's URL, proposing the stored or configured one."""
     stored = config.read_profiles().get(profile, {}).get("url")
     default_url = os.environ.get("PERENNIAL_URL") or stored or config.DEFAULT_URL
     # Standard input has only the key if nobody is there to be asked.
@@ -118,7 +118,7 @@ def _ask_for_key(url: str) -> str:
 
 
 def _fetch_owner_and_scope(url: str, key: str) -> tuple[str | None, str | None]:
-    """Return owner and scope of a key, as far as the service reports them.
+    """Ask the service for owner and scope of an API key. Raises Unauthorized if it is unknown.
 
     Raises:
         Unauthorized: the service does not know the key.

@@ -99,7 +99,7 @@ def print_status(shell: CommandContext, is_told: bool) -> int:
 
 
 def _choose_status_exit_code(ready: str, models: list[ListedModel]) -> int:
-    """Return the exit status for scripts.
+    """Return the exit status of `perennial status`: 0, or which problem or decision is pending.
 
     For pending decisions it is the status that a submit would have ended with.
     """

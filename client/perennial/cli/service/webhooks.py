@@ -42,7 +42,7 @@ def list_webhooks(shell: CommandContext, state: str | None) -> None:
 
 
 def _find_webhook_id(shell: CommandContext, webhook: str) -> tuple[Perennial, str]:
-    """Return a client, and the id of a webhook given by id or URL."""
+    """Create a client, and find the id of a webhook given by id or URL."""
     client = shell.create_client()
     return client, resolve_id_or_name(
         webhook, "webhook", "whk_", client.webhooks.list(), lambda one: one.url
@@ -202,7 +202,7 @@ def resend_delivery(shell: CommandContext, webhook: str, delivery: str) -> int:
 def _wait_for_first_attempt(
     shell: CommandContext, client: Perennial, requested: types.DeliveryDetail
 ) -> int:
-    """Wait for the first attempt; return 0 if it was delivered, else 1."""
+    """Wait for the first attempt to deliver a webhook event; return 0 if it succeeded, else 1."""
     end = time.monotonic() + ATTEMPT_S
     delivery = requested
     # The service sends in the background, and its response comes before the attempt.

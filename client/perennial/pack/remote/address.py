@@ -15,7 +15,7 @@ _OTHERS = {"gcs": "gs", "s3a": "s3", "s3n": "s3", "abfs": "az", "abfss": "az"}
 
 
 class BucketAddress(NamedTuple):
-    """A folder of a bucket.
+    """Scheme, bucket and key prefix of a folder in cloud storage.
 
     Attributes:
         prefix: prefix of its keys, ending with a slash; empty: the whole bucket.
@@ -30,7 +30,9 @@ class BucketAddress(NamedTuple):
 
 
 def is_remote_address(text: str) -> bool:
-    """Return True if a text has a scheme and is not a path; a Windows drive is a path."""
+    """Return True if a text is an address with a scheme, and not a path (a Windows drive is a
+    path).
+    """
     match = _SCHEME.match(text)
     return (
         match is not None and (match[2] in ("::", "://") or len(match[1]) > 1) and match[2] != ":/"
@@ -38,9 +40,7 @@ def is_remote_address(text: str) -> bool:
 
 
 def parse_bucket_address(text: str) -> BucketAddress:
-    """Parse an address. Raises PackError unless it is `s3://`, `gs://` or `az://` with bucket and
-    prefix.
-    """
+    """Parse a cloud storage address `s3://`, `gs://` or `az://` with its prefix. Raises PackError."""
     scheme, separator, remainder = text.partition("://")
     # fsspec would read a chain of file systems, and a local file could be one of its links.
     if "::" in text:

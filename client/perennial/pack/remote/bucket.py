@@ -37,7 +37,7 @@ _MOST_PAGES = 5000
 
 
 class BucketImages(FetchedImages):
-    """The images below a prefix, ordered by key."""
+    """The labelled images below a prefix of a cloud storage bucket, ordered by key."""
 
     def __init__(
         self,
@@ -153,9 +153,7 @@ class BucketImages(FetchedImages):
         self.rows.append(SourceImage(name, label, part))
 
     def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, ListedObject]:
-        """Return the objects by their names in the batch, adding invalid names as bad. Raises
-        PackError.
-        """
+        """List the bucket's objects by their names in the batch; invalid names are bad entries."""
         object_by_name: dict[str, ListedObject] = {}
         keys = 0
         for number, page in enumerate(self._store.list_object_pages()):
@@ -198,13 +196,13 @@ class BucketImages(FetchedImages):
             object_by_name[normalise_to_nfc(name)] = listed
 
     def fetch_image(self, number: int) -> bytes:
-        """Fetch the image with a number from the bucket; see FetchedImages."""
+        """Fetch an image of the bucket by its number."""
         return self._store.read_object(self._objects[number])
 
     def describe_image_place(self, number: int) -> str:
-        """Describe where the image with a number comes from; see FetchedImages."""
+        """Name the bucket's object of an image by its number, for messages."""
         return f"The object {quote_name(self._objects[number].key)}"
 
     def get_image_version(self, number: int) -> str:
-        """Return the object's ETag or generation."""
+        """Return the ETag or generation of an image's object, which changes when it is replaced."""
         return self._objects[number].version

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from perennial.pack.bad import BadEntries
+from perennial.pack.bad import BadEntryCollector
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.images import ImageSource
 from perennial.pack.text import quote_name
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 def require_positive_limit(max_entries: object) -> None:
-    """Raise PackError unless a limit is a positive integer."""
+    """Raise PackError unless the limit `max_entries` is a positive integer."""
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
         raise PackError(
             f"max_entries is {quote_name(str(max_entries))}; it is a whole number such as "
@@ -38,15 +38,15 @@ def require_positive_limit(max_entries: object) -> None:
 
 
 class ListedEntryChanged(Exception):
-    """An entry has changed since listing; the message is the end of a sentence."""
+    """A remote image has changed since it was listed; the message is the end of a sentence."""
 
 
 class FetchedImages(ImageSource):
-    """Images with known sizes whose bytes are elsewhere."""
+    """Base class of images that are fetched from a bucket or URLs while the batch is sent."""
 
     def __init__(self, origin: str, max_bad: float) -> None:
         super().__init__(origin)
-        self._bad = BadEntries(origin, max_bad)
+        self._bad = BadEntryCollector(origin, max_bad)
         self._sizes = array("q")
         self._said: list[str] = []
         self._empty: set[int] = set()
@@ -54,20 +54,22 @@ class FetchedImages(ImageSource):
 
     @abstractmethod
     def fetch_image(self, number: int) -> bytes:
-        """Return the bytes of an image. Raises Changed, or PackError for an error that ends the
+        """Fetch the bytes of a remote image. Raises ListedEntryChanged, or PackError to end the
         batch.
         """
 
     @abstractmethod
     def describe_image_place(self, number: int) -> str:
-        """Return the name of an image in messages."""
+        """Describe where a remote image is, for messages."""
 
     @abstractmethod
     def get_image_version(self, number: int) -> str:
-        """Return a text that changes when the image is replaced."""
+        """Return a text that changes when a remote image is replaced, such as its ETag."""
 
     def identity(self) -> str:
-        """Return a text that identifies the bytes also in a later run, without reading them."""
+        """Return a text that identifies the remote images also in a later run, without fetching
+        them.
+        """
         digest = hashlib.sha256()
         for number, row in enumerate(self.rows):
             digest.update(
@@ -77,11 +79,11 @@ class FetchedImages(ImageSource):
         return digest.hexdigest()
 
     def collect_image_sizes(self) -> "array[int]":
-        """Return the sizes from listing."""
+        """Return the sizes of the remote images, as listed."""
         return self._sizes
 
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Yield the images in order, with a few fetched ahead.
+        """Fetch the remote images in order, with a few requested ahead, and yield their bytes.
 
         Raises:
             SourceChanged: an image has changed whose bytes were already sent.
@@ -132,9 +134,7 @@ class FetchedImages(ImageSource):
     def _replace_with_zeros(
         self, number: int, changed: ListedEntryChanged, is_cut: bool
     ) -> Iterable[bytes]:
-        """Yield zeros in place of an image. Raises SourceChanged, or PackError if too many
-        are bad.
-        """
+        """Yield zeros in place of a changed remote image. Raises SourceChanged, or PackError."""
         if number not in self._empty:
             # After a whole reading the digest is known, and zeros would contradict it.
             if self._is_read or is_cut:
@@ -150,7 +150,7 @@ class FetchedImages(ImageSource):
             left -= _ZEROS
 
     def update_bad_image_warnings(self) -> None:
-        """Set the warnings about images left out so far. Raises PackError if there are too many."""
+        """Update the warnings about remote images left out. Raises PackError if there are too many."""
         self.warnings[:] = [
             *self._bad.warn_of_bad_entries(len(self.rows) - len(self._empty)),
             *self._said,

@@ -42,7 +42,7 @@ _ALWAYS_REFUSED = (ipaddress.ip_address("168.63.129.16"),)
 
 
 class UnusableUrl(Exception):
-    """A URL without a usable image; the message is the end of a sentence.
+    """An image cannot be fetched from its URL; the message is the end of a sentence.
 
     Attributes:
         is_passing: True if a later attempt may succeed, for example after a timeout.
@@ -54,7 +54,7 @@ class UnusableUrl(Exception):
 
 
 class ResponseHead(NamedTuple):
-    """Properties of a body from its response headers.
+    """Size and version of an image, from the headers of an HTTP response.
 
     Attributes:
         size: bytes; None: not declared.
@@ -66,7 +66,7 @@ class ResponseHead(NamedTuple):
 
 
 class ImageFetcher:
-    """Fetches images from https URLs.
+    """Fetches images from https URLs, and refuses to connect to private addresses.
 
     Args:
         allow_private: also connect to private and loopback addresses, but never to metadata
@@ -85,12 +85,14 @@ class ImageFetcher:
         )
 
     def fetch_size_and_version(self, url: str) -> ResponseHead:
-        """Return the size and version at a URL. Raises Unfetchable."""
+        """Return size and version of the image at a URL, by a HEAD request. Raises UnusableUrl."""
         with self._open_response("HEAD", url) as response:
             return _parse_size_and_version_headers(response)
 
     def fetch_first_bytes(self, url: str, most: int) -> tuple[ResponseHead, bytes]:
-        """Return size and version at a URL, and its first `most` bytes. Raises Unfetchable."""
+        """Return size and version of the image at a URL, and its first `most` bytes. Raises
+        UnusableUrl.
+        """
         with self._open_response("GET", url) as response:
             pieces, left = [], most
             for piece in response.iter_stream():
@@ -102,7 +104,7 @@ class ImageFetcher:
 
     @contextmanager
     def _open_response(self, method: str, url: str) -> Iterator[Any]:
-        """Yield the response with status 200, after redirects."""
+        """Send a request and yield the response with status 200, after checked redirects."""
         deadline = time.monotonic() + self._seconds
         for _ in range(MAX_REDIRECTS + 1):
             target = parse_https_url(url)
@@ -150,13 +152,11 @@ class ImageFetcher:
 
     @cached_property
     def _tls_context(self) -> ssl.SSLContext:
-        """The system's certificates, or those in SSL_CERT_FILE."""
+        """TLS context with the system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 
     def _resolve_allowed_addresses(self, target: RequestTarget) -> list[IPAddress]:
-        """Return the addresses of a target, all of which may be connected to. Raises
-        Unfetchable.
-        """
+        """Resolve a URL's host to addresses that may be connected to. Raises UnusableUrl."""
         # By name as well, because such a service may have an address that --allow-private admits.
         if is_cloud_metadata_name(target.host):
             raise UnusableUrl(f"leads to {target.host}, a cloud's own service for its machines")
@@ -189,7 +189,7 @@ class ImageFetcher:
 
 
 def parse_https_url(url: str) -> RequestTarget:
-    """Parse a URL. Raises Unfetchable unless it is a plain `https://host[:port][/path][?query]`."""
+    """Parse an https URL of the form `https://host[:port][/path][?query]`. Raises UnusableUrl."""
     if not url.lower().startswith("https://"):
         scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:", url)
         raise UnusableUrl(f"is of {scheme[0] if scheme else 'no scheme'}; only https:// is fetched")
@@ -218,9 +218,7 @@ def _build_url(target: RequestTarget) -> httpcore2.URL:
 
 
 def _resolve_redirect(target: RequestTarget, location: str) -> str:
-    """Return a redirect's destination as an absolute URL. Raises Unfetchable for
-    unsupported forms.
-    """
+    """Return the absolute URL that a redirect leads to. Raises UnusableUrl for unsupported forms."""
     # “//host/path” would name another host.
     if location.startswith("/") and not location.startswith("//"):
         return f"https://{target.host_header}{location}"
@@ -232,7 +230,7 @@ def _resolve_redirect(target: RequestTarget, location: str) -> str:
 
 
 def _require_image_response(answer: Any) -> None:
-    """Raise Unfetchable for a response without an image."""
+    """Raise UnusableUrl for an HTTP response that does not contain an image."""
     if answer.status != 200:
         is_passing = answer.status in (408, 425, 429) or answer.status >= 500
         raise UnusableUrl(f"answers with status {answer.status}", is_passing)
@@ -262,7 +260,7 @@ def _parse_size_and_version_headers(answer: Any) -> ResponseHead:
 
 
 def _is_private_address(address: IPAddress) -> bool:
-    """Return True for an address of a private network or of this machine, which may be allowed."""
+    """Return True for an address of a private network or this machine, which an option allows."""
     inner = find_embedded_ipv4(address) or address
     return (inner.is_private or inner.is_loopback) and not (
         inner.is_link_local
@@ -273,7 +271,7 @@ def _is_private_address(address: IPAddress) -> bool:
 
 
 class _CheckedAddressBackend(httpcore2.NetworkBackend):
-    """Connects to the checked addresses, whatever name is requested."""
+    """Network backend that connects only to addresses checked before, whatever name is requested."""
 
     def __init__(self, target: RequestTarget, addresses: list[IPAddress], deadline: float) -> None:
         self._target, self._addresses, self._deadline = target, addresses, deadline
@@ -286,7 +284,7 @@ class _CheckedAddressBackend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> "_DeadlineStream":
-        """Connect to the first address that responds."""
+        """Connect to the first of the checked addresses that responds."""
         del host, port, timeout, local_address, socket_options
         # Try the addresses in order; a timeout ends the request, since the deadline covers all of
         # it.
@@ -308,23 +306,23 @@ class _CheckedAddressBackend(httpcore2.NetworkBackend):
 
 
 class _DeadlineStream(httpcore2.NetworkStream):
-    """A connection whose reads and writes end at the deadline."""
+    """A network connection whose reads and writes end at a deadline."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._socket, self._deadline = connection, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return the next bytes."""
+        """Receive bytes from the connection before the deadline."""
         self._socket.settimeout(_compute_seconds_left(self._deadline))
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all bytes."""
+        """Send all bytes over the connection before the deadline."""
         self._socket.settimeout(_compute_seconds_left(self._deadline))
         self._socket.sendall(buffer)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the network connection."""
         self._socket.close()
 
     def start_tls(
@@ -333,7 +331,7 @@ class _DeadlineStream(httpcore2.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> "_DeadlineStream":
-        """Return the connection with TLS."""
+        """Start TLS on the connection and return the encrypted one."""
         try:
             self._socket.settimeout(_compute_seconds_left(self._deadline))
             return _DeadlineStream(
@@ -345,12 +343,12 @@ class _DeadlineStream(httpcore2.NetworkStream):
             raise
 
     def get_extra_info(self, info: str) -> Any:
-        """Return the socket for "socket", else None."""
+        """Return the connection's socket for "socket", else None."""
         return self._socket if info == "socket" else None
 
 
 def _compute_seconds_left(deadline: float) -> float:
-    """Return the remaining seconds. Raises TimeoutError at the deadline."""
+    """Return the seconds left until the deadline. Raises TimeoutError if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -19,7 +19,7 @@ _GONE = "is there no more, or has been replaced"
 
 
 class ListedObject(NamedTuple):
-    """An object of a listing: its key, size in bytes, and version (an ETag or a generation)."""
+    """An object listed in a bucket: key, size in bytes, and version (an ETag or a generation)."""
 
     key: str
     size: int
@@ -27,7 +27,7 @@ class ListedObject(NamedTuple):
 
 
 class StoreOptions(NamedTuple):
-    """Options for opening a bucket.
+    """Options for opening a cloud storage bucket, such as endpoint and anonymous access.
 
     Attributes:
         endpoint: URL of another service with the same protocol.
@@ -41,14 +41,14 @@ class StoreOptions(NamedTuple):
 
 
 class RemoteBucket(ABC):
-    """A bucket of an object store."""
+    """Base class of a cloud storage bucket whose objects are listed and read."""
 
     def __init__(self, address: BucketAddress) -> None:
         self.address = address
         self.errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
     def list_object_pages(self) -> Iterator[list[ListedObject]]:
-        """Yield lists of the objects below the prefix, one list per page of the store.
+        """Yield the objects below the prefix of the bucket, one list per page of the store.
 
         Raises PackError if it cannot be listed.
         """
@@ -73,9 +73,7 @@ class RemoteBucket(ABC):
             token = following
 
     def read_object(self, listed: ListedObject) -> bytes:
-        """Return the bytes of an object, at most one more than listed. Raises Changed or
-        PackError.
-        """
+        """Read an object of the bucket. Raises ListedEntryChanged or PackError."""
         try:
             # One byte more than listed reveals an object that has grown.
             return self._read_object_start(listed, listed.size + 1)
@@ -92,14 +90,14 @@ class RemoteBucket(ABC):
 
     @abstractmethod
     def _read_listing_page(self, token: str | None) -> tuple[list[ListedObject], str | None]:
-        """Return a page of the listing, and the token of the next page, or None."""
+        """Read a page of the bucket's listing; return it with the token of the next page, or None."""
 
     @abstractmethod
     def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
-        """Return the first `most` bytes of the listed version."""
+        """Return the first `most` bytes of a bucket's object in its listed version."""
 
     def _is_changed_error(self, error: Exception) -> bool:
-        """Return True if an error means that the object has another version now."""
+        """Return True if the store's error means that the object was replaced after it was listed."""
         del error
         return False
 
@@ -272,7 +270,7 @@ STORES: dict[str, Callable[[BucketAddress, StoreOptions], RemoteBucket]] = {
 
 
 def open_remote_bucket(address: BucketAddress, options: StoreOptions) -> RemoteBucket:
-    """Return the bucket of an address. Raises ExtraMissing or PackError."""
+    """Open the bucket of a cloud storage address. Raises ExtraMissing or PackError."""
     if options.endpoint and not options.endpoint.startswith(("https://", "http://")):
         raise PackError(
             f"The endpoint {quote_name(options.endpoint)} is no URL such as https://s3.example.org."
@@ -283,7 +281,7 @@ def open_remote_bucket(address: BucketAddress, options: StoreOptions) -> RemoteB
 
 
 async def _read_first_bytes(body: Any, most: int) -> bytes:
-    """Return up to `most` bytes of a body, then close it without reading the rest."""
+    """Read up to `most` bytes of a response's body, then close it."""
     pieces, left = [], most
     try:
         while left and (piece := await body.read(min(left, 1 << 20))):

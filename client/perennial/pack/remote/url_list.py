@@ -17,7 +17,7 @@ _COLUMNS = ("url", "label", "split")
 
 
 class UrlListRow(NamedTuple):
-    """A line of the list.
+    """A line of a URL list: a URL, its label and its part.
 
     Attributes:
         part: train, test, validation, UNKNOWN_PART or empty.
@@ -37,7 +37,7 @@ FORM = (
 
 
 def is_remote_source(source: Path | str) -> bool:
-    """Return True if a source is remote: an address, or a list of URLs."""
+    """Return True if a source is a cloud storage address or a list of URLs."""
     if isinstance(source, str):
         return is_remote_address(source)
     is_list = source.suffix.lower() in LIST_SUFFIXES and source.is_file()
@@ -45,7 +45,7 @@ def is_remote_source(source: Path | str) -> bool:
 
 
 def looks_like_url_list(file: Path) -> bool:
-    """Return True if a text file begins like a list of URLs."""
+    """Return True if a text file begins like a list of image URLs."""
     try:
         with file.open(encoding="utf-8-sig", errors="replace") as text:
             # Bounded, because a binary file may have no line end.
@@ -57,7 +57,7 @@ def looks_like_url_list(file: Path) -> bool:
 
 
 def iterate_url_lines(file: Path) -> Iterator[UrlListRow]:
-    """Yield the lines of the file. Raises PackError if it cannot be read."""
+    """Yield the lines of a file with a list of URLs. Raises PackError if it cannot be read."""
     try:
         if file.stat().st_size > MAX_LIST_BYTES:
             raise PackError(

@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class _RemoteImage(NamedTuple):
-    """An image found at a row's URL: its size in bytes, and its ETag, time or digest."""
+    """Size and version (ETag, time or digest) of an image found at a URL."""
 
     row: UrlListRow
     size: int
@@ -45,7 +45,7 @@ class _RemoteImage(NamedTuple):
 
 
 class UrlImages(FetchedImages):
-    """The images that a list names, in its order."""
+    """Labelled images at the https URLs of a list, in its order."""
 
     def __init__(
         self,
@@ -89,9 +89,7 @@ class UrlImages(FetchedImages):
         self.update_bad_image_warnings()
 
     def _read_url_rows(self, file: Path, max_entries: int) -> list[UrlListRow]:
-        """Return the lines with URL and label, each URL once and with one label. Raises
-        PackError.
-        """
+        """Read a URL list's rows, each URL once and with one label. Raises PackError."""
         rows: dict[str, UrlListRow] = {}
         urls: set[str] = set()
         unlabelled = repeated = 0
@@ -143,7 +141,9 @@ class UrlImages(FetchedImages):
     def _request_images(
         self, rows: list[UrlListRow], progress: Progress | None
     ) -> Iterator[_RemoteImage]:
-        """Yield the image at each URL in order, adding unavailable ones as bad."""
+        """Request the size and version of each image of a URL list; unavailable ones are bad
+        entries.
+        """
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
             # In groups, because `map` would submit the whole list at once and hold all its results.
@@ -189,7 +189,7 @@ class UrlImages(FetchedImages):
         return _RemoteImage(row, size, version)
 
     def fetch_image(self, number: int) -> bytes:
-        """Fetch the image with a number from its URL; see FetchedImages."""
+        """Fetch an image of the URL list by its number."""
         listed_image = self._found[number]
         try:
             # One byte more than listed reveals an image that has grown.
@@ -212,12 +212,12 @@ class UrlImages(FetchedImages):
         return content
 
     def describe_image_place(self, number: int) -> str:
-        """Describe where the image with a number comes from; see FetchedImages."""
+        """Name the line and URL of an image of the list, for messages."""
         row = self._found[number].row
         return f"{row.where}, {quote_name(row.url)},"
 
     def get_image_version(self, number: int) -> str:
-        """Return the image's ETag, time or digest."""
+        """Return the ETag, time or digest of an image at a URL, which changes when it is replaced."""
         return self._found[number].version
 
 
@@ -226,9 +226,7 @@ def _split_rows_into_groups(rows: list[UrlListRow]) -> Iterator[list[UrlListRow]
 
 
 def _call_with_retries(ask: Callable[[], _T]) -> _T:
-    """Return a response, retrying after pauses if a later attempt may succeed. Raises
-    Unfetchable.
-    """
+    """Call a request function, retrying after pauses if the failure may pass. Raises UnusableUrl."""
     for attempt in range(_TRIES - 1):
         try:
             return ask()

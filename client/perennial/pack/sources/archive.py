@@ -14,9 +14,7 @@ _PIECE = 1 << 20
 
 
 def looks_like_archive(first: bytes) -> bool:
-    """Return True if a file with these first FIRST_BYTES bytes is of a format that the service
-    reads.
-    """
+    """Return True if a file with these first bytes is an archive that the service reads."""
     # Tars from before POSIX have no mark, so only their checksum identifies them.
     return FORMATS.has_any_format_mark(first) or _is_old_tar(first)
 
@@ -34,7 +32,7 @@ def _is_old_tar(first: bytes) -> bool:
 
 
 class ArchiveBatch(PackedBatch):
-    """An archive, of which only the first bytes are examined."""
+    """An archive that is uploaded unchanged; only its first bytes are examined."""
 
     def __init__(self, source: Path | bytes) -> None:
         """Open an archive.
@@ -58,11 +56,11 @@ class ArchiveBatch(PackedBatch):
 
     @property
     def size(self) -> int:
-        """Size of the archive in bytes."""
+        """Size of the uploaded archive in bytes."""
         return self._seen.sizes[0] if isinstance(self._source, Path) else len(self._source)
 
     def describe(self) -> str:
-        """Return one sentence that describes the batch."""
+        """Describe the archive in a sentence: its name and size."""
         name = (
             f"The archive {quote_name(self._source.name)}"
             if isinstance(self._source, Path)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileImages, FileSnapshots
@@ -46,7 +46,7 @@ _SIDEWAYS = ("TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 
 
 class LabelledBox(NamedTuple):
-    """A labelled box in a picture.
+    """A bounding box in a picture, with its class.
 
     Attributes:
         label: class of the box.
@@ -61,7 +61,7 @@ class LabelledBox(NamedTuple):
 
 
 class BoxedPicture(NamedTuple):
-    """An image file and its boxes.
+    """An image file with its labelled bounding boxes.
 
     Attributes:
         name: its path in the source.
@@ -81,7 +81,7 @@ class BoxedPicture(NamedTuple):
 
 
 class BoxOptions(NamedTuple):
-    """Options for images with boxes.
+    """Options for reading images with bounding boxes: crops or whole images, and orientation.
 
     Attributes:
         whole: whole images of one class instead of crops.
@@ -95,7 +95,7 @@ class BoxOptions(NamedTuple):
     max_bad: float = MAX_BAD
 
     def validate_box_options(self) -> "BoxOptions":
-        """Return the same options. Raises PackError for an unknown value."""
+        """Raise PackError for an unknown value of an option; return the options."""
         if self.boxes not in (STORED, TURNED):
             raise PackError(f"There is no boxes={self.boxes}; possible are {STORED} and {TURNED}.")
         return self
@@ -105,10 +105,10 @@ def open_images_with_boxes(
     pictures: Iterable[BoxedPicture],
     origin: str,
     options: BoxOptions,
-    bad: BadEntries,
+    bad: BadEntryCollector,
     notices: Sequence[str] = (),
 ) -> ImageSource:
-    """Open pictures with boxes: as crops, or as whole images where the boxes are of one class.
+    """Open pictures with bounding boxes as images: one crop for each box, or whole images.
 
     Args:
         bad: bad entries found so far.
@@ -120,15 +120,19 @@ def open_images_with_boxes(
     """
     options.validate_box_options()
     if options.whole:
-        return WholeImages(pictures, origin, bad, notices)
-    return CropImages(pictures, origin, options.boxes, bad, notices)
+        return SingleClassBoxImages(pictures, origin, bad, notices)
+    return BoxCropImages(pictures, origin, options.boxes, bad, notices)
 
 
-class WholeImages(FileImages):
-    """Image files whose boxes are all of one class."""
+class SingleClassBoxImages(FileImages):
+    """Whole images whose bounding boxes are all of one class, which becomes the label."""
 
     def __init__(
-        self, pictures: Iterable[BoxedPicture], origin: str, bad: BadEntries, notices: Sequence[str]
+        self,
+        pictures: Iterable[BoxedPicture],
+        origin: str,
+        bad: BadEntryCollector,
+        notices: Sequence[str],
     ) -> None:
         """List the files.
 
@@ -168,15 +172,15 @@ class WholeImages(FileImages):
                 self.warnings.append(f"{format_count(number, 'image')} {description} left out.")
 
 
-class CropImages(ImageSource):
-    """Crops of boxes, ordered by image name and then by box."""
+class BoxCropImages(ImageSource):
+    """Images cut out of pictures at their bounding boxes, each with the box's label."""
 
     def __init__(
         self,
         pictures: Iterable[BoxedPicture],
         origin: str,
         boxes: str,
-        bad: BadEntries,
+        bad: BadEntryCollector,
         notices: Sequence[str],
     ) -> None:
         """List boxes and files without reading images. Raises PackError."""
@@ -197,7 +201,7 @@ class CropImages(ImageSource):
         self._set_left_out_warnings()
 
     def _set_left_out_warnings(self) -> None:
-        """Set the warnings about entries left out so far. Raises PackError if there are too
+        """Update the warnings about boxes and pictures left out. Raises PackError if there are too
         many.
         """
         self.warnings = [*self._bad.warn_of_bad_entries(len(self.rows)), *self._said]
@@ -238,9 +242,7 @@ class CropImages(ImageSource):
             self.rows.append(SourceImage(name, normalise_label_text(box.label), picture.part))
 
     def collect_image_sizes(self) -> "array[int]":
-        """Crop everything once, because a PNG's size is known only then, leaving out bad images and
-        boxes.
-        """
+        """Cut out and encode all boxes once, because only then the sizes of the PNGs are known."""
         sizes, rows, pictures, first = (
             array("q"),
             list[SourceImage](),
@@ -276,7 +278,7 @@ class CropImages(ImageSource):
         return sizes
 
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Yield crops picture by picture, decoding each picture once."""
+        """Yield the encoded crops of boxes, decoding each picture once."""
         return ((crop,) for crop in self._iterate_encoded_crops(first))
 
     def _iterate_encoded_crops(self, first: int) -> Iterator[bytes]:
@@ -297,7 +299,7 @@ class CropImages(ImageSource):
                     yield _encode_png(image.cut_upright_crop(area)) if area else b""
 
     def _decode_image(self, number: int, picture: BoxedPicture) -> "_OrientedPixels":
-        """Return the decoded image. Raises _Unusable or SourceChanged."""
+        """Decode a picture to pixels. Raises _UnusableImage or SourceChanged."""
         # Through `_seen`, so that a picture that has changed is noticed.
         data = b"".join(self._seen.read_pieces(number, picture.path))
         try:
@@ -324,18 +326,19 @@ class CropImages(ImageSource):
 
 
 class _UnusableImage(Exception):
-    """An image that is left out; the message is the end of a sentence."""
+    """A picture with boxes cannot be used; the message is the end of a sentence."""
 
 
 class _ListedPicture(NamedTuple):
-    """A picture, and the number of its file."""
+    """A picture with bounding boxes, and the number of its file."""
 
     picture: BoxedPicture
     number: int
 
 
 class _OrientedPixels(NamedTuple):
-    """Pixels in the orientation of the boxes, and the operation that turns a crop upright.
+    """A picture's pixels in the orientation that its boxes refer to, and how to turn a crop
+    upright.
 
     Attributes:
         is_guessed: True if only an option determines the orientation.
@@ -347,18 +350,18 @@ class _OrientedPixels(NamedTuple):
 
     @property
     def oriented_size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
+        """Width and height of the picture in pixels, in the orientation of its boxes."""
         width, height = self.pixels.size
         return width, height
 
     def cut_upright_crop(self, area: tuple[int, int, int, int]) -> Any:
-        """Return the crop of an area, turned upright."""
+        """Cut an area out of the picture and turn the crop upright."""
         crop = self.pixels.crop(area)
         return crop if self.transposition is None else crop.transpose(self.transposition)
 
 
 def _is_box_in_picture(box: LabelledBox, picture: BoxedPicture) -> bool:
-    """Return True if part of the box lies in the image, as far as its size is known."""
+    """Return True if part of a bounding box lies in its picture, as far as the size is known."""
     width, height = (1, 1) if picture.shares else picture.size or (math.inf, math.inf)
     numbers = box[1:]
     inside = min(box.right, width) > max(box.left, 0) and min(box.bottom, height) > max(box.top, 0)
@@ -369,7 +372,7 @@ def _is_box_in_picture(box: LabelledBox, picture: BoxedPicture) -> bool:
 def _convert_box_to_pixels(
     box: LabelledBox, picture: BoxedPicture, size: tuple[int, int]
 ) -> tuple[int, int, int, int] | None:
-    """Return the box in whole pixels, limited to the image; None if it is empty."""
+    """Convert a bounding box to whole pixels within the picture; None if it is empty."""
     width, height = size
     by = size if picture.shares else (1, 1)
     # Round before floor and ceil, so that floating-point noise adds no pixel.

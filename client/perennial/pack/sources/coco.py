@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perennial.pack import parts
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import SourceFolder
 from perennial.pack.images import ImageSource
@@ -35,7 +35,7 @@ def open_coco_boxes(
     max_bad: float = MAX_BAD,
     allow_outside: bool = False,
 ) -> ImageSource:
-    """Return crops of all boxes, or with `whole` the images that show one class.
+    """Open a COCO data set: a crop for each bounding box, or with `whole` the images of one class.
 
     Args:
         source: an annotation file, or a folder with some.
@@ -63,7 +63,7 @@ def open_coco_boxes(
     as_taken = parts.map_dataset_parts_to_splits(part_by_file.values(), quote_name(source))
     images_root = root if images is None else SourceFolder(Path(images), allow_outside)
     origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"
-    bad = BadEntries(origin, max_bad)
+    bad = BadEntryCollector(origin, max_bad)
     pictures: list[BoxedPicture] = []
     crowds = 0
     for file, part in part_by_file.items():
@@ -83,14 +83,12 @@ def open_coco_boxes(
 
 
 def _find_top_folder(file: Path) -> Path:
-    """Return the folder with annotations and images: the parent of a folder called
-    `annotations`.
-    """
+    """Return the top folder of a COCO data set, which has the annotations and the images."""
     return file.parent.parent if file.parent.name == "annotations" else file.parent
 
 
 def find_annotation_files(root: SourceFolder, names: Iterable[str]) -> list[str]:
-    """Return the COCO annotation files among a folder's files, at most two folders deep.
+    """Find the COCO annotation files with boxes among a folder's files, at most two folders deep.
 
     Files with keypoints or captions are left out.
     """
@@ -99,9 +97,7 @@ def find_annotation_files(root: SourceFolder, names: Iterable[str]) -> list[str]
 
 
 def looks_like_coco(path: str) -> bool:
-    """Return True if a JSON file has COCO's list names, and boxes rather than captions or
-    keypoints.
-    """
+    """Return True if a JSON file is a COCO annotation file with boxes."""
     name = path.rsplit("/", 1)[-1]
     # COCO's own files of captions and keypoints hold no boxes to learn from, or the same ones
     # again.
@@ -134,9 +130,7 @@ def _read_coco_document(path: Path) -> dict[str, Any]:
 
 
 def _find_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) -> Path:
-    """Return the folder that contains one of the first images. Raises PackError with the places
-    searched.
-    """
+    """Find the folder that contains the images of a COCO file. Raises PackError if there is none."""
     annotations_folder = Path(root.resolve_named_path(file)).parent
     # Roboflow calls its file `_annotations.coco.json`.
     stem = file.rpartition("/")[2].removesuffix(".json").removeprefix("_").removesuffix(".coco")
@@ -166,17 +160,17 @@ def _find_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) 
 
 
 class _AnnotationFile(NamedTuple):
-    """An annotation file: its path in the source, its lists, and its bad entries."""
+    """A COCO annotation file: its path, its JSON lists, and its bad entries."""
 
     file: str
     lists: dict[str, Any]
-    bad: BadEntries
+    bad: BadEntryCollector
 
 
 def _iterate_annotated_images(
     document: _AnnotationFile, base: Path, root: SourceFolder, part: str
 ) -> Iterator[BoxedPicture]:
-    """Yield every image of a document with its boxes, adding inconsistencies as bad. Raises
+    """Yield every image of a COCO file with its boxes; inconsistent entries are bad. Raises
     PackError.
     """
     boxes = _read_boxes_by_image(document)
@@ -208,7 +202,7 @@ def _iterate_annotated_images(
 
 
 def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[LabelledBox]]:
-    """Return the boxes of each image by its id, ordered by annotation id."""
+    """Return the bounding boxes in a COCO file by image id, ordered by annotation id."""
     names: dict[object, str] = {}
     for number, row in enumerate(document.lists["categories"], start=1):
         identity, name = _get_entry_id(row, "id"), _get_text_field(row, "name")
@@ -249,7 +243,7 @@ def _get_coco_annotation_sort_key(row: object) -> tuple[int, int]:
 
 
 def _get_entry_id(row: object, key: str) -> int | str | None:
-    """Return the number or text that identifies an entry, or None."""
+    """Return the number or text that identifies an entry of a COCO file, or None."""
     value = row.get(key) if isinstance(row, dict) else None
     # Some tools write ids as 1.0.
     if isinstance(value, float) and value.is_integer():
@@ -271,7 +265,7 @@ def _get_width_and_height(row: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def _convert_bbox_to_corners(bbox: object) -> tuple[float, float, float, float] | None:
-    """Return left, top, right and bottom; None for an invalid bbox."""
+    """Convert a COCO bbox (x, y, width, height) to left, top, right, bottom; None if invalid."""
     if not isinstance(bbox, list) or len(bbox) != 4:
         return None
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from perennial.pack import parts
-from perennial.pack.bad import BadEntries
+from perennial.pack.bad import BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, SourceFolder
 from perennial.pack.images import SourceImage
@@ -42,7 +42,7 @@ MOST_ENTRIES = 10_000_000
 
 
 class TableImages(FileImages):
-    """The images that a label table names."""
+    """Labelled image files that a label table (CSV or JSON) names."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class TableImages(FileImages):
         options = parse_reading_options_of_caller(
             {"image": image, "label": label, "max_bad": max_bad, "table": source.name}
         )
-        images = _DiskNames(root)
+        images = _DiskImageNames(root)
         try:
             table = find_label_table(
                 [source.name],
@@ -89,13 +89,13 @@ class TableImages(FileImages):
             (images.names[n], row.label, as_taken[row.part], row.where)
             for n, row in resolved.placed
         )
-        add_table_rows(self, rows, root)
+        add_table_images(self, rows, root)
         self.warnings += describe_left_out_entries([*resolved.bad, *resolved.unlabelled])
 
 
-class _DiskNames(ImageNameIndex):
-    """Images found on disk by paths relative to a table's folder; for other names the folder is
-    searched.
+class _DiskImageNames(ImageNames):
+    """Finds the images named by a label table on disk, relative to the table or anywhere in the
+    folder.
     """
 
     def __init__(self, root: SourceFolder) -> None:
@@ -108,7 +108,7 @@ class _DiskNames(ImageNameIndex):
         self._in_folder: ImageNameIndex | None = None
 
     def find_image(self, name: str, folder: str = "", part: Part = "") -> int:
-        """Find an image of the table on disk; a path that leaves the folder is not found."""
+        """Find an image named by the table on disk, and return its number."""
         # Many rows may name one image, and each look at the disk takes time.
         number = self._found.get(name)
         if number is None:
@@ -116,11 +116,11 @@ class _DiskNames(ImageNameIndex):
         return number
 
     def get_image_folder(self, number: int) -> str:
-        """See ImageNameIndex."""
+        """Return the name of the folder that contains an image found on disk."""
         return self.names[number].rpartition("/")[0].rpartition("/")[2]
 
     def describe_lookup_failure(self, name: str, code: int) -> str:
-        """See ImageNameIndex."""
+        """Explain why no image on disk was found for a name in the table."""
         where = quote_name(self._root.folder)
         if code == _OUTSIDE:
             return (
@@ -166,7 +166,7 @@ def _may_be_image(path: str) -> bool:
 
 
 def parse_reading_options_of_caller(options: Mapping[str, object]) -> ReadingOptions:
-    """Return reading options from a program or a command line. Raises PackError."""
+    """Convert a caller's keyword options for reading a batch. Raises PackError for invalid ones."""
     try:
         return parse_reading_option_texts(convert_option_values(options))
     except ValueError as error:
@@ -174,7 +174,9 @@ def parse_reading_options_of_caller(options: Mapping[str, object]) -> ReadingOpt
 
 
 def read_table_file(file: Path) -> bytes:
-    """Return the bytes of a table. Raises UnreadableBatchError if it is too large or cannot be read."""
+    """Read the bytes of a label table. Raises UnreadableBatchError if it is too large or
+    unreadable.
+    """
     try:
         with file.open("rb") as opened:
             # One byte more than allowed reveals a larger file without reading it.
@@ -190,8 +192,8 @@ def read_table_file(file: Path) -> bytes:
     return data
 
 
-def describe_left_out_entries(entries: Sequence[BadTableEntry]) -> list[str]:
-    """Return a sentence about entries left out: how many, and the first ones."""
+def describe_left_out_entries(entries: Sequence[BadEntry]) -> list[str]:
+    """Describe the table's entries that were left out: how many, and the first ones."""
     if not entries:
         return []
     first = "; ".join(f"{where}: {reason}" for where, reason in entries[:_MOST_SAID])
@@ -199,13 +201,13 @@ def describe_left_out_entries(entries: Sequence[BadTableEntry]) -> list[str]:
     return [f"{format_count(len(entries), 'entry', 'entries')} left out: {first}{more}."]
 
 
-def add_table_rows(
+def add_table_images(
     images: FileImages,
     rows: Iterator[tuple[str, str, str, str]],
     root: SourceFolder,
-    bad: BadEntries | None = None,
+    bad: BadEntryCollector | None = None,
 ) -> None:
-    """Add files as (path from the root, label, part, place of the entry), sorted by path.
+    """Add the image files that a label table names, with labels and parts, sorted by path.
 
     A path that is not a valid archive name is replaced by a number.
 

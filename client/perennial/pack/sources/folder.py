@@ -35,7 +35,7 @@ _EXAMPLES = 3
 
 
 class FolderImages(FileImages):
-    """The images of class folders, or those that a label table beside them names."""
+    """Labelled image files in class folders, or named by a label table in the folder."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ def plan_folder_reading(
     known_classes: Collection[str],
     where: str,
 ) -> BatchReadingPlan:
-    """Return the plan for reading the files of a folder, on disk or elsewhere.
+    """Plan how a folder's files are read as a batch: the class and part of each file.
 
     Args:
         where: name of the folder in messages.
@@ -168,7 +168,7 @@ def plan_folder_reading(
 
 
 def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[SourceImage]) -> bool:
-    """Return True if the service derives the same classes and parts from the sent names alone."""
+    """Return True if the service would derive the same classes and parts from file names alone."""
     # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):
         return False
@@ -187,7 +187,7 @@ def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[Sour
 
 
 def describe_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
-    """Return sentences about files left out and warnings.
+    """Return warnings of a reading plan, and sentences about files left out.
 
     Args:
         is_listed: labels are sent as a list, so also report notes about the names.

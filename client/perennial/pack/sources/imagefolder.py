@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perennial.pack import parts
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, SourceFolder
-from perennial.pack.sources.csv_file import add_table_rows
+from perennial.pack.sources.csv_file import add_table_images
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 METADATA = ("metadata.csv", "metadata.jsonl")
@@ -17,7 +17,7 @@ _FILE = "file_name"
 
 
 class MetadataImages(FileImages):
-    """The images that the metadata files of a folder name."""
+    """Labelled image files that metadata.csv or metadata.jsonl names (`datasets`' ImageFolder)."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class MetadataImages(FileImages):
         files = find_metadata_files(root.list_files())
         if not files:
             raise PackError(f"The folder {quote_name(folder)} has no {' or '.join(METADATA)}.")
-        bad = BadEntries(self.origin, max_bad)
+        bad = BadEntryCollector(self.origin, max_bad)
         self._unlabelled = 0
         rows_with_parts = [
             (row, parts.find_part_in_name(row[0].partition("/")[0]))
@@ -58,7 +58,7 @@ class MetadataImages(FileImages):
         rows = (
             (path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts
         )
-        add_table_rows(self, rows, root, bad)
+        add_table_images(self, rows, root, bad)
         self.warnings = [*bad.warn_of_bad_entries(len(self.rows)), *self.warnings]
         if self._unlabelled:
             self.warnings.append(
@@ -66,11 +66,9 @@ class MetadataImages(FileImages):
             )
 
     def _iterate_metadata_rows(
-        self, root: SourceFolder, file: str, label: str, bad: BadEntries
+        self, root: SourceFolder, file: str, label: str, bad: BadEntryCollector
     ) -> Iterator[tuple[str, str, str]]:
-        """Yield (path from the root, label, place) for each row. Raises PackError for a missing
-        column.
-        """
+        """Yield path, label and place of each row of a metadata file. Raises PackError."""
         folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
         path = Path(root.resolve_named_path(file))
         rows = _read_jsonl_lines(path) if file.endswith(".jsonl") else _read_csv_lines(path)
@@ -104,7 +102,7 @@ class MetadataImages(FileImages):
 
 
 def _explain_bad_row(name: object, label: object) -> str | None:
-    """Return why a row is bad, as the end of a sentence, or None."""
+    """Explain why a row of a metadata file is bad, as the end of a sentence; None if it is not."""
     if not isinstance(name, str) or not name.strip():
         return f"names the file {quote_name(str(name))}"
     if isinstance(label, list | dict):
@@ -121,7 +119,7 @@ def _format_label(value: object) -> str:
 
 
 def find_metadata_files(names: Iterable[str]) -> list[str]:
-    """Return the metadata files among a folder's files."""
+    """Return the metadata.csv and metadata.jsonl files among a folder's files."""
     return [name for name in names if name.rpartition("/")[2] in METADATA]
 
 

@@ -17,9 +17,7 @@ Classes = Mapping[str, Sequence[Content]]
 
 
 class MappedImages(ImageSource):
-    """Images by class, or by `train` and `test` and then by class, in sorted order of parts and
-    classes.
-    """
+    """Images given in Python as a mapping from class to images, or from train and test to classes."""
 
     def __init__(self, source: Mapping[str, Sequence[Content] | Classes]) -> None:
         """List the images of a mapping.
@@ -94,13 +92,13 @@ class MappedImages(ImageSource):
             )
 
     def collect_image_sizes(self) -> "array[int]":
-        """Return the sizes of bytes and files without reading."""
+        """Return the sizes of the mapped images in bytes and files, without reading the files."""
         return array(
             "q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents)
         )
 
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Yield the images in order."""
+        """Yield the bytes of the mapped images in order."""
         for content in self._contents[first:]:
             yield (
                 (content,)

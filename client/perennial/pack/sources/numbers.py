@@ -6,14 +6,15 @@ from perennial.pack.errors import PackError
 from perennial.pack.text import quote_name
 
 
-class ClassNames:
-    """Mapping from number to name; without names a number is its own name."""
+class NumberedClassNames:
+    """Names of classes by number; without names, a class is called by its number."""
 
     def __init__(self, names: Sequence[str] | None, where: str) -> None:
         self._names, self._where = names, where
 
     def get_class_name(self, label: str | int, said_by: str) -> str:
-        """Return the name for a class number, if classes have names; other texts stay unchanged.
+        """Return the name of a class given by number; a label that is already a name stays
+        unchanged.
 
         Raises:
             PackError: there is no class with this number.

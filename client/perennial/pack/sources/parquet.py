@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from perennial.pack import parts
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileSnapshots, SourceFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
-from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.sources.parquet_columns import ParquetColumns, find_image_and_label_columns
 from perennial.pack.text import format_count, quote_name
 
@@ -46,7 +46,7 @@ _OF_PYARROW = (
 
 
 class ParquetImages(ImageSource):
-    """The images of parquet files, ordered by file name and then by row."""
+    """Labelled images in parquet files, ordered by file name and row."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ParquetImages(ImageSource):
         super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
         self._files = [root.resolve_named_path(file) for file in files]
         self._seen, self._columns = FileSnapshots(), list[ParquetColumns]()
-        self._bad = BadEntries(self.origin, max_bad)
+        self._bad = BadEntryCollector(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0
         part_of = parts.find_dataset_parts_of_files(files)
@@ -92,7 +92,7 @@ class ParquetImages(ImageSource):
         self.rows = [row._replace(part=as_taken[row.part]) for row in self.rows]
 
     def _set_left_out_warnings(self) -> None:
-        """Set the warnings about rows left out so far. Raises PackError if there are too many."""
+        """Update the warnings about parquet rows left out. Raises PackError if there are too many."""
         self.warnings = self._bad.warn_of_bad_entries(len(self.rows))
         if not self.rows:
             raise PackError(f"There is no labelled image in {self.origin}.")
@@ -104,7 +104,7 @@ class ParquetImages(ImageSource):
     def _list_labelled_rows(self, file: Any, number: int, part: str) -> None:
         columns, labelled_rows = self._columns[number], array("l")
         classes, file_name = (
-            ClassNames(columns.names, "the schema"),
+            NumberedClassNames(columns.names, "the schema"),
             quote_name(self._files[number]),
         )
         at = 0
@@ -131,7 +131,7 @@ class ParquetImages(ImageSource):
         self._rows_of.append(labelled_rows)
 
     def collect_image_sizes(self) -> "array[int]":
-        """Read the column of images once, leaving out rows without an image."""
+        """Read the image column once to determine all sizes, leaving out rows without an image."""
         sizes, rows, at = array("q"), list[SourceImage](), 0
         for number, labelled_rows in enumerate(self._rows_of):
             rows_with_images = array("l")
@@ -156,7 +156,7 @@ class ParquetImages(ImageSource):
         return sizes
 
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Yield the images, starting with the row group of image `first`."""
+        """Yield the bytes of the images in parquet files, from image `first` on."""
         return ((content or b"",) for content in self._read_images(first))
 
     def _read_images(self, first: int) -> Iterator[bytes | None]:
@@ -167,7 +167,7 @@ class ParquetImages(ImageSource):
             first = max(0, first - len(usable_rows))
 
     def _read_labelled_rows(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
-        """Yield the bytes of a file's labelled rows from the `first` one on, by row group."""
+        """Yield the image bytes of a parquet file's labelled rows from the `first` one on."""
         labelled_rows, columns, at, begin = self._rows_of[number], self._columns[number], first, 0
         for group in range(file.num_row_groups):
             end = begin + file.metadata.row_group(group).num_rows
@@ -188,8 +188,8 @@ class ParquetImages(ImageSource):
 
     @contextmanager
     def _open_parquet_file(self, number: int) -> Iterator[Any]:
-        """Open a file, checking it for changes before and after; raise pyarrow's errors as
-        PackError.
+        """Open a parquet file, checking that it has not changed. Raises PackError for pyarrow's
+        errors.
         """
         path = self._files[number]
         try:
@@ -212,7 +212,7 @@ class ParquetImages(ImageSource):
 
 
 def _require_plausible_compression(metadata: Any, path: str) -> None:
-    """Raise PackError if a column's compression ratio is far above that of images."""
+    """Raise PackError if a parquet column is compressed so much that it can be no images."""
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for number in range(row_group.num_columns):
@@ -229,5 +229,5 @@ def _require_plausible_compression(metadata: Any, path: str) -> None:
 
 
 def find_parquet_files(names: Iterable[str]) -> list[str]:
-    """Return the parquet files among a folder's files, by suffix."""
+    """Return the parquet files among a folder's files, by name."""
     return [name for name in names if name.endswith(SUFFIX)]

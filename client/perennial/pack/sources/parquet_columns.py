@@ -10,7 +10,7 @@ from typing import Any
 
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
-from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.text import format_first_names, quote_name
 
 BYTES, PATH = "bytes", "path"
@@ -19,7 +19,7 @@ _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", 
 
 @dataclass(frozen=True)
 class ParquetColumns:
-    """The columns of image and label.
+    """Names of the image column and the label column in a parquet file.
 
     Attributes:
         image: name of the image column.
@@ -37,16 +37,16 @@ class ParquetColumns:
 
     @property
     def columns_to_read(self) -> list[str]:
-        """Leaf columns with labels and paths, as pyarrow names them."""
+        """Parquet columns with labels and image paths, as pyarrow names them."""
         return [self.label, *([f"{self.image}.{PATH}"] if self.has_path else [])]
 
     @property
     def image_bytes_column(self) -> str:
-        """Leaf column with image bytes."""
+        """Parquet column with the bytes of the images, as pyarrow names it."""
         return f"{self.image}.{BYTES}" if self.is_struct else self.image
 
     def select_image_bytes(self, batch: Any) -> Any:
-        """Return the column with the bytes of a batch's images; null where a struct is null."""
+        """Return the image bytes in a batch of parquet rows; null where a row has no image."""
         return (
             _get_parquet_struct_field(batch.column(self.image), BYTES)
             if self.is_struct
@@ -54,14 +54,16 @@ class ParquetColumns:
         )
 
     def get_image_paths(self, batch: Any) -> list[str | None]:
-        """Return the path of each image of a batch, or None."""
+        """Return the path of each image in a batch of parquet rows, or None."""
         if not self.has_path:
             return [None] * batch.num_rows
         return list(_get_parquet_struct_field(batch.column(self.image), PATH).to_pylist())
 
-    def get_class_of_label(self, label: object, classes: ClassNames, where: str) -> str | None:
-        """Return the class of a label, or None without a label. Raises PackError that begins with
-        `where`.
+    def get_class_of_label(
+        self, label: object, classes: NumberedClassNames, where: str
+    ) -> str | None:
+        """Return the class name for a value of the label column; None for a missing label. Raises
+        PackError.
         """
         # `label != label` is NaN, which pandas writes for a missing number.
         if label is None or label == -1 or label != label or label == "":
@@ -77,7 +79,7 @@ class ParquetColumns:
 def find_image_and_label_columns(
     schema: Any, path: str, image: str | None, label: str | None
 ) -> ParquetColumns:
-    """Return the columns of image and label. Raises PackError that lists the existing columns."""
+    """Find the image and label columns of a parquet file. Raises PackError if that is not clear."""
     types = import_optional_module("pyarrow", "A parquet file").types
     features = _read_dataset_features(schema)
     images = [
@@ -97,7 +99,9 @@ def find_image_and_label_columns(
 
 
 def _list_image_fields(types: Any, kind: Any, image: str, path: str) -> list[str]:
-    """Return the fields of an image column, none if it contains bytes itself. Raises PackError."""
+    """Return the fields of an image column that is a struct; none if it contains bytes. Raises
+    PackError.
+    """
     if types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
         if not any(field.name == BYTES and _is_binary_type(types, field.type) for field in fields):
@@ -121,7 +125,7 @@ def _list_image_fields(types: Any, kind: Any, image: str, path: str) -> list[str
 
 
 def _check_label_column(types: Any, schema: Any, label: str, path: str) -> None:
-    """Raise PackError unless the column has one label per row."""
+    """Raise PackError unless the label column has one label per row."""
     kind = schema.field(label).type
     # A dictionary is only an encoding: the labels are its values.
     if types.is_dictionary(kind):
@@ -165,13 +169,13 @@ def _is_text_type(types: Any, kind: Any) -> bool:
 
 
 def _get_parquet_struct_field(values: Any, name: str) -> Any:
-    """Return the values of a field, null where the struct is null."""
+    """Return the values of a struct column's field, null where the struct is null."""
     # `flatten` applies the nulls of the struct, and `field` does not.
     return values.flatten()[[field.name for field in values.type].index(name)]
 
 
 def _read_dataset_features(schema: Any) -> dict[str, dict[str, Any]]:
-    """Return the features of `datasets` for columns in the schema."""
+    """Return the `datasets` features that a parquet file's metadata describes, by column."""
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"][
             "features"
@@ -187,7 +191,9 @@ def _read_dataset_features(schema: Any) -> dict[str, dict[str, Any]]:
 
 
 def _read_class_names(feature: dict[str, Any], path: str) -> Sequence[str] | None:
-    """Return the names of the classes. Raises PackError unless they are a list of texts."""
+    """Return the class names of a `datasets` ClassLabel feature. Raises PackError if they are
+    invalid.
+    """
     names = feature.get("names")
     if names is not None and not (
         isinstance(names, list) and all(isinstance(name, str) for name in names)

@@ -14,7 +14,7 @@ _ITEM = re.compile(
 
 
 def parse_yaml_text(text: str, where: str) -> dict[str, Value]:
-    """Return the top-level keys, leaving out values other than texts, lists and maps.
+    """Parse the simple subset of YAML in data.yaml: top-level texts, lists and maps.
 
     Raises:
         PackError: a line cannot be parsed.
@@ -28,7 +28,7 @@ def parse_yaml_text(text: str, where: str) -> dict[str, Value]:
 
 
 def _split_top_level_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
-    """Return (key, rest of its line, lines below that belong to it)."""
+    """Split YAML text into top-level entries: key, rest of its line, lines that belong to it."""
     blocks: list[tuple[str, str, list[str]]] = []
     # Windows editors begin the file with a byte order mark.
     for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
@@ -71,7 +71,7 @@ def _parse_yaml_value(first: str, following_lines: list[str], where: str) -> Val
 
 
 def _parse_yaml_flow_list(text: str, where: str) -> list[str]:
-    """Return the items of a list in brackets."""
+    """Parse the items of a YAML list in brackets."""
     items, at = [], 0
     while at < len(text.rstrip()):
         item = _ITEM.match(text, at)
@@ -96,7 +96,7 @@ def _parse_yaml_scalar(text: str) -> str:
 
 
 def _strip_yaml_comment(line: str) -> str:
-    """Return a line without its comment: `#` at the start or after a blank, outside quotes."""
+    """Remove the comment from a line of YAML: `#` at the start or after a blank, outside quotes."""
     quote = ""
     for at, character in enumerate(line):
         if quote:

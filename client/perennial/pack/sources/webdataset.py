@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import IO
 
 from perennial.pack import parts, tar
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileSnapshots, SourceFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import IMAGE_SUFFIXES, build_sortable_numbered_name, is_junk_path
-from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
@@ -33,7 +33,7 @@ _PIECE = 1 << 20
 
 
 class ShardSample:
-    """The files of one key: position of its image, and its label; `wrong`: why it is bad."""
+    """A sample of a WebDataset shard: position of its image, and its label; `wrong`: why it is bad."""
 
     __slots__ = ("bytes", "image", "key", "label", "offset", "wrong")
 
@@ -44,7 +44,7 @@ class ShardSample:
 
 
 class ShardImages(ImageSource):
-    """The images of shards, ordered by shard name and then as in the shard."""
+    """Labelled images in WebDataset shards (tars), ordered by shard and position."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class ShardImages(ImageSource):
         self._seen = FileSnapshots()
         self._shard_of, self._offsets, self._sizes = array("l"), array("q"), array("q")
         self._without: list[str] = []
-        self._bad = BadEntries(self.origin, max_bad)
-        classes = ClassNames(*_read_class_names(folder, names))
+        self._bad = BadEntryCollector(self.origin, max_bad)
+        classes = NumberedClassNames(*_read_class_names(folder, names))
         part_of = parts.find_dataset_parts_of_files(shards)
         as_taken = parts.map_dataset_parts_to_splits(part_of, quote_name(source))
         for number, part in enumerate(part_of):
@@ -96,7 +96,7 @@ class ShardImages(ImageSource):
             )
 
     def _add_sample_image(
-        self, sample: ShardSample, shard: int, part: str, classes: ClassNames
+        self, sample: ShardSample, shard: int, part: str, classes: NumberedClassNames
     ) -> None:
         where = f"The sample {quote_name(sample.key)} of {quote_name(self._shards[shard])}"
         if sample.wrong:
@@ -122,11 +122,11 @@ class ShardImages(ImageSource):
         self._sizes.append(sample.bytes)
 
     def collect_image_sizes(self) -> "array[int]":
-        """Return the sizes in the shards' headers."""
+        """Return the sizes of the shards' images, as the tar headers give them."""
         return self._sizes
 
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
-        """Yield the images shard by shard, front to back."""
+        """Yield the bytes of the images shard by shard, reading each front to back."""
         at = first
         # Forwards through each shard: seeking back in a gzip file reads it from its beginning.
         while at < len(self.rows):
@@ -136,18 +136,18 @@ class ShardImages(ImageSource):
                 self._seen.require_file_unchanged(shard, path, plain.fileno())
                 while at < len(self.rows) and self._shard_of[at] == shard:
                     file.seek(self._offsets[at])
-                    yield _read_pieces(file, self._sizes[at])
+                    yield _read_member_pieces(file, self._sizes[at])
                     at += 1
                 self._seen.require_file_unchanged(shard, path, plain.fileno())
 
 
 def find_shards(names: Iterable[str]) -> list[str]:
-    """Return the shards among a folder's files, by suffix."""
+    """Return the WebDataset shards among a folder's files, by name."""
     return [name for name in names if name.endswith(SHARD_SUFFIXES) and not is_junk_path(name)]
 
 
 def looks_like_shard(path: str) -> bool:
-    """Return True if one of a tar's first samples has an image and a label."""
+    """Return True if a tar is a WebDataset shard: a first sample has an image and a label."""
     try:
         first = list(islice(read_shard_samples(path), _LOOKED_AT))
     except PackError:
@@ -156,7 +156,7 @@ def looks_like_shard(path: str) -> bool:
 
 
 def read_shard_samples(path: str) -> Iterator[ShardSample]:
-    """Yield the samples of a shard, and a bad sample for each damaged header.
+    """Yield the samples of a WebDataset shard, and a bad sample for each damaged header.
 
     Concatenated tars in one file are read one after another.
 
@@ -178,7 +178,7 @@ _Bytes = IO[bytes] | gzip.GzipFile
 
 
 def _read_tar_samples(file: _Bytes, path: str) -> Generator[ShardSample, None, int]:
-    """Yield the samples of the tar at the current position; return its end."""
+    """Yield the WebDataset samples of the tar at the current position; return its end."""
     current: ShardSample | None = None
     # Never compressed here: `_open_shard` has unpacked it already.
     with tarfile.open(fileobj=file, mode="r:") as shard:
@@ -203,7 +203,7 @@ def _read_tar_samples(file: _Bytes, path: str) -> Generator[ShardSample, None, i
 
 
 def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[ShardSample, None, int | None]:
-    """Return the start of another tar after `end`, or None.
+    """Find the start of a further tar concatenated after `end`; None if there is none.
 
     `tarfile` also stops at a damaged header. Reading then continues at the next valid one, and a
     bad sample reports the gap.
@@ -232,7 +232,7 @@ def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[ShardSample, 
 def _add_tar_member_to_shard_sample(
     sample: ShardSample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str
 ) -> None:
-    """Add a file's image or label to its sample; of several images the first counts."""
+    """Add a tar member to its WebDataset sample as image or label; the first image counts."""
     if suffix in IMAGE_SUFFIXES and not sample.image:
         sample.image, sample.offset, sample.bytes = member.name, member.offset_data, member.size
     # .cls is the label alone; .json may hold much else.
@@ -248,7 +248,7 @@ def _add_tar_member_to_shard_sample(
 
 
 def _parse_label_file(data: bytes, suffix: str, where: str) -> str | int | None:
-    """Parse the one label in the bytes of a label file, text or JSON. Raises PackError."""
+    """Parse the label in a `.cls` or `.json` member of a WebDataset shard. Raises PackError."""
     try:
         text = data.decode("utf-8-sig").strip()
         value = json.loads(text) if suffix == ".json" else text
@@ -283,7 +283,7 @@ def _read_class_names(
 
 @contextmanager
 def _open_shard(path: str) -> Iterator[tuple[IO[bytes], IO[bytes] | gzip.GzipFile]]:
-    """Open a shard, decompressing it if necessary; yield (the file itself, its bytes as a tar)."""
+    """Open a WebDataset shard, decompressing it if necessary; yield the file and its tar bytes."""
     with Path(path).open("rb") as plain:
         # By content, because names such as .tar do not always tell the truth.
         packed = plain.read(2) == b"\x1f\x8b"
@@ -295,7 +295,7 @@ def _open_shard(path: str) -> Iterator[tuple[IO[bytes], IO[bytes] | gzip.GzipFil
             yield plain, plain
 
 
-def _read_pieces(file: IO[bytes] | gzip.GzipFile, size: int) -> Iterator[bytes]:
+def _read_member_pieces(file: IO[bytes] | gzip.GzipFile, size: int) -> Iterator[bytes]:
     while size > 0 and (piece := file.read(min(size, _PIECE))):
         size -= len(piece)
         yield piece

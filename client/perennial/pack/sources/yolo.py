@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perennial.pack import parts
-from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import SourceFolder
 from perennial.pack.images import ImageSource
@@ -17,7 +17,7 @@ from perennial.pack.sources.boxes import (
     LabelledBox,
     open_images_with_boxes,
 )
-from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 _PARTS = ("train", "val", "test")
@@ -34,7 +34,7 @@ def open_yolo_boxes(
     max_bad: float = MAX_BAD,
     allow_outside: bool = False,
 ) -> ImageSource:
-    """Return crops of all boxes, or with `whole` the images that show one class.
+    """Open a YOLO data set: a crop for each bounding box, or with `whole` the images of one class.
 
     Args:
         source: a data.yaml, or a folder with one.
@@ -56,14 +56,14 @@ def open_yolo_boxes(
     file = files[0]
     document = _read_data_yaml(file)
     root = SourceFolder(file.parent, allow_outside)
-    classes = ClassNames(_read_class_names(document, file), quote_name(file.name))
+    classes = NumberedClassNames(_read_class_names(document, file), quote_name(file.name))
     # An image in several parts belongs to the first of them, so that no learned image is held out.
-    part_of = dict(reversed(list(_find_part_images(root, document, file))))
+    part_of = dict(reversed(list(_iterate_yolo_part_images(root, document, file))))
     if not part_of:
         raise PackError(f"The folders of train, val and test in {quote_name(file)} have no images.")
     as_taken = parts.map_dataset_parts_to_splits(part_of.values(), quote_name(file))
     origin = f"the YOLO data set {quote_name(file.parent.name or file.name)}"
-    bad = BadEntries(origin, max_bad)
+    bad = BadEntryCollector(origin, max_bad)
     pictures = []
     unlabelled = 0
     for image, part in part_of.items():
@@ -79,10 +79,10 @@ def open_yolo_boxes(
     return open_images_with_boxes(pictures, origin, options, bad, notices)
 
 
-def _find_part_images(
+def _iterate_yolo_part_images(
     root: SourceFolder, document: dict[str, plain_yaml.Value], file: Path
 ) -> Iterator[tuple[str, str]]:
-    """Yield every image that a part names, with the part."""
+    """Yield every image of a YOLO data set with its part (train, test or validation)."""
     for part in _PARTS:
         for place in _find_image_places_of_part(root, document, part, file):
             for image in _iterate_images_of_yolo_place(root, place, file):
@@ -90,7 +90,7 @@ def _find_part_images(
 
 
 def find_yaml_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that look like a data.yaml."""
+    """Return the YOLO data.yaml files in a folder."""
     candidates = sorted(
         path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file()
     )
@@ -98,7 +98,7 @@ def find_yaml_files(folder: Path) -> list[Path]:
 
 
 def looks_like_yolo(file: Path) -> bool:
-    """Return True if a YAML file has class names and a training part."""
+    """Return True if a YAML file describes a YOLO data set: class names and a training part."""
     try:
         document = plain_yaml.parse_yaml_text(file.read_text("utf-8"), file.name)
     # Other YAML is common in folders: what cannot be parsed is no data set, and no error.
@@ -131,7 +131,7 @@ def _read_class_names(document: dict[str, plain_yaml.Value], file: Path) -> list
 def _find_image_places_of_part(
     root: SourceFolder, document: dict[str, plain_yaml.Value], part: str, file: Path
 ) -> list[str]:
-    """Return the folders or lists of a part, as paths from the root.
+    """Return the folders or list files with a part's images that data.yaml names.
 
     `../train/images`, as Roboflow writes it, means `train/images` if that exists.
     """
@@ -160,7 +160,7 @@ def _find_image_places_of_part(
 
 
 def _iterate_images_of_yolo_place(root: SourceFolder, place: str, file: Path) -> Iterator[str]:
-    """Yield the images of a folder, or of a text file that lists one per line."""
+    """Yield the images in a folder, or in a text file that lists one per line."""
     path = Path(root.resolve_named_path(place, quote_name(file.name)))
     if path.is_dir():
         yield from (name for name in root.list_files(place) if is_image_path(name))
@@ -187,11 +187,9 @@ def _normalise_image_path(path: str) -> str:
 
 
 def _read_image_boxes(
-    root: SourceFolder, image: str, classes: ClassNames, bad: BadEntries
+    root: SourceFolder, image: str, classes: NumberedClassNames, bad: BadEntryCollector
 ) -> list[LabelledBox] | None:
-    """Return the boxes of an image, one per line: `class x y width height` or a polygon; None
-    without a file.
-    """
+    """Read the YOLO label file of an image: its bounding boxes; None without a file."""
     # YOLO replaces the folder `images` in the path by `labels`; `my-images` is another folder.
     before, between, after = image.rpartition("images/")
     label_path = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
@@ -214,8 +212,10 @@ def _read_image_boxes(
     return boxes
 
 
-def _parse_box_line(cells: list[str], where: str, classes: ClassNames) -> LabelledBox:
-    """Return the box of a line. Raises PackError that begins with `where`."""
+def _parse_box_line(cells: list[str], where: str, classes: NumberedClassNames) -> LabelledBox:
+    """Parse a line of a YOLO label file as a bounding box. Raises PackError that begins with
+    `where`.
+    """
     try:
         number, numbers = _parse_class_number(cells[0]), [float(cell) for cell in cells[1:]]
     except ValueError as error:
@@ -243,7 +243,7 @@ def _parse_box_line(cells: list[str], where: str, classes: ClassNames) -> Labell
 
 
 def _parse_class_number(text: str) -> int:
-    """Return a class number, also in the form of array tools: 0.0, 1.000e+00. Raises ValueError."""
+    """Parse a class number, also as array tools write it (0.0, 1.000e+00). Raises ValueError."""
     number = float(text)
     if not number.is_integer():
         raise ValueError(text)

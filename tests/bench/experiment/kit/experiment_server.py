@@ -18,7 +18,7 @@ from bench.experiment.__main__ import main
 
 def hold_after(results: int) -> None:
     """Let the run that follows so many results wait for ever before its second stage."""
-    ended, learn = conduct.Progress.print_run_end, runs.run_job_and_evaluate
+    ended, learn = conduct.RunProgressPrinter.print_run_end, runs.run_job_and_evaluate
     counts = {"results": 0, "stages": 0}
 
     def count_result(*arguments: object) -> None:
@@ -31,7 +31,7 @@ def hold_after(results: int) -> None:
         counts["stages"] += 1
         return learn(*arguments)
 
-    conduct.Progress.print_run_end, runs.run_job_and_evaluate = count_result, hold
+    conduct.RunProgressPrinter.print_run_end, runs.run_job_and_evaluate = count_result, hold
 
 
 gc.freeze()  # children look for garbage among their own objects alone

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.experiment.grid import Run
+from bench.experiment.grid import ExperimentRun
 from bench.experiment.program import ENVIRONMENT
-from bench.experiment.runs import Store, execute_run_stages
-from bench.experiment.unfinished import Stages
-from core.learning.training.control import ControlRequestSource, NoControlRequests
+from bench.experiment.runs import ExperimentResultStore, execute_run_stages
+from bench.experiment.unfinished import FinishedStageRecords
+from core.learning.training.control import LoopControl, NoLoopControl
 
 ROOT = Path(__file__).parents[4]
 PLAN = """
@@ -50,24 +50,30 @@ FACTS = {
 """What the record of a stage holds beside its results."""
 
 
-def made_run(method: str = "a", seed: int = 0, depth: int = 5, order: int = 0, **other: Any) -> Run:
+def made_run(
+    method: str = "a", seed: int = 0, depth: int = 5, order: int = 0, **other: Any
+) -> ExperimentRun:
     """A run without stages, as tables show it."""
     settings = {"joint": False, "reference": False, "base": None, **other}
     config = {"architecture": {"name": "mlp"}, "base": None, "name": (method, seed, depth, order)}
-    return Run("d", "class", method, depth, order, seed, **settings, config=config, stages=[])
+    return ExperimentRun(
+        "d", "class", method, depth, order, seed, **settings, config=config, stages=[]
+    )
 
 
-def learn(run: Run, store: Store, control: ControlRequestSource | None = None) -> dict[str, Any]:
+def learn(
+    run: ExperimentRun, store: ExperimentResultStore, control: LoopControl | None = None
+) -> dict[str, Any]:
     """Learn all stages of a run, or what is left of them; its record."""
     return execute_run_stages(
         run,
         store,
-        control or NoControlRequests(),
-        Stages(store.get_unfinished_folder(run.result_digest)),
+        control or NoLoopControl(),
+        FinishedStageRecords(store.get_unfinished_folder(run.result_digest)),
     )
 
 
-def learn_all(runs: list[Run], store: Store) -> None:
+def learn_all(runs: list[ExperimentRun], store: ExperimentResultStore) -> None:
     """Learn runs and write their records."""
     for run in runs:
         store.write_run_record(

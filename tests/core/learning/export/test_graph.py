@@ -15,7 +15,7 @@ import torch
 from bench.service.export_matrix import (
     ARCHITECTURES,
     WAYS,
-    explain_impossible_export,
+    explain_unexportable_architecture,
     list_exportable_cases,
 )
 from bench.service.exported_networks import (
@@ -25,7 +25,7 @@ from bench.service.exported_networks import (
     NORMALISE,
     QUICK,
     SMALL_CNN,
-    Case,
+    ExportCase,
     build_analytic_case,
     build_method_with_state,
     build_nearest_mean_case,
@@ -70,17 +70,17 @@ def exported(
     def write(name: str) -> Path:
         folder = tmp_path_factory.mktemp("graph")
         (file,) = graph.write_onnx_graph(
-            OFTEN[name].build_answers(), CHANNELS, OFTEN[name].size, folder
+            OFTEN[name].build_prediction_module(), CHANNELS, OFTEN[name].size, folder
         )
         return folder / file
 
-    return lambda name: (OFTEN[name].build_answers(), write(name))
+    return lambda name: (OFTEN[name].build_prediction_module(), write(name))
 
 
-def check_graph(path: Path, case: Case) -> ExportCheckResult:
+def check_graph(path: Path, case: ExportCase) -> ExportCheckResult:
     """Show that it answers alike, in batches of 1, 3 and 17 images."""
     found = compare_graph_with_version(
-        path, case.build_answers(), (case.size, CHANNELS), {}, threads=1
+        path, case.build_prediction_module(), (case.size, CHANNELS), {}, threads=1
     )
     assert found.images == 21 and found.max_difference <= found.tolerance
     return found
@@ -92,8 +92,8 @@ def test_a_graph_answers_as_the_version_does(name: str, exported) -> None:
     check_graph(exported(name)[1], OFTEN[name])
 
 
-def write_and_check(case: Case, folder: Path) -> ExportCheckResult:
-    (name,) = graph.write_onnx_graph(case.build_answers(), CHANNELS, case.size, folder)
+def write_and_check(case: ExportCase, folder: Path) -> ExportCheckResult:
+    (name,) = graph.write_onnx_graph(case.build_prediction_module(), CHANNELS, case.size, folder)
     return check_graph(folder / name, case)
 
 
@@ -111,9 +111,9 @@ def test_every_kind_of_version_is_exported(name: str, tmp_path: Path) -> None:
     check_bytes(EVERYTHING[name], tmp_path / "model.onnx", tmp_path)
 
 
-def check_bytes(case: Case, path: Path, folder: Path) -> None:
+def check_bytes(case: ExportCase, path: Path, folder: Path) -> None:
     data = path.read_bytes()
-    (again,) = graph.write_onnx_graph(case.build_answers(), CHANNELS, case.size, folder)
+    (again,) = graph.write_onnx_graph(case.build_prediction_module(), CHANNELS, case.size, folder)
     assert (folder / again).read_bytes() == data
     source = b"/" + Path(torch.__file__).parts[-2].encode() + b"/"
     assert source not in data, "a source of this machine is named"
@@ -142,10 +142,10 @@ def test_every_family_of_architectures_and_every_way_to_answer_is_in_the_matrix(
 
 def test_an_architecture_that_a_method_does_not_take_has_a_reason_and_no_cell() -> None:
     reason = "vpt works on vit alone"
-    assert explain_impossible_export("resnet18", "prompts") == reason
-    assert explain_impossible_export("vit_b_32", "prompts") is None
+    assert explain_unexportable_architecture("resnet18", "prompts") == reason
+    assert explain_unexportable_architecture("vit_b_32", "prompts") is None
     assert (
-        explain_impossible_export("timm/resnet18.a1_in1k", "linearised")
+        explain_unexportable_architecture("timm/resnet18.a1_in1k", "linearised")
         == "dlcft does not work on timm"
     )
     assert "resnet18, prompts" not in CELLS and "vit_b_32, prompts" in CELLS
@@ -274,7 +274,7 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
 ) -> None:
     monkeypatch.setattr(graph, "EXTERNAL_FROM_BYTES", 1000)
     case = QUICK["mlp"]
-    answers = case.build_answers()
+    answers = case.build_prediction_module()
     assert graph.write_onnx_graph(answers, CHANNELS, 8, tmp_path) == [
         "model.onnx",
         "model.onnx.data",
@@ -288,7 +288,7 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
 
 @pytest.mark.slow
 def test_a_graph_divides_by_the_temperature_and_is_sure_as_the_version_is(tmp_path: Path) -> None:
-    answers = LDA.build_answers()
+    answers = LDA.build_prediction_module()
     answers.temperature, answers.sure_from = 4.0, 0.4
     (name,) = graph.write_onnx_graph(answers, CHANNELS, 8, tmp_path)
     found = compare_graph_with_version(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
@@ -303,7 +303,7 @@ def test_a_graph_divides_by_the_temperature_and_is_sure_as_the_version_is(tmp_pa
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_pixels_are_normalised_as_in_a_prediction(temperature: float) -> None:
-    answers = QUICK["mlp"].build_answers()
+    answers = QUICK["mlp"].build_prediction_module()
     answers.temperature = temperature
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     with torch.inference_mode():
