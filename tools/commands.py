@@ -307,7 +307,7 @@ def _report_service_errors() -> Iterator[None]:
 
 def _exit_on_unsupported_platform() -> None:
     """Exit with an explanation on an operating system that the service does not support."""
-    from core.platforms import require_platform
+    from core.platforms import require_supported_platform
 
     require_supported_platform()
 

@@ -97,7 +97,7 @@ def _check_first_images_are_readable(
     """Check that the first bytes of images can be read; return a refusal and a warning, or empty
     texts.
     """
-    image_heads: list[ImageHead] = [
+    image_heads: list[ImageFirstBytes] = [
         # Names appear in the sentences of the result.
         ImageFirstBytes(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
         for name, size, data in images

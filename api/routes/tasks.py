@@ -335,7 +335,7 @@ def _merge_trial_options(trials: TrialsRequest | None, body: FromUpload) -> Tria
     return asked
 
 
-def _build_accepted_response(done: SentBatch[Any], job: JobOut, bell: Bell) -> Response:
+def _build_accepted_response(done: SentBatchResponse[Any], job: JobOut, bell: Bell) -> Response:
     """Return the accepted task or validation with its job; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
         event = "check accepted" if job is done.response else "task accepted"

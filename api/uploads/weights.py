@@ -94,7 +94,7 @@ def resolve_requested_base(
 
 async def load_expected_tensors(
     want: RequestedBaseNetwork, settings: Settings, work: ShapeWork, owner_id: str
-) -> ExpectedBase:
+) -> ExpectedBaseTensors:
     """Return names and shapes of the tensors that an uploaded base must contain, cached by request."""
     image = want.images.image
     cached = await to_thread.run_sync(

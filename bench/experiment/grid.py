@@ -31,7 +31,7 @@ from bench.experiment.plan import (
     PlannedMethod,
 )
 from bench.experiment.readout import HeldOutTask
-from core.contract.catalogue import Catalogue
+from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import InvalidRecipe
 from core.learning.catalogue import build_recipe_catalogue

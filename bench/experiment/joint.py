@@ -25,7 +25,7 @@ class JointTrainingHyper(StrictRecipeModel):
     groups: list[list[str]]
 
 
-class JointTraining(Finetune):
+class JointTraining(FinetuneMethod):
     """Continual-learning method that trains on all tasks at once, with logits compared within a
     task.
     """

@@ -136,7 +136,7 @@ def execute_and_record_run(
 def execute_run_stages(
     run: ExperimentRun,
     store: ExperimentResultStore,
-    control: LoopControl,
+    control: ControlRequestSource,
     stages: FinishedStageRecords,
 ) -> dict[str, Any]:
     """Learn and evaluate all tasks of a run; return its record. Raises as `learn_task`."""
@@ -213,7 +213,7 @@ def train_and_store_base(
 
 def run_job_and_evaluate(
     spec: dict[str, Any],
-    control: LoopControl,
+    control: ControlRequestSource,
     tests: list[HeldOutTask],
     protocols: list[str],
     old: TrainedBaseReference | None,

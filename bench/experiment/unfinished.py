@@ -88,7 +88,7 @@ class PeriodicSnapshotControl:
         """True if a request is waiting or a snapshot is due."""
         return self._other.has_pending_request or time.monotonic() - self._last > SNAPSHOT_S
 
-    def take_request(self) -> ControlRequest | None:
+    def take_request(self) -> JobControlRequest | None:
         """Return the other control's request; else request a snapshot if one is due."""
         asked = self._other.take_request()
         if asked is None:

@@ -102,9 +102,9 @@ class TrainingStepClock:
             self._start, self._end = self._end, time.perf_counter()
         return self._done >= self._warm + self._steps
 
-    def take_request(self) -> ControlRequest:
+    def take_request(self) -> JobControlRequest:
         """Request that the training job stops."""
-        return ControlRequest.STOP
+        return JobControlRequest.STOP
 
     @property
     def mean_step_seconds(self) -> float:

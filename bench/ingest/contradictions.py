@@ -159,7 +159,7 @@ def write_noisy_tasks(folder: Path, images: Images) -> Iterator[Path]:
         yield path
 
 
-def build_traces(images: Images, labels: np.ndarray) -> ImageTraces:
+def build_traces(images: Images, labels: np.ndarray) -> ImageFingerprints:
     """Build the stored fingerprints of images, all in the training part."""
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]

@@ -306,9 +306,9 @@ class StepTimingControl:
         taken = len(self._ends) - WARM
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
-    def take_request(self) -> ControlRequest:
+    def take_request(self) -> JobControlRequest:
         """Request that the training job stops."""
-        return ControlRequest.STOP
+        return JobControlRequest.STOP
 
     @property
     def step_durations(self) -> list[float]:
@@ -336,9 +336,9 @@ class StepMemoryControl:
             self._end_watching()
         return self._step == 2
 
-    def take_request(self) -> ControlRequest:
+    def take_request(self) -> JobControlRequest:
         """Request that the training job stops."""
-        return ControlRequest.STOP
+        return JobControlRequest.STOP
 
     def _begin_watching(self) -> None:
         if self._cuda is None:

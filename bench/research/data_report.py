@@ -331,7 +331,7 @@ def _read_digits() -> tuple[Tensor, np.ndarray]:
 
 def _read_cifar_archives(data: Path, folder: Path) -> list[Data]:
     """Read training images and labels from CIFAR archives as the service decodes them."""
-    limits = Limits.from_settings(Settings(data_dir=folder))
+    limits = ArchiveLimits.from_settings(Settings(data_dir=folder))
     found = []
     for name in ARCHIVES:
         path = data / f"{name}.zip"

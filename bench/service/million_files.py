@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 
 from bench.service.fill import MANIFEST
 from bench.service.series import GeneratedRowCounts, make_id
-from core.contract.jobs.snapshot import StoredAnytimeState
+from core.contract.jobs.snapshot import StoredBestState
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings

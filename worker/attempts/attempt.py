@@ -38,7 +38,8 @@ from core.errors import (
     WrongState,
 )
 from core.execution import progress
-from core.execution.kinds import KINDS, ClaimedJobContext, JobOutcome
+from core.execution.kinds import KINDS, ClaimedJobContext
+from core.execution.kinds.kind import JobOutcome
 from core.failpoints import hit_failpoint
 from core.files import disk
 from core.ingest.ingest import IngestStopped
@@ -153,7 +154,7 @@ class JobAttempt:
                 except Rejected as rejected:
                     log.info("rejected", reason=rejected.detail)
                     self._reject_batch(rejected)
-                except PutOffSignal as later:
+                except JobPutOffSignal as later:
                     self._postpone_job(later)
                 except Unavailable as error:
                     self._give_back_job("outage", str(error))
@@ -406,7 +407,7 @@ class JobAttempt:
             ),
         )
 
-    def _finish_successful_attempt(self, done: Done) -> None:
+    def _finish_successful_attempt(self, done: JobOutcome) -> None:
         self._report_outcome_with_retries(
             lambda: claims.finish_job(self._tools.db, self._claim, done)
         )
@@ -437,7 +438,7 @@ class JobAttempt:
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
         _count_ended_attempt_in_metrics("failed" if state is JobState.FAILED else "requeued", cause)
 
-    def _postpone_job(self, later: PutOffSignal) -> None:
+    def _postpone_job(self, later: JobPutOffSignal) -> None:
         state = self._report_outcome_with_retries(
             lambda: claims.put_off_claimed_job(
                 self._tools.db, self._claim, str(later), later.seconds

@@ -252,17 +252,17 @@ class JobProcess:
 
     def request_snapshot(self) -> None:
         """Ask the job process to write a snapshot at the next step and to continue training."""
-        self._send_control_request(ControlRequest.SNAPSHOT)
+        self._send_control_request(JobControlRequest.SNAPSHOT)
 
     def request_best_state_now(self) -> None:
         """Ask the job process to write its best validated state at the next step and to continue
         training.
         """
-        self._send_control_request(ControlRequest.ANYTIME)
+        self._send_control_request(JobControlRequest.ANYTIME)
 
     def request_stop(self) -> None:
         """Ask the job process to write a snapshot at the next step and to end."""
-        self._send_control_request(ControlRequest.STOP)
+        self._send_control_request(JobControlRequest.STOP)
 
     def kill_process(self) -> None:
         """Kill the job process at once."""

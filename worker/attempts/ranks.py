@@ -23,6 +23,8 @@ from core.contract.jobs.job_event import JobEvent
 if TYPE_CHECKING:
     from core.learning.training.control import PipeControlRequests
 
+    pass
+
 Emit = Callable[[JobEvent], None]
 
 PR_SET_PDEATHSIG = 1
@@ -107,7 +109,9 @@ def _run_follower_rank(spec_path: str) -> int:
     return 0
 
 
-def _run_job_share_of_rank(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
+def _run_job_share_of_rank(
+    spec_path: str, emit: Emit, control: "PipeControlRequests | None"
+) -> None:
     """Run one rank's share of a distributed training job, on the device with the rank's number."""
     from core.learning.distributed.ranks import TorchrunRanks
     from core.learning.precision import choose_torch_device

@@ -151,7 +151,7 @@ def build_recipe_form(
     return form
 
 
-def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
+def list_input_names(catalogue: MethodCatalogue) -> tuple[str, ...]:
     """Return the names of all inputs that a recipe form may have."""
     input_names = {
         CHOICE,
@@ -216,7 +216,7 @@ def _compute_patch_and_warnings(
     ).warnings
 
 
-def _find_recipe_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
+def _find_recipe_patch_of_choice(catalogue: MethodCatalogue, choice: str) -> JsonObject | None:
     """Return the recipe patch of a chosen method or preset; None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:

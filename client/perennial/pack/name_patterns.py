@@ -86,7 +86,7 @@ def extract_labels_by_pattern_within_time(
     return labels
 
 
-def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundTable:
+def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundLabelTable:
     """Label images by a regular expression on their names; return them as a table. Raises
     PackError.
     """

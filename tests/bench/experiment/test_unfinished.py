@@ -11,7 +11,7 @@ from bench.experiment.runs import (
     execute_and_record_run,
     train_and_store_base,
 )
-from core.learning.training.control import NoLoopControl
+from core.learning.training.control import NoControlRequests, NoLoopControl
 
 METHOD = """
 scenarios = ["class"]

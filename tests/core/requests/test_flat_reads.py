@@ -364,7 +364,7 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
 
 def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
     async def asked(db: Database, size: GeneratedRowCounts) -> None:
-        reads = polling.PollingReads(db.url)
+        reads = polling.PollingDatabaseReads(db.url)
         job = await reads.find_job(make_id("job", STOPPED + (size.tasks - 1) * size.models))
         assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
         stop = await reads.find_task_stopping_lineage(job.model_id, size.tasks - 3)

@@ -93,7 +93,7 @@ class TableImages(FileImages):
         self.warnings += describe_left_out_entries([*resolved.bad, *resolved.unlabelled])
 
 
-class _DiskImageNames(ImageNames):
+class _DiskImageNames(ImageNameIndex):
     """Finds the images named by a label table on disk, relative to the table or anywhere in the
     folder.
     """
@@ -192,7 +192,7 @@ def read_table_file(file: Path) -> bytes:
     return data
 
 
-def describe_left_out_entries(entries: Sequence[BadEntry]) -> list[str]:
+def describe_left_out_entries(entries: Sequence[BadTableEntry]) -> list[str]:
     """Describe the table's entries that were left out: how many, and the first ones."""
     if not entries:
         return []
