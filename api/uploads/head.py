@@ -26,7 +26,7 @@ Look = Callable[[bytes, str | None], str]
 
 @dataclass(frozen=True)
 class UploadRules:
-    """What an upload route accepts: form fields, media types and size limits.
+    """Form fields, media types and size limits that an upload route accepts.
 
     Attributes:
         route: method and path template, under which idempotency keys are stored.

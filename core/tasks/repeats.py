@@ -33,9 +33,7 @@ batch is learned.
 
 @dataclass(frozen=True)
 class BatchIdentity:
-    """What identifies a batch when equal tasks are looked for: digests, content and policy for
-    equal images.
-    """
+    """Identity of a batch in a search for equal tasks: digests, content and policy for equal images."""
 
     sha256: str
     directory: ArchiveDirectory

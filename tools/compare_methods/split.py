@@ -21,7 +21,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """How a comparison samples its images: number of batches, limits per class, seed.
+    """Settings by which a comparison samples images: number of batches, limits per class, seed.
 
     Attributes:
         batches: number of batches of new classes; None for the usual number.

@@ -89,7 +89,7 @@ class SupervisionPeriods:
 
 @dataclass
 class ProcessOutcome:
-    """How a supervised job process ended: its last event, exit status and reason.
+    """End of a supervised job process: its last event, exit status and reason.
 
     Attributes:
         event: last event that it sent (done, error or stopped), if any.

@@ -18,7 +18,7 @@ from bench.experiment.grid import ExperimentRun
 from bench.experiment.program import ENVIRONMENT
 from bench.experiment.runs import ExperimentResultStore, execute_run_stages
 from bench.experiment.unfinished import FinishedStageRecords
-from core.learning.training.control import LoopControl, NoLoopControl
+from core.learning.training.control import ControlRequestSource, NoControlRequests
 
 ROOT = Path(__file__).parents[4]
 PLAN = """
@@ -62,13 +62,13 @@ def made_run(
 
 
 def learn(
-    run: ExperimentRun, store: ExperimentResultStore, control: LoopControl | None = None
+    run: ExperimentRun, store: ExperimentResultStore, control: ControlRequestSource | None = None
 ) -> dict[str, Any]:
     """Learn all stages of a run, or what is left of them; its record."""
     return execute_run_stages(
         run,
         store,
-        control or NoLoopControl(),
+        control or NoControlRequests(),
         FinishedStageRecords(store.get_unfinished_folder(run.result_digest)),
     )
 
