@@ -3,21 +3,24 @@
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from core.database.session import Database
+from core.jobs import doorbell
 from core.settings import Settings
 from core.upkeep import sweep
 from core.upkeep.scrub import Scrubber
 from tests.worker.conftest import LIMIT_S, within_limit
 from worker.chores import ALIVE
-from worker.loop import Worker
+from worker.loop import Worker, _WakeupReceiver
 
-pytestmark = pytest.mark.parametrize(
+ON_ONE_DATABASE = pytest.mark.parametrize(
     "database", ["sqlite"], indirect=True
 )  # nothing here depends on SQL
 
 
+@ON_ONE_DATABASE
 def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_file(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +50,7 @@ def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_fil
         worker.close_worker()
 
 
+@ON_ONE_DATABASE
 def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_of_the_worker(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,3 +75,21 @@ def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_
     finally:
         worker.close_worker()
     assert not any(thread.name == "scrub" for thread in threading.enumerate())
+
+
+def test_a_notification_of_the_api_reaches_the_worker_of_its_data_directory(tmp_path: Path) -> None:
+    heard = threading.Event()
+    with doorbell.open_wakeup_socket(tmp_path) as listener:
+        assert listener is not None
+        _WakeupReceiver(listener, heard.set)
+        assert not heard.is_set()
+        assert doorbell.wake_worker(tmp_path)
+        assert heard.wait(LIMIT_S)
+
+
+@ON_ONE_DATABASE
+def test_a_closed_worker_leaves_no_fork_server(database: Database, tmp_path: Path) -> None:
+    worker = Worker(Settings(data_dir=tmp_path, database_url=database.url), ring=lambda _job: None)
+    fork_server = psutil.Process(worker.ensure_fork_server_running().pid)
+    worker.close_worker()
+    assert within_limit(lambda: not fork_server.is_running())
